@@ -1,0 +1,1 @@
+"""Tarn: git for data lakes."""

@@ -1,0 +1,1 @@
+"""One YAML file, environment variables, and the table of every key."""

@@ -1,0 +1,1 @@
+"""Pure decisions and formats: no input or output, no clock, no randomness, no wire."""

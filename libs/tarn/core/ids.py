@@ -1,0 +1,126 @@
+"""Names of things: one type per noun, parsed once at the edge and carried inward.
+
+Every identifier that a client may send is checked here, so that no layer below ever builds a key, a
+path or a query from an unchecked string. Python's `str` order equals UTF-8 byte order, so sorted
+paths agree with KV key order.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NewType
+
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = [
+    "RepositoryId",
+    "BranchId",
+    "TagId",
+    "CommitId",
+    "RangeId",
+    "MetarangeId",
+    "TokenId",
+    "UploadId",
+    "UserId",
+    "AccessKeyId",
+    "PATH_BYTES_MAX",
+    "parse_repository_id",
+    "parse_branch_id",
+    "parse_tag_id",
+    "parse_path",
+    "parse_user_id",
+    "physical_path",
+]
+
+RepositoryId = NewType("RepositoryId", str)
+BranchId = NewType("BranchId", str)
+TagId = NewType("TagId", str)
+CommitId = NewType("CommitId", str)  # 64 lower-case hex digits, SHA-256 of the canonical commit
+RangeId = NewType("RangeId", str)  # 64 lower-case hex digits, SHA-256 of the range's logical rows
+MetarangeId = NewType("MetarangeId", str)  # likewise, of the metarange's rows
+TokenId = NewType("TokenId", str)  # 32 hex digits of a UUIDv7, never reused
+UploadId = NewType("UploadId", str)  # 32 hex digits of a UUIDv7
+UserId = NewType("UserId", str)
+AccessKeyId = NewType("AccessKeyId", str)
+
+PATH_BYTES_MAX = 1024
+"""S3's limit on a key, in UTF-8 bytes, applied to the path inside the repository."""
+
+_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
+_REF_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_COMMIT = re.compile(r"[0-9a-f]{64}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
+
+
+def _invalid(what: str, value: str, rule: str) -> TarnError:
+    shown = value if len(value) <= 80 else value[:80] + "…"
+    return TarnError(
+        Kind.INVALID, Reason.INVALID_ARGUMENT, f"{what} {shown!r} {rule}", field=what, value=shown
+    )
+
+
+def parse_repository_id(value: str) -> RepositoryId:
+    """A repository's name, which is also an S3 bucket name: 3 to 63 of `a-z 0-9 -`."""
+    if not _REPOSITORY.fullmatch(value):
+        rule = "must be 3 to 63 characters of a-z, 0-9 and '-', not starting with '-'"
+        raise _invalid("repository", value, rule)
+    return RepositoryId(value)
+
+
+def _parse_ref_name(what: str, value: str) -> str:
+    if not _REF_NAME.fullmatch(value):
+        rule = "must be 1 to 128 characters of A-Z, a-z, 0-9, '_', '.' and '-'"
+        raise _invalid(what, value, f"{rule}, starting with a letter, digit or '_'")
+    if _COMMIT.fullmatch(value):
+        raise _invalid(what, value, "looks like a commit id")
+    return value
+
+
+def parse_branch_id(value: str) -> BranchId:
+    """A branch's name: one path segment, none of the characters of the ref grammar (`~ ^ @ { }`)."""
+    return BranchId(_parse_ref_name("branch", value))
+
+
+def parse_tag_id(value: str) -> TagId:
+    """A tag's name: same alphabet as a branch's."""
+    return TagId(_parse_ref_name("tag", value))
+
+
+def parse_user_id(value: str) -> UserId:
+    """A user's name: 1 to 128 of letters, digits and `_ . @ + -`."""
+    if not _USER.fullmatch(value):
+        raise _invalid("user", value, "must be 1 to 128 of letters, digits and '_.@+-'")
+    return UserId(value)
+
+
+def parse_path(value: str) -> str:
+    """An object's path inside a repository: 1 to 1,024 bytes of UTF-8, any character.
+
+    Raises:
+        TarnError: INVALID, KEY_TOO_LONG above the limit; INVALID_ARGUMENT if empty or if it holds
+            lone surrogates (bytes that were not UTF-8).
+    """
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise _invalid("path", value.encode("utf-8", "replace").decode(), "is not UTF-8") from None
+    if size > PATH_BYTES_MAX:
+        text = f"path of {size} bytes is longer than {PATH_BYTES_MAX}"
+        raise TarnError(Kind.INVALID, Reason.KEY_TOO_LONG, text, size_bytes=str(size))
+    if size == 0:
+        raise _invalid("path", value, "must not be empty")
+    return value
+
+
+def physical_path(address: bytes) -> str:
+    """Where the block of a 16-byte address lies in its namespace: `data/<yyyymmddhh>/<uuid hex>`.
+
+    The hour is the one inside the UUIDv7 (its first 48 bits are Unix milliseconds), so that the
+    address alone names the file and a listing can be limited to slices of time (design §10).
+    """
+    from datetime import UTC, datetime
+
+    milliseconds = int.from_bytes(address[:6], "big")
+    hour = datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y%m%d%H")
+    return f"data/{hour}/{uuid.UUID(bytes=address).hex}"

@@ -1,0 +1,1 @@
+"""The partitioned key-value store that keeps all mutable metadata."""

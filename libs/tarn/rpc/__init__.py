@@ -1,0 +1,1 @@
+"""How services start, talk, fail, log and stop."""

@@ -1,0 +1,1 @@
+"""Contract suites, fakes and fault injection: shipped, so that other drivers can be held to them."""
