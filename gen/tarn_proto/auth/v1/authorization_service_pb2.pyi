@@ -1,0 +1,75 @@
+from tarn_proto.auth.v1 import caller_pb2 as _caller_pb2
+from tarn_proto.common.v1 import operation_pb2 as _operation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class OperateRequest(_message.Message):
+    __slots__ = ("operations",)
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    operations: _containers.RepeatedCompositeFieldContainer[Operation]
+    def __init__(self, operations: _Optional[_Iterable[_Union[Operation, _Mapping]]] = ...) -> None: ...
+
+class OperateResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[OperationResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[OperationResult, _Mapping]]] = ...) -> None: ...
+
+class Operation(_message.Message):
+    __slots__ = ("header", "authorize_key", "authorize_token")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    header: _operation_pb2.OperationHeader
+    authorize_key: AuthorizeKey
+    authorize_token: AuthorizeToken
+    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ...) -> None: ...
+
+class OperationResult(_message.Message):
+    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token")
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    operation_id: int
+    error: _operation_pb2.OperationError
+    authorize_key: AuthorizeKeyResult
+    authorize_token: AuthorizeTokenResult
+    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ...) -> None: ...
+
+class AuthorizeKey(_message.Message):
+    __slots__ = ("access_key_id", "date", "region", "service")
+    ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    DATE_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    access_key_id: str
+    date: str
+    region: str
+    service: str
+    def __init__(self, access_key_id: _Optional[str] = ..., date: _Optional[str] = ..., region: _Optional[str] = ..., service: _Optional[str] = ...) -> None: ...
+
+class AuthorizeKeyResult(_message.Message):
+    __slots__ = ("signing_key", "grant")
+    SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    signing_key: bytes
+    grant: _caller_pb2.Grant
+    def __init__(self, signing_key: _Optional[bytes] = ..., grant: _Optional[_Union[_caller_pb2.Grant, _Mapping]] = ...) -> None: ...
+
+class AuthorizeToken(_message.Message):
+    __slots__ = ("caller_token",)
+    CALLER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    caller_token: str
+    def __init__(self, caller_token: _Optional[str] = ...) -> None: ...
+
+class AuthorizeTokenResult(_message.Message):
+    __slots__ = ("grant",)
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    grant: _caller_pb2.Grant
+    def __init__(self, grant: _Optional[_Union[_caller_pb2.Grant, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,29 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Statement(_message.Message):
+    __slots__ = ("allow", "actions", "resources")
+    ALLOW_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    allow: bool
+    actions: _containers.RepeatedScalarFieldContainer[str]
+    resources: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, allow: _Optional[bool] = ..., actions: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("user_id", "statements", "caller_token", "ttl_ms")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    STATEMENTS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    statements: _containers.RepeatedCompositeFieldContainer[Statement]
+    caller_token: str
+    ttl_ms: int
+    def __init__(self, user_id: _Optional[str] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., caller_token: _Optional[str] = ..., ttl_ms: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,82 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Branch(_message.Message):
+    __slots__ = ("branch_id", "commit_id", "create_time")
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    branch_id: str
+    commit_id: str
+    create_time: _timestamp_pb2.Timestamp
+    def __init__(self, branch_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class CreateBranchRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "source_ref")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_REF_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    source_ref: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., source_ref: _Optional[str] = ...) -> None: ...
+
+class CreateBranchResponse(_message.Message):
+    __slots__ = ("branch",)
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    branch: Branch
+    def __init__(self, branch: _Optional[_Union[Branch, _Mapping]] = ...) -> None: ...
+
+class GetBranchRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ...) -> None: ...
+
+class GetBranchResponse(_message.Message):
+    __slots__ = ("branch",)
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    branch: Branch
+    def __init__(self, branch: _Optional[_Union[Branch, _Mapping]] = ...) -> None: ...
+
+class ListBranchesRequest(_message.Message):
+    __slots__ = ("repository_id", "page_size", "page_token", "prefix")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    page_size: int
+    page_token: str
+    prefix: str
+    def __init__(self, repository_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., prefix: _Optional[str] = ...) -> None: ...
+
+class ListBranchesResponse(_message.Message):
+    __slots__ = ("branches", "next_page_token")
+    BRANCHES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    branches: _containers.RepeatedCompositeFieldContainer[Branch]
+    next_page_token: str
+    def __init__(self, branches: _Optional[_Iterable[_Union[Branch, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteBranchRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ...) -> None: ...
+
+class DeleteBranchResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,180 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ChangeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHANGE_KIND_UNSPECIFIED: _ClassVar[ChangeKind]
+    CHANGE_KIND_ADDED: _ClassVar[ChangeKind]
+    CHANGE_KIND_REMOVED: _ClassVar[ChangeKind]
+    CHANGE_KIND_CHANGED: _ClassVar[ChangeKind]
+CHANGE_KIND_UNSPECIFIED: ChangeKind
+CHANGE_KIND_ADDED: ChangeKind
+CHANGE_KIND_REMOVED: ChangeKind
+CHANGE_KIND_CHANGED: ChangeKind
+
+class Commit(_message.Message):
+    __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    METARANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITTER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    parent_ids: _containers.RepeatedScalarFieldContainer[str]
+    metarange_id: str
+    committer: str
+    message: str
+    create_time: _timestamp_pb2.Timestamp
+    generation: int
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, commit_id: _Optional[str] = ..., parent_ids: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CreateCommitRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "message", "metadata", "allow_empty")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    message: str
+    metadata: _containers.ScalarMap[str, str]
+    allow_empty: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
+
+class CreateCommitResponse(_message.Message):
+    __slots__ = ("commit", "added_count", "changed_count", "removed_count")
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ADDED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    commit: Commit
+    added_count: int
+    changed_count: int
+    removed_count: int
+    def __init__(self, commit: _Optional[_Union[Commit, _Mapping]] = ..., added_count: _Optional[int] = ..., changed_count: _Optional[int] = ..., removed_count: _Optional[int] = ...) -> None: ...
+
+class GetCommitRequest(_message.Message):
+    __slots__ = ("repository_id", "ref")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ...) -> None: ...
+
+class GetCommitResponse(_message.Message):
+    __slots__ = ("commit",)
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    commit: Commit
+    def __init__(self, commit: _Optional[_Union[Commit, _Mapping]] = ...) -> None: ...
+
+class ListCommitsRequest(_message.Message):
+    __slots__ = ("repository_id", "ref", "page_size", "page_token", "first_parent")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FIRST_PARENT_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    page_size: int
+    page_token: str
+    first_parent: bool
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., first_parent: _Optional[bool] = ...) -> None: ...
+
+class ListCommitsResponse(_message.Message):
+    __slots__ = ("commits", "next_page_token")
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[Commit]
+    next_page_token: str
+    def __init__(self, commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("path", "kind", "left_entry", "right_entry")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LEFT_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    kind: ChangeKind
+    left_entry: bytes
+    right_entry: bytes
+    def __init__(self, path: _Optional[str] = ..., kind: _Optional[_Union[ChangeKind, str]] = ..., left_entry: _Optional[bytes] = ..., right_entry: _Optional[bytes] = ...) -> None: ...
+
+class DiffRefsRequest(_message.Message):
+    __slots__ = ("repository_id", "left_ref", "right_ref", "prefix", "after", "page_size", "page_token")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    LEFT_REF_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_REF_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    left_ref: str
+    right_ref: str
+    prefix: str
+    after: str
+    page_size: int
+    page_token: str
+    def __init__(self, repository_id: _Optional[str] = ..., left_ref: _Optional[str] = ..., right_ref: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class DiffRefsResponse(_message.Message):
+    __slots__ = ("changes", "next_page_token")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    next_page_token: str
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DiffUncommittedRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "prefix", "after", "page_size", "page_token")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    prefix: str
+    after: str
+    page_size: int
+    page_token: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class DiffUncommittedResponse(_message.Message):
+    __slots__ = ("changes", "next_page_token")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    next_page_token: str
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,154 @@
+from tarn_proto.common.v1 import operation_pb2 as _operation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class OperateRequest(_message.Message):
+    __slots__ = ("operations",)
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    operations: _containers.RepeatedCompositeFieldContainer[Operation]
+    def __init__(self, operations: _Optional[_Iterable[_Union[Operation, _Mapping]]] = ...) -> None: ...
+
+class OperateResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[OperationResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[OperationResult, _Mapping]]] = ...) -> None: ...
+
+class Operation(_message.Message):
+    __slots__ = ("header", "lookup", "stage", "unstage")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    UNSTAGE_FIELD_NUMBER: _ClassVar[int]
+    header: _operation_pb2.OperationHeader
+    lookup: Lookup
+    stage: Stage
+    unstage: Unstage
+    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., stage: _Optional[_Union[Stage, _Mapping]] = ..., unstage: _Optional[_Union[Unstage, _Mapping]] = ...) -> None: ...
+
+class OperationResult(_message.Message):
+    __slots__ = ("operation_id", "error", "lookup", "stage", "unstage")
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    UNSTAGE_FIELD_NUMBER: _ClassVar[int]
+    operation_id: int
+    error: _operation_pb2.OperationError
+    lookup: LookupResult
+    stage: StageResult
+    unstage: UnstageResult
+    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., lookup: _Optional[_Union[LookupResult, _Mapping]] = ..., stage: _Optional[_Union[StageResult, _Mapping]] = ..., unstage: _Optional[_Union[UnstageResult, _Mapping]] = ...) -> None: ...
+
+class Lookup(_message.Message):
+    __slots__ = ("repository_id", "ref", "path")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    path: str
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class LookupResult(_message.Message):
+    __slots__ = ("entry", "storage_namespace")
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    entry: bytes
+    storage_namespace: str
+    def __init__(self, entry: _Optional[bytes] = ..., storage_namespace: _Optional[str] = ...) -> None: ...
+
+class Stage(_message.Message):
+    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    instance_uid: str
+    branch_id: str
+    path: str
+    entry: bytes
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ...) -> None: ...
+
+class StageResult(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Unstage(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "path")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    path: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class UnstageResult(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListEntriesRequest(_message.Message):
+    __slots__ = ("repository_id", "ref", "prefix", "delimiter", "after", "page_size", "page_token")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    DELIMITER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    prefix: str
+    delimiter: str
+    after: str
+    page_size: int
+    page_token: str
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., prefix: _Optional[str] = ..., delimiter: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListedEntry(_message.Message):
+    __slots__ = ("path", "entry")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    entry: bytes
+    def __init__(self, path: _Optional[str] = ..., entry: _Optional[bytes] = ...) -> None: ...
+
+class ListEntriesResponse(_message.Message):
+    __slots__ = ("entries", "next_page_token", "storage_namespace")
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[ListedEntry]
+    next_page_token: str
+    storage_namespace: str
+    def __init__(self, entries: _Optional[_Iterable[_Union[ListedEntry, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., storage_namespace: _Optional[str] = ...) -> None: ...
+
+class UnstageEntriesRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "paths")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UnstageEntriesResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[UnstageOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[UnstageOutcome, _Mapping]]] = ...) -> None: ...
+
+class UnstageOutcome(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _operation_pb2.OperationError
+    def __init__(self, error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ...) -> None: ...

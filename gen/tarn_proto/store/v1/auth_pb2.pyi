@@ -1,0 +1,45 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class UserRecord(_message.Message):
+    __slots__ = ("user_id", "user_uid", "roles", "create_time_us")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_UID_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    user_uid: bytes
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    create_time_us: int
+    def __init__(self, user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., create_time_us: _Optional[int] = ...) -> None: ...
+
+class CredentialRecord(_message.Message):
+    __slots__ = ("access_key_id", "user_id", "user_uid", "description", "create_time_us", "sealed_secret", "encryption_key_id")
+    ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_UID_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    SEALED_SECRET_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTION_KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    access_key_id: str
+    user_id: str
+    user_uid: bytes
+    description: str
+    create_time_us: int
+    sealed_secret: bytes
+    encryption_key_id: str
+    def __init__(self, access_key_id: _Optional[str] = ..., user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., description: _Optional[str] = ..., create_time_us: _Optional[int] = ..., sealed_secret: _Optional[bytes] = ..., encryption_key_id: _Optional[str] = ...) -> None: ...
+
+class SetupRecord(_message.Message):
+    __slots__ = ("setup_time_us", "user_id")
+    SETUP_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    setup_time_us: int
+    user_id: str
+    def __init__(self, setup_time_us: _Optional[int] = ..., user_id: _Optional[str] = ...) -> None: ...

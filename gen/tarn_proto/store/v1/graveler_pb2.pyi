@@ -1,0 +1,166 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class UploadState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UPLOAD_STATE_UNSPECIFIED: _ClassVar[UploadState]
+    UPLOAD_STATE_OPEN: _ClassVar[UploadState]
+    UPLOAD_STATE_COMPLETING: _ClassVar[UploadState]
+    UPLOAD_STATE_COMPLETED: _ClassVar[UploadState]
+    UPLOAD_STATE_ABORTED: _ClassVar[UploadState]
+UPLOAD_STATE_UNSPECIFIED: UploadState
+UPLOAD_STATE_OPEN: UploadState
+UPLOAD_STATE_COMPLETING: UploadState
+UPLOAD_STATE_COMPLETED: UploadState
+UPLOAD_STATE_ABORTED: UploadState
+
+class RepositoryRecord(_message.Message):
+    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch", "create_time_us", "is_deleted")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_BRANCH_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    IS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    instance_uid: str
+    storage_namespace: str
+    default_branch: str
+    create_time_us: int
+    is_deleted: bool
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ...) -> None: ...
+
+class Token(_message.Message):
+    __slots__ = ("token_id", "is_conditional", "buckets", "create_time_us")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_CONDITIONAL_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    is_conditional: bool
+    buckets: int
+    create_time_us: int
+    def __init__(self, token_id: _Optional[str] = ..., is_conditional: _Optional[bool] = ..., buckets: _Optional[int] = ..., create_time_us: _Optional[int] = ...) -> None: ...
+
+class BranchRecord(_message.Message):
+    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STAGING_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_METARANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_START_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    RECENT_OP_IDS_FIELD_NUMBER: _ClassVar[int]
+    OUTBOX_FIELD_NUMBER: _ClassVar[int]
+    IS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    incarnation: bytes
+    staging: Token
+    sealed: _containers.RepeatedCompositeFieldContainer[Token]
+    commit_id: str
+    compacted_metarange_id: str
+    compaction_start_time_us: int
+    recent_op_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    outbox: _containers.RepeatedScalarFieldContainer[bytes]
+    is_deleted: bool
+    create_time_us: int
+    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ...) -> None: ...
+
+class TagRecord(_message.Message):
+    __slots__ = ("commit_id", "create_time_us")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    create_time_us: int
+    def __init__(self, commit_id: _Optional[str] = ..., create_time_us: _Optional[int] = ...) -> None: ...
+
+class CommitRecord(_message.Message):
+    __slots__ = ("version", "parents", "metarange_id", "committer", "message", "create_time_us", "generation", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    METARANGE_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITTER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    parents: _containers.RepeatedScalarFieldContainer[str]
+    metarange_id: str
+    committer: str
+    message: str
+    create_time_us: int
+    generation: int
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, version: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time_us: _Optional[int] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class UploadRecord(_message.Message):
+    __slots__ = ("path", "branch_id", "address", "template", "create_time_us", "user_id", "state", "completing_op_id", "completing_time_us", "manifest_hash", "completed_entry", "checksum_algorithm", "is_full_object_checksum")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETING_OP_ID_FIELD_NUMBER: _ClassVar[int]
+    COMPLETING_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_HASH_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_ALGORITHM_FIELD_NUMBER: _ClassVar[int]
+    IS_FULL_OBJECT_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    branch_id: str
+    address: bytes
+    template: bytes
+    create_time_us: int
+    user_id: str
+    state: UploadState
+    completing_op_id: bytes
+    completing_time_us: int
+    manifest_hash: bytes
+    completed_entry: bytes
+    checksum_algorithm: str
+    is_full_object_checksum: bool
+    def __init__(self, path: _Optional[str] = ..., branch_id: _Optional[str] = ..., address: _Optional[bytes] = ..., template: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., user_id: _Optional[str] = ..., state: _Optional[_Union[UploadState, str]] = ..., completing_op_id: _Optional[bytes] = ..., completing_time_us: _Optional[int] = ..., manifest_hash: _Optional[bytes] = ..., completed_entry: _Optional[bytes] = ..., checksum_algorithm: _Optional[str] = ..., is_full_object_checksum: _Optional[bool] = ...) -> None: ...
+
+class UploadPartRecord(_message.Message):
+    __slots__ = ("part_number", "attempt", "size_bytes", "md5", "create_time_us", "checksum")
+    PART_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MD5_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    part_number: int
+    attempt: str
+    size_bytes: int
+    md5: bytes
+    create_time_us: int
+    checksum: str
+    def __init__(self, part_number: _Optional[int] = ..., attempt: _Optional[str] = ..., size_bytes: _Optional[int] = ..., md5: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
+
+class CleanupRecord(_message.Message):
+    __slots__ = ("partition", "is_register", "buckets", "drop_time_us")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    IS_REGISTER_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    DROP_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    partition: str
+    is_register: bool
+    buckets: int
+    drop_time_us: int
+    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ...) -> None: ...
