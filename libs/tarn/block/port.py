@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self, runtime_checkable
 
 from tarn.core.errors import Kind, Reason, TarnError
 
@@ -24,6 +24,7 @@ __all__ = [
     "BlockUploads",
     "BlockWriter",
     "CHUNK_BYTES",
+    "FileBacked",
 ]
 
 CHUNK_BYTES = 1 << 20
@@ -178,4 +179,20 @@ class BlockStore(Protocol):
 
     async def close(self) -> None:
         """Finishes what was begun and releases the store. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class FileBacked(Protocol):
+    """What a driver offers beside the port when its large blocks are plain local files, so that a
+    server can `sendfile` them. Ask with `isinstance(store, FileBacked)`."""
+
+    async def open_file(self, key: BlockKey) -> BinaryIO | None:
+        """The block as an unbuffered file at offset 0, which the caller closes; None when the block
+        is not a file of its own (`read` it, it is small). A later delete does not disturb it.
+
+        Raises:
+            BlockNotFoundError: no such block.
+            TarnError: EXHAUSTED if too many files are open.
+        """
         ...

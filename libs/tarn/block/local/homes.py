@@ -1,0 +1,99 @@
+"""Namespaces of a local store, and which blocks they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tarn.block.keys import METADATA_PREFIX, parse_namespace
+from tarn.block.local.commit import Commits
+from tarn.block.local.small import SmallReader
+from tarn.block.local.tree import Tree
+from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
+
+__all__ = ["Home", "Homes"]
+
+_KNOWN_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A namespace's place.
+
+    Attributes:
+        number: its id among the rows; -1 before anything was written to it.
+        name: its path from the root.
+        names: the same, split.
+    """
+
+    number: int
+    name: str
+    names: tuple[str, ...]
+
+    def file(self, path: str) -> tuple[str, ...]:
+        """Where a large block of this checked path is."""
+        return (*self.names, *path.split("/"))
+
+
+class Homes:
+    """Finds namespaces and blocks; remembers namespaces, which are never renumbered."""
+
+    def __init__(self, tree: Tree, reader: SmallReader, commits: Commits) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._commits = commits
+        self._known: dict[str, Home] = {}
+
+    def look(self, namespace: str) -> Home:
+        """The namespace, for reading.
+
+        Raises:
+            TarnError: INVALID, if it is not `local://` and safe names.
+        """
+        if home := self._known.get(namespace):
+            return home
+        names = parse_namespace(namespace, "local")
+        name = "/".join(names)
+        number = self._reader.namespace_id(name)
+        home = Home(-1 if number is None else number, name, names)
+        return home if number is None else self._remember(namespace, home)
+
+    async def enter(self, namespace: str) -> Home:
+        """The namespace, for writing: made if it is new.
+
+        Raises:
+            TarnError: INVALID as `look`, and `NamespaceOverlapError`.
+        """
+        home = self.look(namespace)
+        if home.number >= 0:
+            return home
+        number = await self._commits.register(home.name)
+        return self._remember(namespace, Home(number, home.name, home.names))
+
+    def _remember(self, namespace: str, home: Home) -> Home:
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[namespace] = home
+        return home
+
+    def is_row(self, home: Home, path: str) -> bool:
+        """Whether a block is a row; none of `_tarn/` ever is."""
+        if home.number < 0 or path.startswith(METADATA_PREFIX):
+            return False
+        return self._reader.stat(home.number, path) is not None
+
+    def stat(self, home: Home, key: BlockKey) -> BlockInfo:
+        """Size and time of a block of either kind.
+
+        Raises:
+            BlockNotFoundError: there is none.
+        """
+        if home.number >= 0 and not key.path.startswith(METADATA_PREFIX):
+            info = self._reader.stat(home.number, key.path)
+            if info is not None:
+                return info
+        try:
+            found = self._tree.stat(home.file(key.path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise BlockNotFoundError(key) from None
+        return BlockInfo(key.path, found.st_size, found.st_mtime_ns // 1000)

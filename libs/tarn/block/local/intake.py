@@ -1,0 +1,212 @@
+"""How bodies enter: small ones as rows, large ones and everything under `_tarn/` as files.
+
+A large body: draft → bytes synced → link under the commit lock (nobody else has the path, in either kind)
+→ directory synced → acknowledged. Files under `_tarn/` skip the lock, as no row ever has such a path;
+there a taken name is fine when the bytes are equal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Self
+
+from tarn.block.keys import METADATA_PREFIX
+from tarn.block.local.commit import Commits
+from tarn.block.local.draft import Draft, Drafts, Source
+from tarn.block.local.faults import Faults
+from tarn.block.local.gate import Gate, OpenFiles
+from tarn.block.local.homes import Home
+from tarn.block.local.threads import Threads
+from tarn.block.local.tree import Tree
+from tarn.block.port import BlockExistsError, BlockKey
+
+__all__ = ["Intake", "LocalWriter"]
+
+_HOLD_BYTES: Final = 256 << 10
+"""What a writer gathers before it goes to a thread; larger writes go there directly, uncopied."""
+
+
+class Intake:
+    """Gives complete bodies their names."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        drafts: Drafts,
+        commits: Commits,
+        threads: Threads,
+        files: OpenFiles,
+        gate: Gate,
+        small_bytes_max: int,
+    ) -> None:
+        self.tree = tree
+        self.drafts = drafts
+        self.threads = threads
+        self.files = files
+        self.gate = gate
+        self.writers: set[LocalWriter] = set()
+        self.small_bytes_max = small_bytes_max
+        self._commits = commits
+
+    def is_small(self, path: str, size_bytes: int) -> bool:
+        """Whether a body becomes a row. Metadata never does: other engines read it from the directory."""
+        return size_bytes <= self.small_bytes_max and not path.startswith(METADATA_PREFIX)
+
+    def begin(self, home: Home, key: BlockKey) -> LocalWriter:
+        """A writer of a block."""
+        keep_max = self.small_bytes_max if self.is_small(key.path, 0) else -1
+        return LocalWriter(
+            self,
+            home,
+            f"block {key.path} in {key.namespace}",
+            keep_max,
+            lambda body: self.keep(home, key, body),
+            lambda draft: self.place(home, key, draft),
+        )
+
+    async def keep(self, home: Home, key: BlockKey, body: bytes) -> None:
+        """Makes a small body visible and durable."""
+        file = f"{home.name}/{key.path}"
+        if not await self._commits.insert(home.number, key.path, file, body):
+            raise BlockExistsError(key)
+
+    async def place(self, home: Home, key: BlockKey, source: Source) -> None:
+        """Makes a synced file visible and durable under a block's name."""
+        target = home.file(key.path)
+        if key.path.startswith(METADATA_PREFIX):
+            if not await self.threads.run(lambda: self._place_metadata(source, target)):
+                raise BlockExistsError(key)
+            return
+        if not await self._commits.place(home.number, key.path, lambda: source.link(target)):
+            raise BlockExistsError(key)
+        await self.threads.run(lambda: self._confirm(target, len(home.names)))
+
+    def _place_metadata(self, source: Source, target: tuple[str, ...]) -> bool:
+        try:
+            source.link(target)
+        except FileExistsError:
+            other = self.tree.open_read(target)
+            try:
+                if not source.equals(other):
+                    return False
+            finally:
+                os.close(other)
+        self.tree.sync_dir(target[:-1])  # the other writer may not have come so far
+        return True
+
+    def _confirm(self, target: tuple[str, ...], keep: int) -> None:
+        try:
+            self.tree.sync_dir(target[:-1])
+        except OSError:
+            self.tree.remove(target, keep)  # ours: nobody else can have linked it
+            raise
+
+
+class LocalWriter:
+    """A `BlockWriter`. It holds up to 256 KiB in memory and turns to a draft above.
+
+    Args:
+        intake: the store's.
+        home: the namespace.
+        what: names the block in errors.
+        keep_max: bodies up to this size go to `keep`; -1 sends all to `place`.
+        keep: takes a whole small body.
+        place: takes a sealed draft.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        home: Home,
+        what: str,
+        keep_max: int,
+        keep: Callable[[bytes], Awaitable[None]],
+        place: Callable[[Draft], Awaitable[None]],
+    ) -> None:
+        self._intake = intake
+        self._home = home
+        self._faults = Faults(f"write {what}")
+        self._keep_max = keep_max
+        self._keep = keep
+        self._place = place
+        self._held = bytearray()
+        self._draft: Draft | None = None
+        self._counted = False  # whether the draft is in the count of open files
+        self._ended = False
+        intake.writers.add(self)
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `BlockWriter.write`. After a failure only `abort` is allowed."""
+        self._check()
+        with memoryview(data).cast("B") as view:
+            if len(self._held) + len(view) <= max(_HOLD_BYTES, self._keep_max):
+                self._held += view
+                return
+            with self._intake.gate, self._faults:
+                self._count()
+                await self._intake.threads.run(lambda: self._spill(view))
+
+    async def finish(self) -> None:
+        """See `BlockWriter.finish`. A failure has aborted the writer."""
+        await self.finish_with(b"")
+
+    async def finish_with(self, last: bytes | bytearray | memoryview) -> None:
+        """Writes the last bytes and finishes, in one visit of a thread."""
+        self._check()
+        try:
+            with self._intake.gate, self._faults, memoryview(last).cast("B") as view:
+                if self._draft is None and len(self._held) + len(view) <= self._keep_max:
+                    await self._keep(bytes(self._held + view))
+                else:
+                    self._count()
+                    draft = await self._intake.threads.run(lambda: self._seal(view))
+                    await self._place(draft)
+        finally:
+            await self.abort()
+
+    async def abort(self) -> None:
+        """See `BlockWriter.abort`. After a success it only removes the draft's own name."""
+        self._ended = True
+        self._held = bytearray()
+        self._intake.writers.discard(self)
+        draft, self._draft = self._draft, None
+        try:
+            if draft is not None:
+                with suppress(OSError):  # `sweep` takes what could not be removed
+                    await self._intake.threads.run(draft.discard)
+        finally:
+            if self._counted:
+                self._counted = False
+                self._intake.files.give()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.abort()
+
+    def _check(self) -> None:
+        if self._ended:
+            raise RuntimeError("the writer was finished or aborted")
+
+    def _count(self) -> None:
+        if not self._counted:
+            self._intake.files.take()
+            self._counted = True
+
+    def _spill(self, data: memoryview) -> Draft:
+        if self._draft is None:
+            self._draft = self._intake.drafts.create(self._home.names)
+        if self._held:
+            self._draft.write(self._held)
+            self._held = bytearray()
+        if data:
+            self._draft.write(data)
+        return self._draft
+
+    def _seal(self, last: memoryview) -> Draft:
+        draft = self._spill(last)
+        draft.seal()
+        return draft

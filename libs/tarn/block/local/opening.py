@@ -1,0 +1,139 @@
+"""Opens a local store: refuses a root that cannot keep its promises, and clears what the dead left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from tarn.block.local.commit import Commits
+from tarn.block.local.draft import Drafts, sweep
+from tarn.block.local.faults import from_os, from_sqlite
+from tarn.block.local.gate import Gate, OpenFiles
+from tarn.block.local.intake import Intake
+from tarn.block.local.mount import refuse_network
+from tarn.block.local.small import SmallReader, create_small
+from tarn.block.local.store import LocalBlockStore
+from tarn.block.local.threads import Threads
+from tarn.block.local.tree import DIR_MODE, FILE_MODE, Tree
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["DRAFT_AGE_US", "open_local"]
+
+_OWN: Final = ".tarn"
+"""The driver's own directory in the root; no namespace can have this name."""
+DRAFT_AGE_US: Final = 24 * 3600 * 1_000_000
+"""A draft not written to for so long is removed at the next opening, if its writer is dead."""
+SMALL_BYTES_LIMIT: Final = 1 << 20
+
+
+async def open_local(
+    root: Path,
+    *,
+    clock: Clock,
+    durability: Literal["fsync", "os"] = "fsync",
+    small_bytes_max: int = 65536,
+    files_max: int = 512,
+    threads: int = 8,
+) -> LocalBlockStore:
+    """Opens the store of a directory, which is made if it is absent.
+
+    Args:
+        root: an own directory on a local file system with hard links.
+        clock: dates blocks and tells the age of drafts.
+        durability: `fsync`: an acknowledged block survives a power failure. `os`: it survives the death
+            of the process, and the operating system writes it to disk in its own time.
+        small_bytes_max: bodies up to this size become rows; 0 to 1 MiB.
+        files_max: descriptors that transfers may hold at a time; more fail as EXHAUSTED.
+        threads: for long reads, and as many for long writes.
+
+    Raises:
+        TarnError: INVALID for bad arguments; INTERNAL or UNAVAILABLE if the root cannot be used (not
+            writable, no hard links); FAILED_PRECONDITION on a network file system.
+    """
+    if not 0 <= small_bytes_max <= SMALL_BYTES_LIMIT or files_max < 1 or threads < 1:
+        text = f"small_bytes_max must be 0 to {SMALL_BYTES_LIMIT}, files_max and threads at least 1"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    readers = Threads("tarn-block-read", threads)
+    writers = Threads("tarn-block-write", threads)
+    try:
+        ground = await writers.run(lambda: _prepare(root, clock, sync=durability == "fsync"))
+    except BaseException:
+        readers.close()
+        writers.close()
+        raise
+    tree = ground.tree
+    commits = Commits(ground.database, ground.lock, tree, clock, fsync=durability == "fsync")
+    intake = Intake(
+        tree=tree,
+        drafts=Drafts(tree, clock),
+        commits=commits,
+        threads=writers,
+        files=OpenFiles(files_max),
+        gate=Gate(),
+        small_bytes_max=small_bytes_max,
+    )
+    return LocalBlockStore(tree, ground.reader, commits, intake, readers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What a store stands on. `lock` and the files inside `tree` and `reader` are closed by the store."""
+
+    database: Path
+    tree: Tree
+    lock: int
+    reader: SmallReader
+
+
+def _prepare(root: Path, clock: Clock, *, sync: bool) -> _Ground:
+    root = root.absolute()
+    database = root / _OWN / "small.sqlite"
+    try:
+        root.mkdir(DIR_MODE, parents=True, exist_ok=True)
+        refuse_network(root)
+        with ExitStack() as undo:
+            tree = Tree(root, sync=sync)
+            undo.callback(tree.close)
+            lock = _lock(tree)
+            undo.callback(os.close, lock)
+            create_small(database)
+            tree.sync_dir([_OWN])
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            reader = SmallReader(database)
+            undo.callback(reader.close)
+            oldest_us = clock.now_us() - DRAFT_AGE_US
+            for name in reader.namespaces():
+                sweep(tree, name.split("/"), oldest_us)
+            undo.pop_all()
+    except OSError as error:
+        raise from_os(error, f"cannot open the block store {root}") from error
+    except sqlite3.Error as error:
+        raise from_sqlite(error, f"cannot open the block store {root}") from error
+    return _Ground(database, tree, lock, reader)
+
+
+def _lock(tree: Tree) -> int:
+    """The lock file, locked, after a probe of what the store needs of its file system."""
+    with tree.open_dir([_OWN], create=True) as own:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open("small.lock", flags, FILE_MODE, dir_fd=own)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            probe = f"probe-{os.getpid()}"
+            for name in (probe, probe + "-link"):  # of a killed process with this number
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=own)
+            os.close(tree.create([_OWN], probe))
+            tree.link([_OWN, probe], [_OWN, probe + "-link"])
+            os.unlink(probe, dir_fd=own)
+            os.unlink(probe + "-link", dir_fd=own)
+        except BaseException:
+            os.close(lock)
+            raise
+    return lock

@@ -1,0 +1,273 @@
+"""The local block store: the port, on the two kinds of places where a machine keeps blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import io
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from tarn.block.keys import METADATA_PREFIX, check_listing, check_path, check_span
+from tarn.block.local.commit import Commits
+from tarn.block.local.faults import Faults, from_sqlite
+from tarn.block.local.gate import Gate, OpenFiles
+from tarn.block.local.homes import Home, Homes
+from tarn.block.local.intake import Intake, LocalWriter
+from tarn.block.local.small import SmallReader
+from tarn.block.local.threads import Threads
+from tarn.block.local.tree import Tree
+from tarn.block.local.uploads import LocalUploads
+from tarn.block.port import CHUNK_BYTES, BlockInfo, BlockKey, BlockNotFoundError
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["BlockFile", "LocalBlockStore"]
+
+_INLINE_BYTES: Final = 256 << 10
+"""Reads up to this size stay on the loop's thread, longer ones must not keep it from a cold disk."""
+_DELETE_BATCH: Final = 500
+
+
+class BlockFile(io.FileIO):
+    """An open block, counted until it is closed."""
+
+    def __init__(self, fd: int, files: OpenFiles) -> None:
+        super().__init__(fd, "rb")
+        self._files: OpenFiles | None = files
+
+    def close(self) -> None:
+        """Closes the descriptor. Idempotent; on the loop's thread."""
+        super().close()
+        files, self._files = self._files, None
+        if files is not None:
+            files.give()
+
+
+class LocalBlockStore:
+    """Blocks under one root directory; made by `open_local`. Implements `BlockStore` and `FileBacked`.
+
+    Several processes may use one root; each opens its own store, on the event loop that it uses it on.
+    Where a block is: a row of `<root>/.tarn/small.sqlite` up to `small_bytes_max`, else the file
+    `<root>/<namespace>/<path>`; under `_tarn/` always the file. A read looks for the row first: it is
+    the common case, and its miss (5 us) is small beside reading more than 64 KiB.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        reader: SmallReader,
+        commits: Commits,
+        intake: Intake,
+        threads: Threads,
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._commits = commits
+        self._intake = intake
+        self._threads = threads  # of readers; fsyncs have others, so that no read waits behind them
+        self._gate: Gate = intake.gate
+        self._files: OpenFiles = intake.files
+        self._homes = Homes(tree, reader, commits)
+        self._uploads = LocalUploads(self._homes, intake)
+        self._closing: asyncio.Event | None = None
+
+    @property
+    def uploads(self) -> LocalUploads:
+        """Multipart writing."""
+        return self._uploads
+
+    async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
+        """See `BlockStore.put`."""
+        check_path(key.path)
+        size = body.nbytes if isinstance(body, memoryview) else len(body)
+        with self._gate:
+            with Faults(f"enter namespace {key.namespace}"):
+                home = await self._homes.enter(key.namespace)
+            if self._intake.is_small(key.path, size):
+                await self._intake.keep(home, key, bytes(body))
+            else:
+                await self._intake.begin(home, key).finish_with(body)
+
+    async def open_write(self, key: BlockKey) -> LocalWriter:
+        """See `BlockStore.open_write`."""
+        check_path(key.path)
+        with self._gate, Faults(f"enter namespace {key.namespace}"):
+            return self._intake.begin(await self._homes.enter(key.namespace), key)
+
+    async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
+        """See `BlockStore.read`."""
+        check_path(key.path)
+        check_span(start, length)
+        with self._gate:
+            home, body = self._small(key, start, length)
+            if body is not None:
+                return body
+            with Faults(f"read block {key.path} in {key.namespace}"):
+                fd = self._open(home, key)
+                try:
+                    rest = max(os.fstat(fd).st_size - start, 0)
+                    count = rest if length is None else min(rest, length)
+                    if count <= _INLINE_BYTES:
+                        return _pread(fd, start, count)
+                    return await self._threads.run(lambda: _pread(fd, start, count))
+                finally:
+                    self._close(fd)
+
+    async def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+        """See `BlockStore.stream`. CORRUPT comes with the first chunk when the block is too short, and
+        later only if it shrinks meanwhile. One chunk is read ahead."""
+        check_path(key.path)
+        check_span(start, length)
+        with self._gate:
+            home, body = self._small(key, start, length)
+        if body is not None:
+            if len(body) < length:
+                raise _truncated(key, start, length)
+            if body:
+                yield body
+            return
+        faults = Faults(f"read block {key.path} in {key.namespace}")
+        ahead: asyncio.Future[bytes] | None = None
+        with self._gate, faults:
+            fd = self._open(home, key)
+        try:
+            with faults:
+                if os.fstat(fd).st_size < start + length:
+                    raise _truncated(key, start, length)
+                os.posix_fadvise(fd, start, length, os.POSIX_FADV_SEQUENTIAL)
+            at, end = start, start + length
+            while at < end:
+                with self._gate, faults:
+                    if length <= _INLINE_BYTES:
+                        chunk = _pread(fd, at, end - at)
+                    else:
+                        chunk = await self._threads.finish(ahead or self._fetch(fd, at, end))
+                        ahead = None
+                    at += len(chunk)
+                    if not chunk:
+                        raise _truncated(key, start, length)
+                    if at < end and length > _INLINE_BYTES:
+                        ahead = self._fetch(fd, at, end)
+                yield chunk
+        finally:
+            try:
+                if ahead is not None:
+                    await self._threads.settle(ahead)  # its thread uses the descriptor
+            finally:
+                self._close(fd)
+
+    def _fetch(self, fd: int, at: int, end: int) -> asyncio.Future[bytes]:
+        return self._threads.start(lambda: _pread(fd, at, min(CHUNK_BYTES, end - at)))
+
+    async def open_file(self, key: BlockKey) -> BlockFile | None:
+        """See `FileBacked.open_file`."""
+        check_path(key.path)
+        with self._gate, Faults(f"open block {key.path} in {key.namespace}"):
+            home = self._homes.look(key.namespace)
+            if self._homes.is_row(home, key.path):
+                return None
+            return BlockFile(self._open(home, key), self._files)
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        """See `BlockStore.stat`."""
+        check_path(key.path)
+        with self._gate, Faults(f"stat block {key.path} in {key.namespace}"):
+            return self._homes.stat(self._homes.look(key.namespace), key)
+
+    async def list_page(
+        self, namespace: str, prefix: str, after: str, limit: int
+    ) -> list[BlockInfo]:
+        """See `BlockStore.list_page`; `limit` is at most `keys.LIST_LIMIT_MAX`."""
+        possible = check_listing(prefix, after, limit)
+        with self._gate, Faults(f"list {namespace}"):
+            home = self._homes.look(namespace)
+            if not possible:
+                return []
+            rows: list[BlockInfo] = []
+            if home.number >= 0:
+                rows = self._reader.list(home.number, prefix, after, limit)
+            files = await self._threads.run(
+                lambda: self._tree.list_files(home.names, prefix, after, limit)
+            )
+            return list(heapq.merge(rows, files, key=lambda info: info.path))[:limit]
+
+    async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
+        """See `BlockStore.delete_many`. Rows are gone for good when it returns; the removal of files is
+        not synced, and a power failure may bring some back."""
+        for path in paths:
+            check_path(path)
+        with self._gate, Faults(f"delete blocks in {namespace}"):
+            home = self._homes.look(namespace)
+            for start in range(0, len(paths), _DELETE_BATCH):
+                group = paths[start : start + _DELETE_BATCH]
+                # Files first: on a full disk they make the room that deleting rows needs in the WAL.
+                await self._threads.run(lambda group=group: self._remove(home, group))  # type: ignore[misc]
+                if home.number >= 0:
+                    await self._commits.delete(home.number, group)
+
+    def _remove(self, home: Home, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._tree.remove(home.file(path), keep=len(home.names))
+
+    async def close(self) -> None:
+        """See `BlockStore.close`: calls in progress end, open writers are aborted, streams break off."""
+        if self._closing is not None:
+            await self._closing.wait()
+            return
+        self._closing = asyncio.Event()
+        try:
+            await self._gate.close()
+            for writer in list(self._intake.writers):
+                await writer.abort()
+            await self._commits.close()
+            await asyncio.to_thread(self._threads.close)
+            await asyncio.to_thread(self._intake.threads.close)
+            self._reader.close()
+            self._tree.close()
+        finally:
+            self._closing.set()
+
+    def _small(self, key: BlockKey, start: int, length: int | None) -> tuple[Home, bytes | None]:
+        try:
+            home = self._homes.look(key.namespace)
+            if home.number < 0 or key.path.startswith(METADATA_PREFIX):
+                return home, None
+            return home, self._reader.read(home.number, key.path, start, length)
+        except sqlite3.Error as error:
+            raise from_sqlite(error, f"cannot read block {key.path} in {key.namespace}") from error
+
+    def _open(self, home: Home, key: BlockKey) -> int:
+        """A counted descriptor of a large block; `_close` takes it back."""
+        self._files.take()
+        try:
+            return self._tree.open_read(home.file(key.path))
+        except (FileNotFoundError, NotADirectoryError):
+            self._files.give()
+            raise BlockNotFoundError(key) from None
+        except BaseException:
+            self._files.give()
+            raise
+
+    def _close(self, fd: int) -> None:
+        os.close(fd)
+        self._files.give()
+
+
+def _pread(fd: int, at: int, count: int) -> bytes:
+    """Up to `count` bytes, fewer only at the end of the file."""
+    chunk = os.pread(fd, count, at)
+    if len(chunk) == count or not chunk:
+        return chunk
+    chunks = [chunk]
+    size = len(chunk)
+    while size < count and (chunk := os.pread(fd, count - size, at + size)):
+        chunks.append(chunk)
+        size += len(chunk)
+    return b"".join(chunks)
+
+
+def _truncated(key: BlockKey, start: int, length: int) -> TarnError:
+    text = f"block {key.path} in {key.namespace} ends before byte {start + length}"
+    return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=key.path)

@@ -1,0 +1,151 @@
+"""Parts of uploads: files `<namespace>/.uploads/<upload>/<part>-<attempt>`, joined inside the kernel.
+
+Parts are files whatever their size, so that any process can join them. A part keeps its name until the
+upload is discarded: a repeated or concurrent `complete` finds it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from tarn.block.keys import PART_NUMBER_MAX, check_part, check_path, check_upload
+from tarn.block.local.draft import Draft, Part
+from tarn.block.local.faults import Faults
+from tarn.block.local.homes import Home, Homes
+from tarn.block.local.intake import Intake, LocalWriter
+from tarn.block.port import BlockExistsError, BlockKey, BlockNotFoundError
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["UPLOADS", "LocalUploads"]
+
+UPLOADS: Final = ".uploads"
+
+
+class LocalUploads:
+    """`BlockUploads` of a local store.
+
+    Args:
+        homes: finds namespaces and finished blocks.
+        intake: places the joined file.
+    """
+
+    def __init__(self, homes: Homes, intake: Intake) -> None:
+        self._homes = homes
+        self._intake = intake
+
+    async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> LocalWriter:
+        """See `BlockUploads.open_part`. `finish` raises `BlockNotFoundError` if the upload was discarded
+        meanwhile: a late part leaves nothing behind."""
+        check_path(key.path)
+        name = check_part(part, attempt)
+        what = f"part {part} of upload {check_upload(upload)}"
+        with self._intake.gate, Faults(f"begin {what}"):
+            home = await self._homes.enter(key.namespace)
+            base = (*home.names, UPLOADS, upload)
+            with self._intake.tree.open_dir(base, create=True):
+                pass  # made here and not by `finish`, which must notice a discard
+        return LocalWriter(
+            self._intake,
+            home,
+            what,
+            -1,
+            _never,
+            lambda draft: self._place(key, (*base, name), draft),
+        )
+
+    async def _place(self, key: BlockKey, target: tuple[str, ...], draft: Draft) -> None:
+        def link() -> None:
+            draft.link(target, create=False)
+            self._intake.tree.sync_dir(target[:-1])
+
+        try:
+            await self._intake.threads.run(link)
+        except FileNotFoundError:
+            raise BlockNotFoundError(key) from None
+        except FileExistsError:
+            raise BlockExistsError(key) from None
+
+    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+        """See `BlockUploads.complete`. One part is linked, several are copied."""
+        check_path(key.path)
+        check_upload(upload)
+        if not 1 <= len(parts) <= PART_NUMBER_MAX:
+            text = (
+                f"upload {upload} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
+            )
+            raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
+        names = [check_part(part, attempt) for part, attempt in parts]
+        with self._intake.gate, Faults(f"complete upload {upload} of block {key.path}"):
+            home = await self._homes.enter(key.namespace)
+            with suppress(BlockNotFoundError):
+                return await self._finished(home, key)
+            try:
+                return await self._join(
+                    home, key, [(*home.names, UPLOADS, upload, n) for n in names]
+                )
+            except (BlockExistsError, FileNotFoundError):
+                # Another completion was first, or a part is missing: discarded after one, or never there.
+                return await self._finished(home, key)
+
+    async def _finished(self, home: Home, key: BlockKey) -> int:
+        """The size of the block that is there; durable, though whoever linked it may not have synced yet."""
+        size = self._homes.stat(home, key).size
+        with suppress(FileNotFoundError):  # a row
+            directory = home.file(key.path)[:-1]
+            await self._intake.threads.run(lambda: self._intake.tree.sync_dir(directory))
+        return size
+
+    async def _join(self, home: Home, key: BlockKey, parts: Sequence[tuple[str, ...]]) -> int:
+        intake = self._intake
+        if len(parts) == 1:
+            part = Part(intake.tree, parts[0], intake.drafts.clock)
+            size = part.size()
+            await intake.place(home, key, part)
+            return size
+        draft: Draft | None = None
+
+        def join() -> Draft:
+            nonlocal draft
+            draft = intake.drafts.create(home.names)
+            for names in parts:
+                fd = intake.tree.open_read(names)
+                try:
+                    draft.append_file(fd)
+                finally:
+                    os.close(fd)
+            draft.seal()
+            return draft
+
+        intake.files.take()
+        try:
+            whole = await intake.threads.run(join)
+            await intake.place(home, key, whole)
+            return whole.size()
+        finally:
+            if draft is not None:
+                with suppress(OSError):  # `sweep` takes what could not be removed
+                    await intake.threads.run(draft.discard)
+            intake.files.give()
+
+    async def discard(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.discard`."""
+        check_path(key.path)
+        check_upload(upload)
+        tree = self._intake.tree
+
+        def remove(base: tuple[str, ...]) -> None:
+            for name in tree.names(base):
+                tree.remove((*base, name), keep=len(base) - 1)
+            with suppress(FileNotFoundError):
+                tree.prune(base, keep=len(base) - 1)
+
+        with self._intake.gate, Faults(f"discard upload {upload} of block {key.path}"):
+            base = (*self._homes.look(key.namespace).names, UPLOADS, upload)
+            await self._intake.threads.run(lambda: remove(base))
+
+
+async def _never(_: bytes) -> None:
+    raise AssertionError("parts are files")

@@ -1,0 +1,291 @@
+"""The local store when it is attacked, damaged, or let down by the disk."""
+
+import asyncio
+import errno
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tarn.block.local import LocalBlockStore, open_local
+from tarn.block.port import CHUNK_BYTES, BlockKey, BlockNotFoundError
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.testing.block_samples import collect, data_path
+
+
+class Clock:
+    def __init__(self, now_us: int = 1_800_000_000_000_000) -> None:
+        self._now_us = now_us
+
+    def now_us(self) -> int:
+        return self._now_us
+
+    def monotonic(self) -> float:
+        return self._now_us / 1e6
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[LocalBlockStore]:
+    store = await open_local(tmp_path, clock=Clock())
+    yield store
+    await store.close()
+    assert store._files.count == 0
+
+
+def key(path: str, name: str = "lake") -> BlockKey:
+    return BlockKey(f"local://{name}", path)
+
+
+def files(root: Path) -> list[str]:
+    """All files that are not the driver's own, from the root."""
+    paths = (path.relative_to(root) for path in root.rglob("*") if not path.is_dir())
+    return sorted(str(path) for path in paths if path.parts[0] != ".tarn")
+
+
+async def rest(stream: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in stream])
+
+
+# Attacks and damage
+
+RAW = st.one_of(
+    st.lists(st.sampled_from(["..", ".", "", "a", "link", "\0", "lake", "\\", "~", "x" * 255])).map(
+        "/".join
+    ),
+    st.text(max_size=60),
+    st.binary(max_size=40).map(lambda raw: raw.decode("utf-8", "surrogateescape")),
+)
+
+
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(namespace=st.one_of(st.just("lake"), RAW), path=RAW, size=st.sampled_from([1, 70_000]))
+def test_nothing_is_written_outside_of_the_namespace(
+    tmp_path_factory: pytest.TempPathFactory, namespace: str, path: str, size: int
+) -> None:
+    top = tmp_path_factory.mktemp("attack")
+    root = top / "root"
+    outside = top / "outside"
+    (root / "lake").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "a").write_text("secret")
+    (root / "lake" / "link").symlink_to(outside)
+
+    async def attack() -> bool:
+        store = await open_local(root, clock=Clock(), durability="os", small_bytes_max=0)
+        where = BlockKey(f"local://{namespace}", path)
+        try:
+            await store.put(where, bytes(size))
+            assert await store.read(where) == bytes(size)
+        except TarnError as error:
+            assert error.kind in {Kind.INVALID, Kind.CORRUPT}  # noqa: PT017
+            return False
+        else:
+            return True
+        finally:
+            with pytest.raises(TarnError):  # reading through the link fails too
+                await store.read(key("link/a"))
+            await store.close()
+
+    written = asyncio.run(attack())
+    assert [entry.name for entry in outside.iterdir()] == ["a"]
+    assert (outside / "a").read_text() == "secret"
+    assert {entry.name for entry in top.iterdir()} == {"root", "outside"}
+    expected = [f"{namespace}/{path}"] if written else []
+    assert [name for name in files(root) if name != "lake/link"] == expected
+    for name in expected:
+        assert os.path.commonpath([root / namespace, os.path.realpath(root / name)]) == str(
+            root / namespace
+        )
+
+
+async def test_planted_link_is_corruption(store: LocalBlockStore, tmp_path: Path) -> None:
+    await store.put(key("_tarn/a"), b"x")
+    (tmp_path / "lake" / "_tarn" / "leaf").symlink_to("a")
+    (tmp_path / "lake" / "data").symlink_to(tmp_path)
+    for path in ("_tarn/leaf", "data/lake/_tarn/a"):
+        for call in (store.read, store.stat, store.open_file):
+            with pytest.raises(TarnError, match="symbolic link") as caught:
+                await call(key(path))
+            assert caught.value.kind is Kind.CORRUPT
+    with pytest.raises(TarnError):
+        await store.put(key("data/lake/x"), bytes(100_000))
+    assert [info.path for info in await store.list_page("local://lake", "", "", 10)] == ["_tarn/a"]
+
+
+@pytest.mark.parametrize("size", [100_000, 5 << 20])
+async def test_shortened_file_is_corrupt(store: LocalBlockStore, tmp_path: Path, size: int) -> None:
+    where = key(data_path(1))
+    await store.put(where, bytes(size))
+    stream = store.stream(where, 0, size)
+    first = await anext(stream)
+    os.truncate(tmp_path / "lake" / data_path(1), min(len(first), size - 1))
+    for call in (collect(store, where, 0, size), collect(store, where, size - 1, 1)):
+        with pytest.raises(TarnError) as caught:
+            await call
+        assert caught.value.reason is Reason.DATA_CORRUPT
+    if size > 4 * CHUNK_BYTES:  # one that was under way
+        with pytest.raises(TarnError, match="ends before"):
+            await rest(stream)
+    await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def test_file_where_a_directory_must_be(store: LocalBlockStore) -> None:
+    await store.put(key("_tarn/a"), b"x")
+    with pytest.raises(TarnError, match="in the way"):
+        await store.put(key("_tarn/a/b"), b"x")
+    with pytest.raises(BlockNotFoundError):
+        await store.read(key("_tarn/a/b"))
+    with pytest.raises(BlockNotFoundError):
+        await store.read(key("_tarn"))
+
+
+# Failing disks
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync", "link", "fsync", "utime", "open"])
+@pytest.mark.parametrize("path", [data_path(1), "_tarn/ranges/ab"])
+async def test_failed_write_leaves_nothing(
+    store: LocalBlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, path: str
+) -> None:
+    await store.put(key(data_path(9)), bytes(100_000))  # directories are there
+    await store.put(key("_tarn/ranges/zz"), b"x")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(TarnError, match="disk is full") as caught:
+            await store.put(key(path), bytes(100_000))
+    assert caught.value.kind is Kind.UNAVAILABLE
+    left = [name for name in files(tmp_path) if "zz" not in name and data_path(9) not in name]
+    # A metadata file whose directory could not be synced stays: another writer may have been told of it.
+    assert left == ([f"lake/{path}"] if call == "fsync" and path.startswith("_tarn") else [])
+    await store.put(key(path), bytes(100_000))
+    assert await store.read(key(path)) == bytes(100_000)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.EACCES, Kind.INTERNAL),
+        (errno.EROFS, Kind.INTERNAL),
+        (errno.EDQUOT, Kind.UNAVAILABLE),
+        (errno.EMFILE, Kind.EXHAUSTED),
+        (errno.EIO, Kind.INTERNAL),
+    ],
+)
+async def test_errors_tell_their_kind(
+    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch, code: int, kind: Kind
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(TarnError, match=errno.errorcode[code]) as caught:
+            await store.put(key(data_path(1)), bytes(100_000))
+    assert caught.value.kind is kind
+    assert data_path(1) in caught.value.message
+
+
+async def test_failed_commit_fails_its_batch_and_no_later_one(
+    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tarn.block.local.small import SmallWriter
+
+    await store.put(key(data_path(0)), b"x")
+
+    def fail(_: SmallWriter) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SmallWriter, "commit", fail)
+        with pytest.raises(TarnError, match="I/O") as caught:
+            await store.put(key(data_path(1)), b"lost")
+        assert caught.value.kind is Kind.UNAVAILABLE
+    with pytest.raises(BlockNotFoundError):
+        await store.read(key(data_path(1)))
+    await store.put(key(data_path(1)), b"again")
+    assert await store.read(key(data_path(1))) == b"again"
+
+
+async def test_defect_of_the_commit_thread_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: seen.append(args.exc_type))
+    store = await open_local(tmp_path, clock=Clock())
+    await store.put(key(data_path(0)), b"x")
+    monkeypatch.setattr("tarn.block.local.small.SmallWriter.begin", lambda _: 1 / 0)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_refused(store, number)) for number in range(1, 5)]
+    assert [task.result() for task in tasks] == [Kind.UNAVAILABLE] * 4
+    assert await _refused(store, 9) is Kind.UNAVAILABLE
+    assert await store.read(key(data_path(0))) == b"x"
+    await store.close()
+    assert seen == [ZeroDivisionError]
+
+
+async def _refused(store: LocalBlockStore, number: int) -> Kind:
+    with pytest.raises(TarnError) as caught:
+        await store.put(key(data_path(number)), b"x")
+    return caught.value.kind
+
+
+async def test_completion_that_lost_its_part_looks_for_the_block(
+    store: LocalBlockStore, tmp_path: Path
+) -> None:
+    where = key(data_path(1))
+    for attempt in ("a", "b"):
+        async with await store.uploads.open_part(where, "u", 1, attempt) as part:
+            await part.write(bytes(1000))
+            await part.finish()
+    lock = os.open(tmp_path / ".tarn" / "small.lock", os.O_RDWR)
+    try:
+        for attempt, outcome in (("a", BlockNotFoundError), ("b", int)):
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process is at it
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(_complete(store, where, attempt))
+                await asyncio.sleep(0)  # it has found its part and waits for the lock
+                part_file = tmp_path / "lake" / ".uploads" / "u" / f"00001-{attempt}"
+                if attempt == "b":  # the other process completes, and then discards
+                    target = tmp_path / "lake" / data_path(1)
+                    target.parent.mkdir(parents=True)
+                    os.link(part_file, target)
+                part_file.unlink()
+                fcntl.flock(lock, fcntl.LOCK_UN)
+            assert isinstance(task.result(), outcome)
+    finally:
+        os.close(lock)
+
+
+async def _complete(store: LocalBlockStore, where: BlockKey, attempt: str) -> object:
+    try:
+        return await store.uploads.complete(where, "u", [(1, attempt)])
+    except TarnError as error:
+        return error
+
+
+async def test_repeated_completion_is_durable_by_itself(
+    store: LocalBlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = key(data_path(1))
+    await store.put(where, bytes(100_000))  # as by another process, which may die before it syncs
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+    )
+    assert await store.uploads.complete(where, "u", [(1, "a")]) == 100_000
+    assert synced == [(tmp_path / "lake" / data_path(1)).parent]
