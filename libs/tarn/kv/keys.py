@@ -1,0 +1,122 @@
+"""Every partition and key layout of graveler, in one place (design §3).
+
+Partition names start with the installation id, so that several installations share one cluster.
+Names inside are separated by characters that the identifiers before them cannot hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarn.core.branch import Token, TokenKind
+from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId, UploadId
+from tarn.kv.port import Partition, PartitionKind
+
+__all__ = ["InstallationKeys", "RepositoryKeys", "after_prefix", "path_key", "path_of"]
+
+_REGISTER_BUCKETS = 8
+_PATH = b"key/"
+
+
+def path_key(path: str) -> bytes:
+    """The row of a path in a staging token."""
+    return _PATH + path.encode()
+
+
+def path_of(key: bytes) -> str:
+    """The path of a staged row."""
+    return key[len(_PATH) :].decode()
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The end of the scan over all keys that start with a prefix of ASCII."""
+    return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationKeys:
+    """What is not inside one repository."""
+
+    installation_id: str
+
+    @property
+    def graveler(self) -> Partition:
+        """Repositories and the namespaces that they occupy."""
+        return Partition(f"{self.installation_id}/graveler", PartitionKind.REGISTER)
+
+    @property
+    def cleanup(self) -> Partition:
+        """Partitions to drop, by time."""
+        return Partition(f"{self.installation_id}/cleanup/partitions", PartitionKind.PLAIN)
+
+    @staticmethod
+    def repository(repository_id: str) -> bytes:
+        """`repos/<repository>`; a prefix of names gives the start of their scan."""
+        return f"repos/{repository_id}".encode()
+
+    @staticmethod
+    def namespace(storage_namespace: str) -> bytes:
+        """`namespaces/<storage namespace>` → the instance that occupies it, for good."""
+        return f"namespaces/{storage_namespace}".encode()
+
+    @staticmethod
+    def drop(drop_time_us: int, partition: str) -> bytes:
+        """`drop/<time>/<partition>`: sorted by time."""
+        return f"drop/{drop_time_us:020d}/{partition}".encode()
+
+    def of_repository(self, repository_id: RepositoryId, instance_uid: str) -> RepositoryKeys:
+        """The partitions of one life of a repository."""
+        return RepositoryKeys(f"{self.installation_id}/{repository_id}-{instance_uid}")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryKeys:
+    """What is inside one repository."""
+
+    root: str
+
+    @property
+    def refs(self) -> Partition:
+        """Branches, tags and uploads."""
+        return Partition(self.root, PartitionKind.REGISTER, _REGISTER_BUCKETS)
+
+    @property
+    def commits(self) -> Partition:
+        """Commits: immutable."""
+        return Partition(f"{self.root}/commits", PartitionKind.PLAIN)
+
+    def token(self, branch_id: BranchId, token: Token) -> Partition:
+        """The rows of one staging token."""
+        conditional = token.kind is TokenKind.CONDITIONAL
+        kind = PartitionKind.REGISTER if conditional else PartitionKind.PLAIN
+        return Partition(f"{self.root}/{branch_id}:{token.token_id}", kind, token.buckets)
+
+    @staticmethod
+    def branch(branch_id: BranchId | str) -> bytes:
+        """`branches/<branch>`."""
+        return f"branches/{branch_id}".encode()
+
+    @staticmethod
+    def tag(tag_id: TagId | str) -> bytes:
+        """`tags/<tag>`."""
+        return f"tags/{tag_id}".encode()
+
+    @staticmethod
+    def commit(commit_id: CommitId | str) -> bytes:
+        """`commits/<commit id>`; a prefix of an id gives the start of its scan."""
+        return f"commits/{commit_id}".encode()
+
+    @staticmethod
+    def upload(upload_id: UploadId) -> bytes:
+        """`multipart/<upload id>`."""
+        return f"multipart/{upload_id}".encode()
+
+    @staticmethod
+    def upload_part(upload_id: UploadId, part_number: int) -> bytes:
+        """`parts/<upload id>/<number>`: sorted by number."""
+        return f"parts/{upload_id}/{part_number:05d}".encode()
+
+    @staticmethod
+    def open_upload(branch_id: BranchId | str, path: str, upload_id: UploadId | str) -> bytes:
+        r"""`uploads/<branch>/<path>\0<upload id>`: sorted by path, then id."""
+        return f"uploads/{branch_id}/{path}\0{upload_id}".encode()

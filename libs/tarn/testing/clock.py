@@ -1,0 +1,66 @@
+"""Time and ids that a test owns."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+
+__all__ = ["ManualClock", "SeededIds"]
+
+_START_US = 1_793_491_200_000_000
+
+
+class ManualClock:
+    """Stands still until `advance` is called; sleepers wake in the order of their times."""
+
+    def __init__(self, now_us: int = _START_US) -> None:
+        self._start_us = now_us
+        self._elapsed = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._count = 0
+
+    def now_us(self) -> int:
+        """Microseconds since the epoch."""
+        return self._start_us + int(self._elapsed * 1_000_000)
+
+    def monotonic(self) -> float:
+        """Seconds since this clock was made."""
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits until the clock has been advanced so far."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, self._count, waiting))
+        await waiting
+
+    def advance(self, seconds: float) -> None:
+        """Moves time on and wakes who has slept long enough."""
+        self._elapsed += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._elapsed:
+            _, _, waiting = heapq.heappop(self._sleepers)
+            if not waiting.done():
+                waiting.set_result(None)
+
+
+class SeededIds:
+    """Ids from a seed: the same seed gives the same ids; `uuid7` follows a clock."""
+
+    def __init__(self, clock: ManualClock, seed: int = 0) -> None:
+        self._clock = clock
+        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._count = 0
+
+    def uuid7(self) -> bytes:
+        """16 bytes, in the order of calls."""
+        self._count += 1
+        milliseconds = self._clock.now_us() // 1000
+        head = milliseconds.to_bytes(6, "big") + (0x7000 | self._count >> 48 & 0xFFF).to_bytes(
+            2, "big"
+        )
+        return head + (1 << 63 | self._count).to_bytes(8, "big")
+
+    def nonce(self) -> bytes:
+        """16 bytes."""
+        return self._random.randbytes(16)

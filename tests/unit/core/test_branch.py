@@ -1,0 +1,128 @@
+"""Decisions about the branch record: rules 4, 5 and 8 of design §4."""
+
+from dataclasses import replace
+
+from tarn.core.branch import (
+    AfterLostFinish,
+    Branch,
+    Settled,
+    Token,
+    TokenKind,
+    after_lost_finish,
+    finish_commit,
+    forget_sealed,
+    removed_tokens,
+    seal,
+    settle,
+)
+from tarn.core.ids import CommitId, MetarangeId, TokenId
+
+
+def token(name: str) -> Token:
+    return Token(TokenId(name), TokenKind.PLAIN, 4, 0)
+
+
+def branch(*sealed: str, staging: str = "t0", commit: str = "c0") -> Branch:
+    return Branch(b"life", token(staging), tuple(map(token, sealed)), CommitId(commit), 0)
+
+
+def test_seal_puts_the_staging_token_in_front_of_the_sealed_ones() -> None:
+    sealed = seal(branch("t-1"), token("t1"), b"op")
+    assert [t.token_id for t in sealed.tokens] == ["t1", "t0", "t-1"]
+    assert sealed.recent_op_ids[0] == b"op"
+
+
+def test_seal_remembers_only_the_last_eight_operations() -> None:
+    now = branch()
+    for number in range(12):
+        now = seal(now, token(f"n{number}"), bytes([number]))
+    assert now.recent_op_ids == tuple(bytes([number]) for number in range(11, 3, -1))
+
+
+def test_finish_takes_exactly_the_tokens_that_were_built_from() -> None:
+    built_from = branch("a", "b")
+    newer = seal(built_from, token("t1"), b"seal")
+    after = finish_commit(built_from, newer, CommitId("c1"), b"finish")
+    assert [t.token_id for t in after.sealed] == ["t0"]
+    assert after.staging == token("t1")
+    assert after.commit_id == "c1"
+    assert removed_tokens(newer, after) == (token("a"), token("b"))
+
+
+def test_finish_clears_what_compaction_had_made() -> None:
+    compacted = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
+    assert finish_commit(compacted, compacted, CommitId("c1"), b"x").compacted_metarange_id is None
+
+
+def test_forgetting_sealed_tokens_keeps_commit_and_base() -> None:
+    compacted = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
+    after = forget_sealed(compacted, compacted, b"x")
+    assert (after.sealed, after.commit_id, after.compacted_metarange_id) == ((), "c0", "m")
+
+
+def test_a_lost_finish_is_reused_when_only_newer_seals_came() -> None:
+    built_from = branch("a", "b")
+    assert after_lost_finish(built_from, branch("n", "a", "b")) is AfterLostFinish.REUSE
+
+
+def test_a_lost_finish_is_recomputed_when_the_commit_moved_and_tokens_are_left() -> None:
+    assert (
+        after_lost_finish(branch("a", "b"), branch("a", commit="c1")) is AfterLostFinish.RECOMPUTE
+    )
+
+
+def test_a_lost_finish_is_recomputed_when_a_compaction_came_between() -> None:
+    current = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
+    assert after_lost_finish(branch("a"), current) is AfterLostFinish.RECOMPUTE
+
+
+def test_a_lost_finish_is_taken_when_another_commit_has_all_tokens() -> None:
+    assert after_lost_finish(branch("a"), branch("n", commit="c1")) is AfterLostFinish.TAKEN
+
+
+def test_tokens_that_vanished_without_a_commit_are_not_taken_for_committed() -> None:
+    assert after_lost_finish(branch("a"), branch("n")) is AfterLostFinish.RECOMPUTE
+
+
+def test_a_branch_of_another_life_is_never_reused() -> None:
+    current = replace(branch("n", "a"), incarnation=b"other")
+    assert after_lost_finish(branch("a"), current) is AfterLostFinish.RECOMPUTE
+
+
+def test_an_operation_in_the_record_was_applied() -> None:
+    base = branch()
+    assert settle(base, b"op", seal(base, token("t1"), b"op")) is Settled.APPLIED
+
+
+def test_an_operation_that_a_remembering_record_does_not_hold_was_not_applied() -> None:
+    base = seal(branch(), token("t1"), b"before")
+    assert settle(base, b"op", seal(base, token("t2"), b"other")) is Settled.NOT_APPLIED
+    assert settle(base, b"op", base) is Settled.NOT_APPLIED
+
+
+def test_after_eight_other_operations_nothing_can_be_told() -> None:
+    base = seal(branch(), token("t1"), b"before")
+    now = base
+    for number in range(8):
+        now = seal(now, token(f"n{number}"), bytes([number]))
+    assert settle(base, b"op", now) is Settled.UNDECIDABLE
+
+
+def test_a_re_created_branch_tells_nothing_about_its_namesake() -> None:
+    base = branch()
+    assert settle(base, b"op", replace(base, incarnation=b"x")) is Settled.UNDECIDABLE
+    assert settle(base, b"op", None) is Settled.UNDECIDABLE
+
+
+def test_layers_differ_by_any_part_that_a_reader_reads() -> None:
+    base = branch("a")
+    for other in (
+        replace(base, staging=token("x")),
+        replace(base, sealed=()),
+        replace(base, commit_id=CommitId("c1")),
+        replace(base, compacted_metarange_id=MetarangeId("m")),
+        replace(base, incarnation=b"x"),
+        replace(base, is_deleted=True),
+    ):
+        assert not base.same_layers(other)
+    assert base.same_layers(replace(base, recent_op_ids=(b"op",), compaction_start_time_us=5))
