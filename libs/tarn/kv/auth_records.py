@@ -1,0 +1,118 @@
+"""What KV values of auth hold, to bytes and back (`protos/tarn_proto/store/v1/auth.proto`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tarn.core.ids import AccessKeyId, UserId
+from tarn.kv.records import parse_record
+from tarn_proto.store.v1 import auth_pb2 as pb
+
+__all__ = [
+    "Credential",
+    "Setup",
+    "User",
+    "decode_credential",
+    "decode_setup",
+    "decode_user",
+    "encode_credential",
+    "encode_setup",
+    "encode_user",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One life of a user.
+
+    Attributes:
+        user_uid: 16 bytes, of this life alone: what was its namesake's is not its own.
+        roles: names; those that this version does not know allow nothing.
+    """
+
+    user_id: UserId
+    user_uid: bytes
+    roles: tuple[str, ...]
+    create_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A key pair.
+
+    Attributes:
+        sealed_secret: see `tarn_auth.secret_box`.
+        encryption_key_id: names the key that it is sealed with.
+    """
+
+    access_key_id: AccessKeyId
+    user_id: UserId
+    user_uid: bytes
+    description: str
+    create_time_us: int
+    sealed_secret: bytes = field(repr=False)
+    encryption_key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The installation has its first admin."""
+
+    setup_time_us: int
+    user_id: UserId
+
+
+def encode_user(user: User) -> bytes:
+    """A user as one value."""
+    return pb.UserRecord(
+        user_id=user.user_id,
+        user_uid=user.user_uid,
+        roles=user.roles,
+        create_time_us=user.create_time_us,
+    ).SerializeToString()
+
+
+def decode_user(value: bytes) -> User:
+    """The user of a value."""
+    record = parse_record(pb.UserRecord(), value)
+    user_id = UserId(record.user_id)
+    return User(user_id, record.user_uid, tuple(record.roles), record.create_time_us)
+
+
+def encode_credential(credential: Credential) -> bytes:
+    """A key pair as one value."""
+    return pb.CredentialRecord(
+        access_key_id=credential.access_key_id,
+        user_id=credential.user_id,
+        user_uid=credential.user_uid,
+        description=credential.description,
+        create_time_us=credential.create_time_us,
+        sealed_secret=credential.sealed_secret,
+        encryption_key_id=credential.encryption_key_id,
+    ).SerializeToString()
+
+
+def decode_credential(value: bytes) -> Credential:
+    """The key pair of a value."""
+    record = parse_record(pb.CredentialRecord(), value)
+    return Credential(
+        AccessKeyId(record.access_key_id),
+        UserId(record.user_id),
+        record.user_uid,
+        record.description,
+        record.create_time_us,
+        record.sealed_secret,
+        record.encryption_key_id,
+    )
+
+
+def encode_setup(setup: Setup) -> bytes:
+    """The end of the set-up as one value."""
+    record = pb.SetupRecord(setup_time_us=setup.setup_time_us, user_id=setup.user_id)
+    return record.SerializeToString()
+
+
+def decode_setup(value: bytes) -> Setup:
+    """The end of the set-up of a value."""
+    record = parse_record(pb.SetupRecord(), value)
+    return Setup(record.setup_time_us, UserId(record.user_id))

@@ -1,0 +1,133 @@
+"""The writes that can be queued: plain data until the writer thread applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from tarn.kv.embedded.transaction import Transaction
+from tarn.kv.port import Partition, Predicate, Row
+
+__all__ = ["Action", "DeleteIf", "DeleteRows", "DropHead", "SetIf", "SetRows", "TrimLog"]
+
+ROW_OVERHEAD_BYTES = 512
+"""What a row counts for beside its key and value: the objects it is made of while it waits, and the
+work it is when it is written (a bound in bytes is then a bound on rows too)."""
+
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class Action(Protocol[ResultT_co]):
+    """One write; all of it lands, or nothing."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its weight; bounds the queue and the transaction."""
+        ...
+
+    def apply(self, transaction: Transaction) -> ResultT_co:
+        """Does it. Raises `TarnError` only where it has changed nothing."""
+        ...
+
+
+@dataclass(slots=True)
+class SetRows:
+    """Unconditional writes; grows until it is queued."""
+
+    partition: Partition
+    rows: list[Row] = field(default_factory=list)
+    size_bytes: int = ROW_OVERHEAD_BYTES
+
+    def add(self, rows: tuple[Row, ...], size_bytes: int) -> None:
+        """Takes one group in."""
+        self.rows += rows
+        self.size_bytes += size_bytes + ROW_OVERHEAD_BYTES * len(rows)
+
+    def apply(self, transaction: Transaction) -> None:
+        """See `Action.apply`."""
+        transaction.set_rows(self.partition, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SetIf:
+    """A compare-and-set."""
+
+    partition: Partition
+    key: bytes
+    value: bytes
+    predicate: Predicate | None
+
+    @property
+    def size_bytes(self) -> int:
+        """See `Action.size_bytes`."""
+        return ROW_OVERHEAD_BYTES + len(self.key) + len(self.value)
+
+    def apply(self, transaction: Transaction) -> Predicate:
+        """See `Action.apply`."""
+        return transaction.set_if(self.partition, self.key, self.value, self.predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """Unconditional deletes."""
+
+    partition: Partition
+    keys: Sequence[bytes]
+
+    @property
+    def size_bytes(self) -> int:
+        """See `Action.size_bytes`."""
+        return sum([ROW_OVERHEAD_BYTES + len(key) for key in self.keys])
+
+    def apply(self, transaction: Transaction) -> None:
+        """See `Action.apply`."""
+        transaction.delete_rows(self.partition, self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteIf:
+    """A compare-and-delete."""
+
+    partition: Partition
+    key: bytes
+    predicate: Predicate
+
+    @property
+    def size_bytes(self) -> int:
+        """See `Action.size_bytes`."""
+        return ROW_OVERHEAD_BYTES + len(self.key)
+
+    def apply(self, transaction: Transaction) -> None:
+        """See `Action.apply`."""
+        transaction.delete_if(self.partition, self.key, self.predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class DropHead:
+    """One step of dropping a partition; 0 rows removed means that it is empty."""
+
+    partition: Partition
+
+    @property
+    def size_bytes(self) -> int:
+        """See `Action.size_bytes`."""
+        return ROW_OVERHEAD_BYTES
+
+    def apply(self, transaction: Transaction) -> int:
+        """See `Action.apply`."""
+        return transaction.drop_head(self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class TrimLog:
+    """Writes nothing; empties the write-ahead log after its transaction."""
+
+    @property
+    def size_bytes(self) -> int:
+        """See `Action.size_bytes`."""
+        return ROW_OVERHEAD_BYTES
+
+    def apply(self, transaction: Transaction) -> None:
+        """See `Action.apply`."""
+        transaction.log_trim_due = True

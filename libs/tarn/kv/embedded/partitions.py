@@ -1,0 +1,61 @@
+"""Partition names to ids, remembered per connection.
+
+A name keeps its id and kind for ever (a drop removes rows only), so what was once read from a
+committed state is never stale and needs no invalidation between processes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tarn.kv.embedded import sql
+from tarn.kv.limits import kinds_mixed_error
+from tarn.kv.port import Partition, PartitionKind
+
+__all__ = ["PartitionIds"]
+
+_REMEMBERED_MAX = 16_384
+
+
+class PartitionIds:
+    """The partitions that one connection has met. Used by the connection's thread only."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._known: dict[str, tuple[int, PartitionKind]] = {}
+
+    def find(self, partition: Partition) -> int | None:
+        """The partition's id, None if nobody has written to it.
+
+        Raises:
+            TarnError: INVALID: the name belongs to a partition of the other kind.
+        """
+        known = self._known.get(partition.name) or self._load(partition.name)
+        if known is None:
+            return None
+        if known[1] is not partition.kind:
+            raise kinds_mixed_error(partition, known[1])
+        return known[0]
+
+    def create(self, partition: Partition) -> int:
+        """As `find`, after making the partition if need be; inside a write transaction."""
+        found = self.find(partition)
+        if found is None:
+            number = sql.KIND_NUMBERS[partition.kind]
+            self._connection.execute(sql.CREATE_PARTITION, (partition.name, number))
+            found = self.find(partition)
+            assert found is not None
+        return found
+
+    def forget(self) -> None:
+        """After a rollback: ids given out since BEGIN do not exist."""
+        self._known.clear()
+
+    def _load(self, name: str) -> tuple[int, PartitionKind] | None:
+        rows = self._connection.execute(sql.FIND_PARTITION, (name,)).fetchall()
+        if not rows:
+            return None
+        if len(self._known) >= _REMEMBERED_MAX:
+            self._known.clear()
+        known = self._known[name] = (rows[0][0], sql.KINDS_BY_NUMBER[rows[0][1]])
+        return known

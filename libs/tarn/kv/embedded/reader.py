@@ -1,0 +1,166 @@
+"""Reads. Short ones run in the event loop's thread on its own connection: 10 µs there is less than the
+hand-over to a pool costs, and a pool would fight the loop for the interpreter's lock.
+
+Every statement is run to its end before anything else happens. A statement that is half read keeps
+its old snapshot alive, and another one on the same connection would read from it too: a re-check
+beside it would pass wrongly. Outside of statements there is no snapshot, so each read sees
+everything that any process has committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from tarn.kv.embedded import failures, sql
+from tarn.kv.embedded.database import connect_reader
+from tarn.kv.embedded.partitions import PartitionIds
+from tarn.kv.limits import closed_error
+from tarn.kv.port import Partition, Predicate, Row, Versioned
+
+__all__ = ["BulkReader", "Reader"]
+
+_BATCH_ROWS = 4096  # larger ones are no faster, and hold the interpreter's lock for longer
+_BATCH_BYTES = 8 << 20
+_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+class Reader:
+    """Inline reads on one connection, for one thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._partitions = PartitionIds(connection)
+
+    def check_kind(self, partition: Partition) -> None:
+        """Raises `TarnError` INVALID if the name belongs to a partition of the other kind."""
+        self._find(partition)
+
+    def get(self, partition: Partition, keys: Sequence[bytes]) -> list[Versioned | None]:
+        """Values in the order of `keys`; at most `sql.KEYS_PER_STATEMENT` of them."""
+        number = self._find(partition)
+        if number is None or not keys:
+            return [None] * len(keys)
+        statements = sql.STATEMENTS[partition.kind]
+        try:
+            if len(keys) == 1:
+                rows = self._connection.execute(statements.get, (number, keys[0])).fetchall()
+                return [Versioned(rows[0][0], Predicate(rows[0][1]))] if rows else [None]
+            room = 1 << (len(keys) - 1).bit_length()
+            wanted = (number, *keys, *([keys[-1]] * (room - len(keys))))
+            rows = self._connection.execute(statements.get_some[room], wanted).fetchall()
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+        found = {key: Versioned(value, Predicate(version)) for key, value, version in rows}
+        return [found.get(key) for key in keys]
+
+    def page(self, partition: Partition, start: bytes, end: bytes | None, limit: int) -> list[Row]:
+        """Up to `limit` rows of `[start, end)`."""
+        number = self._find(partition)
+        if number is None:
+            return []
+        try:
+            return self._select(partition, number, start, end, limit).fetchall()
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+
+    def bounded_page(self, partition: Partition, start: bytes, end: bytes | None) -> list[Row]:
+        """The first rows of `[start, end)`: as many as fit a batch in number and bytes, at least
+        one if there is one."""
+        number = self._find(partition)
+        if number is None:
+            return []
+        rows: list[Row] = []
+        left_bytes = _BATCH_BYTES
+        try:
+            cursor = self._select(partition, number, start, end, _BATCH_ROWS)
+            try:
+                for row in cursor:
+                    rows.append(row)
+                    left_bytes -= len(row[0]) + len(row[1])
+                    if left_bytes <= 0:
+                        break
+            finally:
+                cursor.close()
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+        return rows
+
+    def close(self) -> None:
+        """Closes the connection. Idempotent."""
+        self._connection.close()
+
+    def _find(self, partition: Partition) -> int | None:
+        try:
+            return self._partitions.find(partition)
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+
+    def _select(
+        self, partition: Partition, number: int, start: bytes, end: bytes | None, limit: int
+    ) -> sqlite3.Cursor:
+        statements = sql.STATEMENTS[partition.kind]
+        if end is None:
+            return self._connection.execute(statements.page, (number, start, limit))
+        return self._connection.execute(statements.page_before, (number, start, end, limit))
+
+
+class BulkReader:
+    """Reads whole ranges in a thread of its own, page by page: no snapshot outlives a page, so the
+    write-ahead log can be emptied in between, and the event loop goes on.
+
+    One thread for all scans of the process: what it does is building objects under the
+    interpreter's lock, which more threads would not do faster.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tarn-kv-scan")
+        self._reader: Reader | None = None
+        self._closing = False
+
+    async def batches(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """See `Kv.scan_arrow`."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._closing:
+                raise closed_error()
+            found = await loop.run_in_executor(self._pool, self._read, partition, start, end)
+            if found is None:
+                return
+            batch, start = found
+            yield batch
+
+    async def close(self) -> None:
+        """Waits for the page that is being read. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._close)
+            self._pool.shutdown()
+
+    def _read(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> tuple[pa.RecordBatch, bytes] | None:
+        if self._reader is None:
+            try:
+                self._reader = Reader(connect_reader(self._path))
+            except sqlite3.Error as error:
+                raise failures.read_error(error) from error
+        rows = self._reader.bounded_page(partition, start, end)
+        if not rows:
+            return None
+        keys, values = zip(*rows, strict=True)
+        columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+        # The smallest key after the last one is that key and a zero byte.
+        return pa.record_batch(columns, schema=_SCHEMA), keys[-1] + b"\0"
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()

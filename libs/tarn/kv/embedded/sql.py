@@ -1,0 +1,188 @@
+"""Every statement of the embedded store: the tables, the pragmas, the reads and the writes.
+
+Rows live in one table per kind, clustered by (partition, key): a page of a scan is a walk along
+leaves, and a key compares as bytes because it is a BLOB. A register row has a *version*, twelve bytes
+that are never used twice (see `transaction.Versions`); it is the port's predicate. The tables are
+STRICT, so that a value of another type is refused instead of being sorted before all blobs.
+"""
+
+# ruff: noqa: S608 - statements are put together from the constants of this module, values are bound
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tarn.kv.port import PartitionKind
+
+__all__ = [
+    "APPLICATION_ID",
+    "BEGIN_WRITE",
+    "CREATE_TABLES",
+    "Durability",
+    "FENCE",
+    "FIND_PARTITION",
+    "CREATE_PARTITION",
+    "KIND_NUMBERS",
+    "KINDS_BY_NUMBER",
+    "ROWS_PER_STATEMENT",
+    "SCHEMA_VERSION",
+    "SQLITE_VERSION_MIN",
+    "STATEMENTS",
+    "Statements",
+    "TAKE_OPENING",
+    "connection_pragmas",
+    "empty_log",
+]
+
+Durability = Literal["fsync", "os"]
+"""When a write is acknowledged: once it is on the disk, or once the operating system has it."""
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = (
+    0x5441524E  # "TARN", in the file's header: tells our file from any other sqlite file
+)
+SQLITE_VERSION_MIN = (3, 37, 0)  # STRICT tables; RETURNING came with 3.35
+
+WAL_CHECKPOINT_PAGES = 1000  # 4 MiB; a checkpoint halts writers for ms: small ones, often
+WAL_KEPT_BYTES = 16 << 20  # a log that grew beyond this gives the space back when it starts over
+BUSY_TIMEOUT_MS = 5_000  # only a foreign program or a recovery ever makes us wait: see files.py
+CACHE_KIB = 32 << 10
+
+KIND_NUMBERS = {PartitionKind.REGISTER: 1, PartitionKind.PLAIN: 2}
+KINDS_BY_NUMBER = {number: kind for kind, number in KIND_NUMBERS.items()}
+
+CREATE_TABLES = (
+    # Rows of this table are never deleted and ids never reused: a row that a late writer leaves in
+    # a dropped partition is still found by the next drop.
+    """CREATE TABLE partitions (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        kind INTEGER NOT NULL
+    ) STRICT""",
+    """CREATE TABLE registers (
+        partition INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        value BLOB NOT NULL,
+        version BLOB NOT NULL,
+        PRIMARY KEY (partition, key)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE plains (
+        partition INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (partition, key)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE counters (name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) STRICT",
+    "INSERT INTO counters (name, value) VALUES ('openings', 0), ('fences', 0)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+BEGIN_WRITE = "BEGIN IMMEDIATE"
+TAKE_OPENING = "UPDATE counters SET value = value + 1 WHERE name = 'openings' RETURNING value"
+FENCE = "UPDATE counters SET value = value + 1 WHERE name = 'fences'"
+FIND_PARTITION = "SELECT id, kind FROM partitions WHERE name = ?"
+CREATE_PARTITION = "INSERT INTO partitions (name, kind) VALUES (?, ?) ON CONFLICT DO NOTHING"
+
+ROWS_PER_STATEMENT = 64
+"""One statement writes up to this many rows: the interpreter's lock is given up and fought for
+once per statement, and with a busy event loop beside it that costs more than the rows."""
+
+KEYS_PER_STATEMENT = 64
+
+
+def connection_pragmas(durability: Durability) -> tuple[str, ...]:
+    """How every writing connection is set up.
+
+    FULL syncs the log at every commit. NORMAL syncs only around checkpoints: a power cut may take
+    the last commits, but neither their order nor the file's integrity (OFF would risk the file).
+    """
+    return (
+        f"PRAGMA synchronous = {'FULL' if durability == 'fsync' else 'NORMAL'}",
+        f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}",
+        f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}",
+        f"PRAGMA cache_size = {-CACHE_KIB}",
+        f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
+        "PRAGMA temp_store = MEMORY",
+    )
+
+
+def empty_log(wait_ms: int) -> tuple[str, ...]:
+    """Copies the whole log into the file and empties it, waiting at most `wait_ms` for readers."""
+    return (
+        f"PRAGMA busy_timeout = {wait_ms}",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The statements on the rows of one kind of partition.
+
+    Attributes:
+        columns: parameters of one written row.
+        put: by power of two, writes that many rows; rows that exist are replaced, in order.
+        get: partition, key.
+        get_some: by power of two; partition and that many keys (repeated ones are fine).
+        page: partition, start, limit.
+        page_before: partition, start, end, limit.
+        delete: partition, key.
+        measure_head: partition, limit; the last key, count and bytes of its first rows.
+        delete_to: partition, last key (inclusive).
+    """
+
+    columns: int
+    put: dict[int, str]
+    get: str
+    get_some: dict[int, str]
+    page: str
+    page_before: str
+    delete: str
+    measure_head: str
+    delete_to: str
+
+
+def _statements(table: str, written: tuple[str, ...], version: str) -> Statements:
+    row = f"({', '.join('?' * len(written))})"
+    put = f"INSERT OR REPLACE INTO {table} ({', '.join(written)}) VALUES "
+    found = f"SELECT key, value, {version} FROM {table} WHERE partition = ? AND key IN "
+    head = f"SELECT key, value FROM {table} WHERE partition = ?"
+    return Statements(
+        columns=len(written),
+        put={count: put + ", ".join([row] * count) for count in _powers(ROWS_PER_STATEMENT)},
+        get=f"SELECT value, {version} FROM {table} WHERE partition = ? AND key = ?",
+        get_some={
+            count: f"{found} ({', '.join('?' * count)})" for count in _powers(KEYS_PER_STATEMENT)
+        },
+        page=f"{head} AND key >= ? ORDER BY key LIMIT ?",
+        page_before=f"{head} AND key >= ? AND key < ? ORDER BY key LIMIT ?",
+        delete=f"DELETE FROM {table} WHERE partition = ? AND key = ?",
+        measure_head=(
+            "SELECT max(key), count(*), total(length(key) + length(value))"
+            f" FROM ({head} ORDER BY key LIMIT ?)"
+        ),
+        delete_to=f"DELETE FROM {table} WHERE partition = ? AND key <= ?",
+    )
+
+
+def _powers(largest: int) -> list[int]:
+    return [1 << power for power in range(largest.bit_length())]
+
+
+STATEMENTS = {
+    PartitionKind.REGISTER: _statements(
+        "registers", ("partition", "key", "value", "version"), "version"
+    ),
+    PartitionKind.PLAIN: _statements("plains", ("partition", "key", "value"), "x''"),
+}
+
+CREATE_REGISTER = (
+    "INSERT INTO registers (partition, key, value, version) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT DO NOTHING"
+)
+REPLACE_REGISTER = (
+    "UPDATE registers SET value = ?, version = ? WHERE partition = ? AND key = ? AND version = ?"
+)
+DELETE_REGISTER = "DELETE FROM registers WHERE partition = ? AND key = ? AND version = ?"

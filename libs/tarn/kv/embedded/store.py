@@ -1,0 +1,208 @@
+"""`EmbeddedKv`: the KV port on one sqlite file, shared by the processes of one machine.
+
+Guarantees: a write that was acknowledged is durable (as far as `durability` says) and seen by every
+read, of any process, that begins after it. A process that is killed loses nothing acknowledged.
+Non-guarantees: the pages of a scan are separate reads; a power cut with durability "os" may take the
+last acknowledged writes (never a part of a group, never out of order).
+Do not fork a process that has the store open, and do not open its file with another copy of the
+sqlite library in the same process (design §3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.embedded import sql
+from tarn.kv.embedded.actions import DeleteIf, DeleteRows, DropHead, SetIf, SetRows, TrimLog
+from tarn.kv.embedded.committer import EmbeddedLimits
+from tarn.kv.embedded.database import Database, open_database
+from tarn.kv.embedded.reader import BulkReader, Reader
+from tarn.kv.embedded.writer import Writer
+from tarn.kv.limits import (
+    check_group,
+    check_keys,
+    check_register,
+    check_row,
+    check_scan_limit,
+    closed_error,
+)
+from tarn.kv.port import Group, Partition, Predicate, Row, Versioned
+
+__all__ = ["EmbeddedKv", "EmbeddedLimits", "open_embedded"]
+
+_CHUNKS_PER_TRANSACTION = 4
+_DELETE_KEYS = 512
+_TRIM_ROWS = 20_000
+
+
+async def open_embedded(
+    path: Path,
+    *,
+    durability: sql.Durability = "fsync",
+    limits: EmbeddedLimits | None = None,
+) -> EmbeddedKv:
+    """Opens the store in file `path`, or creates it (mode 0600, with missing folders at 0700).
+
+    Files of the same name with `-wal`, `-shm`, `-gate` and `-lock` appended belong to it. Several
+    processes may open it, and create it, at once; each instance belongs to its event loop.
+
+    Args:
+        path: the file, on a local disk.
+        durability: "fsync" acknowledges a write when the disk has it; "os" when the operating
+            system has it, which survives a crash of the process but not of the machine. May
+            differ between processes.
+        limits: bounds; None for the defaults.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: the folder cannot be used (not writable, a network file
+            system), or the file belongs to another program or to a newer Tarn; CORRUPT: it is
+            damaged; UNAVAILABLE: sqlite failed.
+    """
+    database = await asyncio.to_thread(open_database, path, durability)
+    return EmbeddedKv(database, limits or EmbeddedLimits())
+
+
+class EmbeddedKv:
+    """`Kv` on an open database; made by `open_embedded`.
+
+    A partition that was dropped keeps its name's kind and may be written again: it then
+    holds what was written since, and rows that late writers slipped in while it was dropped.
+    """
+
+    def __init__(self, database: Database, limits: EmbeddedLimits) -> None:
+        self._reader = Reader(database.reader)
+        self._bulk = BulkReader(database.path)
+        self._writer = Writer(database, limits)
+        self._chunk_bytes = limits.transaction_bytes_max // _CHUNKS_PER_TRANSACTION
+        self._closed = False
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`. Many keys are read in several steps, with other tasks in between.
+
+        Raises:
+            TarnError: UNAVAILABLE with `settle` while a failed commit cannot be ruled out, because
+                the disk refuses to write over it.
+        """
+        self._check_open()
+        if settle and self._writer.unsettled:
+            text = "an earlier commit failed and its outcome cannot be settled yet"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+        check_keys(keys)
+        step = sql.KEYS_PER_STATEMENT
+        if len(keys) <= step:
+            return self._reader.get(partition, keys)
+        found: list[Versioned | None] = []
+        for at in range(0, len(keys), step):
+            self._check_open()
+            found += self._reader.get(partition, keys[at : at + step])
+            await asyncio.sleep(0)
+        return found
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`. Groups over a limit are INVALID one by one.
+
+        Raises:
+            TarnError: INVALID: the partition is of the other kind; UNAVAILABLE: closed.
+        """
+        self._check_writable(partition)
+        outcomes: list[TarnError | None] = [None] * len(groups)
+        action = SetRows(partition)
+        members: list[int] = []
+        for index, group in enumerate(groups):
+            try:
+                size_bytes = check_group(group)
+            except TarnError as error:
+                outcomes[index] = error
+                continue
+            if members and action.size_bytes + size_bytes > self._chunk_bytes:
+                await self._land(action, members, outcomes)
+                action, members = SetRows(partition), []
+            action.add(group.rows, size_bytes)
+            members.append(index)
+        if members:
+            await self._land(action, members, outcomes)
+        return outcomes
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+        check_register(partition, "set_if")
+        check_row(key, value)
+        self._check_writable(partition)
+        return await self._writer.submit(SetIf(partition, key, value, predicate))
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`. Many keys go in several transactions."""
+        check_keys(keys)
+        self._check_writable(partition)
+        for at in range(0, len(keys), _DELETE_KEYS):
+            await self._writer.submit(DeleteRows(partition, keys[at : at + _DELETE_KEYS]))
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        check_register(partition, "delete_if")
+        check_keys((key,))
+        self._check_writable(partition)
+        await self._writer.submit(DeleteIf(partition, key, predicate))
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`. A page is one snapshot here."""
+        check_scan_limit(limit)
+        self._check_open()
+        return self._reader.page(partition, start, end, limit)
+
+    async def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`. Batches are pages: each is one snapshot, the next may be newer."""
+        self._check_open()
+        async for batch in self._bulk.batches(partition, start, end):
+            yield batch
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`. The space is used again by later writes; the file stays as large
+        as it was."""
+        self._check_writable(partition)
+        dropped = 0
+        while count := await self._writer.submit(DropHead(partition)):
+            dropped += count
+        if dropped >= _TRIM_ROWS:
+            await self._writer.submit(TrimLog())
+
+    async def close(self) -> None:
+        """See `Kv.close`: no new operation begins, queued writes are written and answered."""
+        self._closed = True
+        await self._bulk.close()
+        self._reader.close()
+        # Last: the last connection of the machine that closes empties the log.
+        await self._writer.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error()
+
+    def _check_writable(self, partition: Partition) -> None:
+        # The committer checks again, in the transaction; here the answer comes without one.
+        self._check_open()
+        self._reader.check_kind(partition)
+
+    async def _land(
+        self, action: SetRows, members: list[int], outcomes: list[TarnError | None]
+    ) -> None:
+        try:
+            await self._writer.submit(action)
+        except TarnError as error:
+            for index in members:
+                outcomes[index] = error

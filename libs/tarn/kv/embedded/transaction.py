@@ -1,0 +1,149 @@
+"""What the writes of one transaction do. Runs in the writer thread, between BEGIN and COMMIT."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from tarn.kv.embedded import sql
+from tarn.kv.embedded.partitions import PartitionIds
+from tarn.kv.port import (
+    Partition,
+    PartitionKind,
+    Predicate,
+    PredicateFailedError,
+    Row,
+    Versioned,
+)
+
+__all__ = ["Transaction", "Versions"]
+
+_DROP_ROWS = 2_000
+_DROP_BYTES = 4 << 20
+
+
+class Versions:
+    """Versions of register rows: the number of this opening of the store, then a counter.
+
+    No opening number is given twice and each is used by one process, so a version names one write
+    for ever, with no randomness and nothing to store per write. A row that is deleted and written
+    again with the same value has another version (no ABA).
+    """
+
+    def __init__(self, opening: int) -> None:
+        self._prefix = opening.to_bytes(6, "big")
+        self._count = 0
+
+    def take(self) -> Predicate:
+        """A version that was never used."""
+        self._count += 1
+        return Predicate(self._prefix + self._count.to_bytes(6, "big"))
+
+
+class Transaction:
+    """Applies writes in order. Rows to set are gathered and go out many per statement, before
+    anything that could see them or the order of which matters.
+
+    A method that raises `PredicateFailedError` or INVALID has changed nothing of its own, so the
+    transaction may go on. A `sqlite3.Error` ends the transaction.
+
+    Attributes:
+        log_trim_due: somebody asked for the log to be emptied after this transaction.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, partitions: PartitionIds, versions: Versions
+    ) -> None:
+        self._connection = connection
+        self._partitions = partitions
+        self._versions = versions
+        self.log_trim_due = False
+        self._plains: list[int | bytes] = []
+        self._registers: list[int | bytes] = []
+
+    def set_rows(self, partition: Partition, rows: Sequence[Row]) -> None:
+        """Writes rows, whatever is stored; the last one of a key wins."""
+        number = self._partitions.create(partition)
+        if partition.kind is PartitionKind.PLAIN:
+            for key, value in rows:
+                self._plains += (number, key, value)
+        else:
+            for key, value in rows:
+                self._registers += (number, key, value, self._versions.take())
+
+    def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """Compare-and-set; see `Kv.set_if`."""
+        self.flush()
+        version = self._versions.take()
+        if predicate is None:
+            number: int | None = self._partitions.create(partition)
+            row = (number, key, value, version)
+            changed = self._connection.execute(sql.CREATE_REGISTER, row).rowcount
+        else:
+            number = self._partitions.find(partition)
+            update = (value, version, number, key, predicate)
+            changed = self._connection.execute(sql.REPLACE_REGISTER, update).rowcount
+        if changed != 1:
+            raise PredicateFailedError(key, self._current(number, key))
+        return version
+
+    def delete_rows(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """Removes rows that exist."""
+        self.flush()
+        number = self._partitions.find(partition)
+        if number is not None:
+            delete = sql.STATEMENTS[partition.kind].delete
+            self._connection.executemany(delete, [(number, key) for key in keys])
+
+    def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """Compare-and-delete; see `Kv.delete_if`."""
+        self.flush()
+        number = self._partitions.find(partition)
+        delete = (number, key, predicate)
+        if self._connection.execute(sql.DELETE_REGISTER, delete).rowcount != 1:
+            raise PredicateFailedError(key, self._current(number, key))
+
+    def drop_head(self, partition: Partition) -> int:
+        """Removes the first rows of a partition, a few thousand rows or a few MiB at most, so that
+        other writers get in between. Returns how many; 0 means that it is empty."""
+        self.flush()
+        number = self._partitions.find(partition)
+        if number is None:
+            return 0
+        statements = sql.STATEMENTS[partition.kind]
+        limit = _DROP_ROWS
+        while True:
+            head = self._connection.execute(statements.measure_head, (number, limit))
+            last_key, count, size = head.fetchall()[0]
+            if count <= 1 or size <= _DROP_BYTES:
+                break
+            # Shrink at least by half: rows may differ in size.
+            limit = max(1, min(count // 2, int(count * _DROP_BYTES / size)))
+        if count:
+            self._connection.execute(statements.delete_to, (number, last_key))
+        return int(count)
+
+    def flush(self) -> None:
+        """Sends the gathered rows to sqlite; before COMMIT at the latest."""
+        if self._plains:
+            self._put(sql.STATEMENTS[PartitionKind.PLAIN], self._plains)
+        if self._registers:
+            self._put(sql.STATEMENTS[PartitionKind.REGISTER], self._registers)
+
+    def _put(self, statements: sql.Statements, values: list[int | bytes]) -> None:
+        at = 0
+        left = len(values) // statements.columns
+        while left:
+            count = min(sql.ROWS_PER_STATEMENT, 1 << (left.bit_length() - 1))
+            end = at + count * statements.columns
+            self._connection.execute(statements.put[count], values[at:end])
+            at = end
+            left -= count
+        values.clear()
+
+    def _current(self, number: int | None, key: bytes) -> Versioned | None:
+        get = sql.STATEMENTS[PartitionKind.REGISTER].get
+        rows = self._connection.execute(get, (number, key)).fetchall()
+        return Versioned(rows[0][0], Predicate(rows[0][1])) if rows else None

@@ -1,0 +1,116 @@
+"""The event loop's side of writing: a bounded queue, handed to the committer's thread by turns.
+
+What the tasks of one turn of the loop write goes over as one list, and comes back with one call into
+the loop: under load the batches grow by themselves, idle nothing waits. No timer anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from queue import SimpleQueue
+from typing import TypeVar, cast
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.embedded.actions import Action
+from tarn.kv.embedded.committer import Committer, EmbeddedLimits, Ticket
+from tarn.kv.embedded.database import Database
+from tarn.kv.limits import closed_error
+
+__all__ = ["Writer"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Writer:
+    """Queues writes and answers them. Belongs to the thread of the running event loop.
+
+    Args:
+        database: its writer connection and lock go to the committer.
+        limits: see `EmbeddedLimits`.
+    """
+
+    def __init__(self, database: Database, limits: EmbeddedLimits) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limits = limits
+        self._turn: list[Ticket] = []
+        # Invariant: the sum of `size_bytes` over all tickets that have no answer yet.
+        self._queued_bytes = 0
+        self._closing = False
+        self._exited = asyncio.Event()
+        self._turns: SimpleQueue[list[Ticket] | None] = SimpleQueue()
+        self._committer = Committer(database, limits, self._turns, self._answer_soon)
+        # A daemon: an interpreter that ends without close() is a crash, which loses nothing.
+        self._thread = threading.Thread(target=self._run, name="tarn-kv-committer", daemon=True)
+        self._thread.start()
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a failed commit may still come back: no read may settle it now."""
+        return self._committer.unsettled
+
+    def submit(self, action: Action[ResultT]) -> asyncio.Future[ResultT]:
+        """Queues a write; the future answers when it is durable, or says why it is not.
+
+        Raises:
+            TarnError: EXHAUSTED (OVERLOADED): the queue is full; UNAVAILABLE: closed.
+        """
+        if self._closing:
+            raise closed_error()
+        ticket = Ticket(action, self._loop.create_future())
+        queued_bytes = self._queued_bytes + ticket.size_bytes
+        if queued_bytes > self._limits.queue_bytes_max and self._queued_bytes:
+            text = f"writes of {self._queued_bytes} bytes are waiting already"
+            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
+        self._queued_bytes = queued_bytes
+        if not self._turn:
+            # Runs after every task that is ready now: their writes share one hand-over.
+            self._loop.call_soon(self._hand_over)
+        self._turn.append(ticket)
+        return cast("asyncio.Future[ResultT]", ticket.future)
+
+    async def close(self) -> None:
+        """Writes what is queued, then ends the thread and closes its connection. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            self._hand_over()
+            self._turns.put(None)
+        await self._exited.wait()
+        self._thread.join()
+
+    def _hand_over(self) -> None:
+        if self._turn:
+            self._turns.put(self._turn)
+            self._turn = []
+
+    def _answer(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            self._queued_bytes -= ticket.size_bytes
+            future = ticket.future
+            if future.done():
+                continue  # its task was cancelled; what it wrote stays written
+            if ticket.error is None:
+                future.set_result(ticket.result)
+            else:
+                future.set_exception(ticket.error)
+
+    def _exit(self) -> None:
+        self._closing = True  # also when the thread has failed
+        # Handed over after a failed thread looked for the last time.
+        while not self._turns.empty():
+            if tickets := self._turns.get_nowait():
+                for ticket in tickets:
+                    ticket.error = closed_error()
+                self._answer(tickets)
+        self._exited.set()
+
+    # In the committer's thread:
+
+    def _run(self) -> None:
+        try:
+            self._committer.run()
+        finally:
+            self._loop.call_soon_threadsafe(self._exit)
+
+    def _answer_soon(self, tickets: list[Ticket]) -> None:
+        self._loop.call_soon_threadsafe(self._answer, tickets)

@@ -1,0 +1,88 @@
+"""The limits and rules of the KV port that every driver checks before it touches its engine.
+
+They live beside the port, so that no driver is laxer than another: what one accepts, all accept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import (
+    KEY_BYTES_MAX,
+    SCAN_LIMIT_MAX,
+    VALUE_BYTES_MAX,
+    Group,
+    Partition,
+    PartitionKind,
+)
+
+__all__ = [
+    "check_group",
+    "check_keys",
+    "check_register",
+    "check_row",
+    "check_scan_limit",
+    "closed_error",
+    "kinds_mixed_error",
+]
+
+
+def check_row(key: bytes, value: bytes) -> int:
+    """The bytes of a row that may be stored.
+
+    Raises:
+        TarnError: INVALID: key or value are no `bytes`, or longer than the port allows.
+    """
+    check_keys((key,))
+    if not isinstance(value, bytes):
+        raise _invalid(f"value of key {key!r} must be bytes, not {type(value).__name__}")
+    if len(value) > VALUE_BYTES_MAX:
+        text = f"value of {len(value)} bytes is longer than {VALUE_BYTES_MAX}"
+        raise _invalid(f"{text} (key {key!r})", size_bytes=str(len(value)))
+    return len(key) + len(value)
+
+
+def check_keys(keys: Sequence[bytes]) -> None:
+    """Raises `TarnError` INVALID for a key that is too long or no `bytes`."""
+    for key in keys:
+        if not isinstance(key, bytes):
+            raise _invalid(f"key must be bytes, not {type(key).__name__}")
+        if len(key) > KEY_BYTES_MAX:
+            text = f"key of {len(key)} bytes is longer than {KEY_BYTES_MAX}"
+            raise TarnError(Kind.INVALID, Reason.KEY_TOO_LONG, text, size_bytes=str(len(key)))
+
+
+def check_group(group: Group) -> int:
+    """The bytes of a group that may be stored; raises as `check_row`, and for an empty group."""
+    if not group.rows:
+        raise _invalid(f"group of anchor {group.anchor!r} has no rows")
+    return sum([check_row(key, value) for key, value in group.rows])
+
+
+def check_scan_limit(limit: int) -> None:
+    """Raises `TarnError` INVALID for a page size outside 1 to `SCAN_LIMIT_MAX`."""
+    if not 1 <= limit <= SCAN_LIMIT_MAX:
+        raise _invalid(f"limit must be 1 to {SCAN_LIMIT_MAX}, not {limit}", limit=str(limit))
+
+
+def check_register(partition: Partition, operation: str) -> None:
+    """Raises `TarnError` INVALID when a compare-and-set is tried on a plain partition."""
+    if partition.kind is not PartitionKind.REGISTER:
+        text = f"{operation} needs a register partition, {partition.name!r} is plain"
+        raise _invalid(text, partition=partition.name)
+
+
+def kinds_mixed_error(partition: Partition, stored: PartitionKind) -> TarnError:
+    """A partition was used as another kind than the one it was created with."""
+    text = f"partition {partition.name!r} is {stored.value}, not {partition.kind.value}"
+    return _invalid(text, partition=partition.name)
+
+
+def closed_error() -> TarnError:
+    """The store was closed before the operation began: surely not applied."""
+    return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store is closed")
+
+
+def _invalid(message: str, **metadata: str) -> TarnError:
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, message, **metadata)

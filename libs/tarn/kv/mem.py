@@ -1,0 +1,191 @@
+"""A store in memory, for tests and simulations: one dict and one sorted key list per partition.
+
+Every operation is one step of the event loop, so it is linearised by construction. Not for many rows:
+a new key costs O(n) in its partition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import pyarrow as pa
+
+from tarn.core.clock import IdSource
+from tarn.core.errors import TarnError
+from tarn.kv.limits import (
+    check_group,
+    check_keys,
+    check_register,
+    check_row,
+    check_scan_limit,
+    closed_error,
+    kinds_mixed_error,
+)
+from tarn.kv.port import (
+    Group,
+    Partition,
+    PartitionKind,
+    Predicate,
+    PredicateFailedError,
+    Row,
+    Versioned,
+)
+
+__all__ = ["MemKv"]
+
+_BATCH_ROWS = 4096
+_BATCH_BYTES = 8 << 20
+_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of one partition. Invariant: `keys` is sorted and holds the keys of `values`."""
+
+    kind: PartitionKind
+    values: dict[bytes, Versioned] = field(default_factory=dict)
+    keys: list[bytes] = field(default_factory=list)
+
+    def put(self, key: bytes, versioned: Versioned) -> None:
+        if key not in self.values:
+            insort(self.keys, key)
+        self.values[key] = versioned
+
+    def remove(self, key: bytes) -> None:
+        if self.values.pop(key, None) is not None:
+            del self.keys[bisect_left(self.keys, key)]
+
+
+class MemKv:
+    """`Kv` in memory.
+
+    A dropped partition keeps its kind and may be written again.
+
+    Args:
+        ids: makes the versions of rows; None numbers them, which is as unique and repeatable.
+    """
+
+    def __init__(self, ids: IdSource | None = None) -> None:
+        self._ids = ids
+        self._versions = 0
+        self._partitions: dict[str, _Rows] = {}
+        self._closed = False
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`; `settle` changes nothing."""
+        del settle
+        check_keys(keys)
+        rows = self._find(partition)
+        return [rows.values.get(key) for key in keys]
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`. Groups over a limit are INVALID one by one."""
+        rows = self._find(partition, create=True)
+        outcomes: list[TarnError | None] = []
+        for group in groups:
+            try:
+                check_group(group)
+            except TarnError as error:
+                outcomes.append(error)
+                continue
+            for key, value in group.rows:
+                rows.put(key, Versioned(value, self._next_version()))
+            outcomes.append(None)
+        return outcomes
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+        check_register(partition, "set_if")
+        check_row(key, value)
+        rows = self._find(partition, create=True)
+        self._check_version(rows, key, predicate)
+        version = self._next_version()
+        rows.put(key, Versioned(value, version))
+        return version
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`."""
+        check_keys(keys)
+        rows = self._find(partition)
+        for key in keys:
+            rows.remove(key)
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        check_register(partition, "delete_if")
+        check_keys((key,))
+        rows = self._find(partition)
+        if key not in rows.values:
+            raise PredicateFailedError(key, None)
+        self._check_version(rows, key, predicate)
+        rows.remove(key)
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`."""
+        check_scan_limit(limit)
+        return self._page(self._find(partition), start, end, limit)
+
+    async def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`."""
+        while page := self._page(self._find(partition), start, end, _BATCH_ROWS):
+            sizes = accumulate(len(key) + len(value) for key, value in page)
+            fitting = bisect_left(list(sizes), _BATCH_BYTES) + 1
+            keys, values = zip(*page[:fitting], strict=True)
+            yield pa.record_batch(
+                [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=_SCHEMA
+            )
+            start = keys[-1] + b"\0"
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
+        rows = self._find(partition)
+        rows.values.clear()
+        rows.keys.clear()
+
+    async def close(self) -> None:
+        """See `Kv.close`."""
+        self._closed = True
+
+    def _find(self, partition: Partition, *, create: bool = False) -> _Rows:
+        if self._closed:
+            raise closed_error()
+        rows = self._partitions.get(partition.name)
+        if rows is None:
+            rows = _Rows(partition.kind)
+            if create:
+                self._partitions[partition.name] = rows
+        elif rows.kind is not partition.kind:
+            raise kinds_mixed_error(partition, rows.kind)
+        return rows
+
+    def _next_version(self) -> Predicate:
+        if self._ids is not None:
+            return Predicate(self._ids.nonce())
+        self._versions += 1
+        return Predicate(self._versions.to_bytes(8, "big"))
+
+    @staticmethod
+    def _check_version(rows: _Rows, key: bytes, predicate: Predicate | None) -> None:
+        current = rows.values.get(key)
+        if predicate != (None if current is None else current.predicate):
+            raise PredicateFailedError(key, current)
+
+    @staticmethod
+    def _page(rows: _Rows, start: bytes, end: bytes | None, limit: int) -> list[Row]:
+        first = bisect_left(rows.keys, start)
+        last = len(rows.keys) if end is None else bisect_left(rows.keys, end)
+        keys = rows.keys[first : min(last, first + limit)]
+        return [(key, rows.values[key].value) for key in keys]

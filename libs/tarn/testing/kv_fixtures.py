@@ -1,0 +1,145 @@
+"""What the parts of the KV contract share: partitions that no other test uses, and short forms of calls."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tarn.kv.port import (
+    SCAN_LIMIT_MAX,
+    Group,
+    Kv,
+    Partition,
+    PartitionKind,
+    Predicate,
+    PredicateFailedError,
+    Row,
+)
+
+__all__ = [
+    "AWKWARD_KEYS",
+    "KvFixtures",
+    "arrow_rows",
+    "get",
+    "group",
+    "increment",
+    "numbered",
+    "predicate_of",
+    "put",
+    "scan_all",
+]
+
+AWKWARD_KEYS = [
+    b"\x00",
+    b"\x00\x00",
+    b"\x00\xff",
+    b"a",
+    b"a\x00",
+    b"a\x00b",
+    b"a/",
+    b"a0",
+    b"aa",
+    "ä".encode(),
+    "\ue000".encode(),
+    "\U0001f333".encode(),  # after U+E000 as bytes, before it as UTF-16
+    b"\xfe\xff",
+    b"\xff",
+    b"\xff\x00",
+    b"\xff\xff",
+]
+"""In byte order."""
+
+
+def group(*rows: Row) -> Group:
+    """A group anchored by its first row."""
+    return Group(rows[0][0], rows)
+
+
+def numbered(count: int, size_bytes: int = 8) -> list[Row]:
+    """Rows with ascending keys."""
+    return [(b"key/%08d" % n, b"%0*d" % (size_bytes, n)) for n in range(count)]
+
+
+async def put(kv: Kv, partition: Partition, *rows: Row) -> None:
+    """Sets rows, each in a group of its own; all must land."""
+    assert not any(await kv.set_many(partition, [group(row) for row in rows]))
+
+
+async def get(kv: Kv, partition: Partition, key: bytes) -> bytes | None:
+    """The value of one key."""
+    (found,) = await kv.get_many(partition, [key])
+    return None if found is None else found.value
+
+
+async def predicate_of(kv: Kv, partition: Partition, key: bytes) -> Predicate:
+    """The version of a key that exists."""
+    (found,) = await kv.get_many(partition, [key])
+    assert found is not None
+    return found.predicate
+
+
+async def scan_all(kv: Kv, partition: Partition, limit: int = SCAN_LIMIT_MAX) -> list[Row]:
+    """All rows, page by page."""
+    rows: list[Row] = []
+    start = b""
+    while True:
+        page = await kv.scan(partition, start, None, limit)
+        rows += page
+        if len(page) < limit:
+            return rows
+        start = page[-1][0] + b"\0"
+
+
+async def arrow_rows(
+    kv: Kv, partition: Partition, start: bytes = b"", end: bytes | None = None
+) -> list[Row]:
+    """What `scan_arrow` gives, as rows; checks the form of its batches."""
+    rows: list[Row] = []
+    async for batch in kv.scan_arrow(partition, start, end):
+        assert batch.schema.names == ["key", "value"]
+        assert batch.schema.types == [pa.binary(), pa.binary()]
+        assert 0 < batch.num_rows <= 65_536
+        keys, values = (column.to_pylist() for column in batch.columns)
+        rows += zip(keys, values, strict=True)
+    return rows
+
+
+async def increment(kv: Kv, partition: Partition, key: bytes) -> None:
+    """Adds one to a counter by compare-and-set, trying until it wins."""
+    while True:
+        (found,) = await kv.get_many(partition, [key])
+        value = b"%d" % (int(found.value) + 1 if found else 1)
+        try:
+            await kv.set_if(partition, key, value, found.predicate if found else None)
+        except PredicateFailedError:
+            continue
+        return
+
+
+class KvFixtures:
+    """Fixtures; a driver's test class overrides `kv`."""
+
+    installation = "contract"
+
+    @pytest.fixture
+    async def kv(self) -> Kv:
+        """The store under test; its fixture closes it."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def plain(self, request: pytest.FixtureRequest) -> Partition:
+        """A plain partition that no other test uses."""
+        return Partition(f"{self.installation}/{request.node.name}/plain", PartitionKind.PLAIN)
+
+    @pytest.fixture
+    def register(self, request: pytest.FixtureRequest) -> Partition:
+        """A register partition that no other test uses."""
+        name = f"{self.installation}/{request.node.name}/register"
+        return Partition(name, PartitionKind.REGISTER)
+
+    @pytest.fixture(params=["plain", "register"])
+    def either(self, request: pytest.FixtureRequest) -> Partition:
+        """A partition of each kind in turn."""
+        found = request.getfixturevalue(request.param)
+        assert isinstance(found, Partition)
+        return found
