@@ -1,0 +1,281 @@
+"""Builds a metarange: staged layers laid over one another, applied to a base, cut into ranges, written.
+
+Rows stream through in key order, a batch of changes and a range of the base at a time, so memory is
+bounded by a few of each, however much is committed. What the changes do not touch is neither opened
+nor copied: its ranges are taken over by id. Why cutting may start in the middle and stop early is
+explained in `tarn.core.breaks`.
+
+One task merges and cuts; what it cuts is hashed, encoded and put by up to `WRITES_MAX` others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tarn.block.port import BlockExistsError, BlockKey
+from tarn.block.rangefile import (
+    describe_range,
+    encode_metarange,
+    encode_range,
+    metarange_path,
+    range_path,
+)
+from tarn.block.rangereader import RangeReader
+from tarn.core.breaks import BreakRule, Cutter
+from tarn.core.ids import MetarangeId
+from tarn.core.merge import Counts, apply_changes, overlay, upto
+from tarn.core.metarange import Metarange, RangeInfo
+from tarn.core.run import EMPTY_RUN, Run, run_of_batch
+
+__all__ = ["BuildResult", "Building", "overlaid"]
+
+WRITES_MAX = 4
+"""Ranges that are encoded and written at one time."""
+_AHEAD_MAX = 4
+"""Ranges of the base that are fetched before they are needed."""
+_KEEP_MAX = 8
+"""So many of the ranges that a build writes go to the local cache at once: all of an ordinary commit,
+whose next one touches them again; of a bulk load not all, which would slow it down."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What a build made.
+
+    Attributes:
+        metarange_id: of the new listing; the base's own when nothing changed.
+        changed: whether it differs from the base's.
+        added: paths that are new.
+        updated: paths whose identity changed.
+        removed: paths that are gone.
+        count: entries in the new listing.
+        object_bytes: sum of the sizes of its objects.
+        ranges_written: ranges that the base does not have.
+        ranges_reused: ranges that it has.
+    """
+
+    metarange_id: MetarangeId
+    changed: bool
+    added: int
+    updated: int
+    removed: int
+    count: int
+    object_bytes: int
+    ranges_written: int
+    ranges_reused: int
+
+
+async def overlaid(
+    layers: Sequence[AsyncIterator[pa.RecordBatch]], reader: RangeReader
+) -> AsyncGenerator[Run, None]:
+    """Staged layers, newest first, as one: pieces in order, each path once, the newest row of it.
+
+    A piece ends where the first of the layers' batches does: up to there all layers are known.
+    """
+    streams = [_Layer(layer, reader) for layer in layers]
+    try:
+        for stream in streams:
+            await stream.advance()
+        while live := [stream for stream in streams if len(stream.rows)]:
+            end = min(stream.last for stream in live)
+            yield await reader.compute(_merge, live, end)
+            for stream in live:
+                if not len(stream.rows):
+                    await stream.advance()
+    finally:
+        for stream in streams:
+            await stream.close()
+
+
+def _merge(live: Sequence[_Layer], end: str) -> Run:
+    if len(live) == 1:
+        merged, live[0].rows = live[0].rows, EMPTY_RUN
+        return merged
+    heads = []
+    for stream in live:
+        head, stream.rows = upto(stream.rows, end)
+        heads.append(head)
+    return overlay(heads)
+
+
+class _Layer:
+    """One stream of staged rows: its batch at hand."""
+
+    __slots__ = ("_batches", "_reader", "last", "rows")
+
+    def __init__(self, batches: AsyncIterator[pa.RecordBatch], reader: RangeReader) -> None:
+        self._batches = batches
+        self._reader = reader
+        self.rows = EMPTY_RUN
+        self.last: str = ""  # Invariant: the last path of the newest batch.
+
+    async def advance(self) -> None:
+        """Takes the next batch that is not empty; `rows` stays empty at the end."""
+        async for batch in self._batches:
+            if not batch.num_rows:
+                continue
+            after = self.last or None
+            self.rows = await self._reader.compute(run_of_batch, batch, after)
+            self.last = self.rows.last_path
+            return
+
+    async def close(self) -> None:
+        """Closes the stream, so that a build that fails leaves no scan open."""
+        if isinstance(self._batches, AsyncGenerator):
+            await self._batches.aclose()
+
+
+class Building:
+    """One build. Used once."""
+
+    def __init__(
+        self, reader: RangeReader, namespace: str, base: Metarange, rule: BreakRule
+    ) -> None:
+        self._reader = reader
+        self._namespace = namespace
+        self._base = base
+        self._known = {info.range_id for info in base.ranges}
+        self._cutter = Cutter(rule)
+        self._counts = Counts()
+        # The new listing in order; None while a range is being written.
+        self._made: list[RangeInfo | None] = []
+        self._written = 0
+        self._room = asyncio.Semaphore(WRITES_MAX)
+        # Invariant: ranges of the base before `_next` are done, but for the rows `_rest` of the last.
+        self._next = 0
+        self._rest = EMPTY_RUN
+        self._ends_open = False
+        if base.ranges:
+            last = base.ranges[-1]
+            self._ends_open = not rule.is_closed(last.max_path, last.count, last.size_bytes)
+
+    async def run(self, changes: AsyncIterator[Run]) -> BuildResult:
+        """Applies changes, in order, and writes what is new."""
+        async with asyncio.TaskGroup() as group:
+            async for piece in changes:
+                await self._apply(group, piece)
+            await self._go_to(group, len(self._base.ranges))
+            last = self._cutter.finish()
+            if last is not None:
+                await self._emit(group, [last])
+        return await self._finish()
+
+    async def _finish(self) -> BuildResult:
+        made = [info for info in self._made if info is not None]
+        assert len(made) == len(self._made), "every range was written"
+        metarange = await self._reader.compute(Metarange, tuple(made))
+        if metarange.metarange_id != self._base.metarange_id or not metarange.ranges:
+            body = await self._reader.compute(encode_metarange, metarange)
+            await self._put(metarange_path(metarange.metarange_id), body)
+        self._reader.hold(self._namespace, metarange)
+        return BuildResult(
+            metarange_id=metarange.metarange_id,
+            changed=metarange.metarange_id != self._base.metarange_id,
+            added=self._counts.added,
+            updated=self._counts.updated,
+            removed=self._counts.removed,
+            count=metarange.count,
+            object_bytes=metarange.object_bytes,
+            ranges_written=self._written,
+            ranges_reused=len(made) - self._written,
+        )
+
+    async def _apply(self, group: asyncio.TaskGroup, changes: Run) -> None:
+        pieces = await self._reader.compute(self._split, changes)
+        asked = 0
+        for number, (place, piece) in enumerate(pieces):
+            for ahead, _ in pieces[max(asked, number + 1) : number + 1 + _AHEAD_MAX]:
+                self._fetch_ahead(group, ahead)
+            asked = number + 1 + _AHEAD_MAX
+            await self._merge(group, place, piece, is_whole=number + 1 < len(pieces))
+
+    def _split(self, changes: Run) -> list[tuple[int, Run]]:
+        """Changes by the range of the base that they fall into; past the last one, into that one if
+        it may grow, else into none (the number of ranges)."""
+        ranges, pieces = self._base.ranges, []
+        while len(changes):
+            place = self._base.range_of(changes.first_path)
+            if place >= len(ranges) - 1 and (self._ends_open or place == len(ranges)):
+                pieces.append((max(len(ranges) - self._ends_open, 0), changes))
+                break
+            piece, changes = upto(changes, ranges[place].max_path)
+            pieces.append((place, piece))
+        return pieces
+
+    def _fetch_ahead(self, group: asyncio.TaskGroup, place: int) -> None:
+        if place < len(self._base.ranges):
+            range_id = self._base.ranges[place].range_id
+            if self._reader.cache.opened(range_id) is None:
+                group.create_task(self._load(place))
+
+    async def _load(self, place: int) -> Run:
+        range_id = self._base.ranges[place].range_id
+        return (await self._reader.range(self._namespace, range_id)).run
+
+    async def _merge(
+        self, group: asyncio.TaskGroup, place: int, changes: Run, *, is_whole: bool
+    ) -> None:
+        """Merges changes into a range of the base; `is_whole` says that no more come for it."""
+        if self._next <= place:
+            await self._go_to(group, place)
+            if place < len(self._base.ranges):
+                self._rest = await self._load(place)
+                self._next = place + 1
+
+        def work() -> tuple[list[Run], Counts]:
+            rows, self._rest = self._rest, EMPTY_RUN
+            if not is_whole:
+                rows, self._rest = upto(rows, changes.last_path)
+            merged = apply_changes(rows, changes)
+            return [made for run in merged.runs for made in self._cutter.add(run)], merged.counts
+
+        ranges, counts = await self._reader.compute(work)
+        self._counts += counts
+        await self._emit(group, ranges)
+
+    async def _go_to(self, group: asyncio.TaskGroup, place: int) -> None:
+        """Takes over what the base has before its range `place`."""
+        if len(self._rest):
+            rows, self._rest = self._rest, EMPTY_RUN
+            await self._emit(group, await self._cut(rows))
+        while self._next < place:
+            if self._cutter.is_at_cut:
+                self._made.append(self._base.ranges[self._next])
+            else:
+                await self._emit(group, await self._cut(await self._load(self._next)))
+            self._next += 1
+
+    async def _cut(self, rows: Run) -> list[Run]:
+        return await self._reader.compute(self._cutter.add, rows)
+
+    async def _emit(self, group: asyncio.TaskGroup, ranges: Sequence[Run]) -> None:
+        for run in ranges:
+            await self._room.acquire()
+            self._made.append(None)
+            group.create_task(self._write(len(self._made) - 1, run))
+
+    async def _write(self, place: int, run: Run) -> None:
+        try:
+            info = await self._reader.compute(describe_range, run)
+            self._made[place] = info
+            if info.range_id in self._known:
+                return
+            self._written += 1
+            is_kept = self._written <= _KEEP_MAX
+            body = await self._reader.compute(encode_range, run)
+            await self._put(range_path(info.range_id), body)
+            if is_kept:
+                await self._reader.cache.add(info.range_id, run)
+        finally:
+            self._room.release()
+
+    async def _put(self, path: str, body: pa.Buffer) -> None:
+        try:
+            await self._reader.store.put(BlockKey(self._namespace, path), memoryview(body))
+        except BlockExistsError:
+            # Another version of the Parquet library wrote the same rows: the id vouches for them.
+            return

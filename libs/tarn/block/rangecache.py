@@ -1,0 +1,267 @@
+"""Ranges on the local disk, decoded and mapped into memory: what makes a lookup microseconds.
+
+A cached range is an uncompressed Arrow IPC file of its packed rows, named by its id. It is immutable
+and content-addressed, so several processes share one directory without talking: each writes beside
+and renames, any may evict, and a file that is unlinked while another maps it stays readable there.
+The least recently opened files go first (their modification time is set when they are opened). A file
+that a power cut left torn fails its checksum and is fetched again.
+
+Prior art: lakeFS pyramid; the difference is that a file is mapped, not read through a block cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pyarrow as pa
+
+from tarn.core.ids import RangeId
+from tarn.core.run import RUN_SCHEMA, Run, data_of, offsets_of
+
+__all__ = ["CachedRange", "RangeCache"]
+
+_SUFFIX = ".arrow"
+_CHECKSUM = b"tarn.crc32"
+_EVICT_TO = 0.9
+"""An eviction frees a tenth of the bound, so that it does not run for every file."""
+
+
+class CachedRange:
+    """A range that can be searched without waiting. Not empty."""
+
+    __slots__ = ("_data", "_offsets", "run")
+
+    def __init__(self, run: Run) -> None:
+        assert len(run), "a range holds a row"
+        self.run = run
+        self._offsets = offsets_of(run.paths).data
+        self._data = data_of(run.paths).data
+
+    def __len__(self) -> int:
+        return len(self.run)
+
+    def find(self, path: str) -> int:
+        """The first row whose path is not smaller. Bytes are compared, not Arrow scalars: a
+        search takes about 3 µs, a fifth of what scalars take (facts/python-stack §4b)."""
+        key, offsets, data = path.encode(), self._offsets, self._data
+        low, high = 0, len(offsets) - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if data[offsets[middle] : offsets[middle + 1]].tobytes() < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def get(self, path: str) -> bytes | None:
+        """The packed entry of a path."""
+        row = self.find(path)
+        if row == len(self) or self.run.paths[row].as_py() != path:
+            return None
+        packed: bytes = self.run.values[row].as_py()
+        return packed
+
+    def rows(self, start: int, stop: int) -> list[tuple[str, bytes]]:
+        """Rows `[start, stop)` as objects: for pages, not for bulk work."""
+        piece = self.run.slice(start, stop)
+        return list(zip(piece.paths.to_pylist(), piece.values.to_pylist(), strict=True))
+
+
+class RangeCache:
+    """Decoded ranges, shared by the processes of a machine. Used from one event loop.
+
+    Args:
+        directory: on a local disk; made if absent. Nothing else lives there.
+        bytes_max: how much of the disk the files may take; briefly exceeded by one range per process.
+        open_max: how many ranges are kept mapped.
+        executor: runs what reads and writes files; None: the loop's own.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        bytes_max: int = 4 << 30,
+        open_max: int = 512,
+        executor: Executor | None = None,
+    ) -> None:
+        assert open_max > 0, "the range that is being read stays open"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._bytes_max = bytes_max
+        self._open_max = open_max
+        self._executor = executor
+        self._opened: OrderedDict[RangeId, CachedRange] = OrderedDict()
+        self._fetching: dict[RangeId, _Flight] = {}
+        self._disk = threading.Lock()  # one eviction at a time; guards the two numbers below
+        self._written_bytes = 0  # since the directory was last measured
+        self._measured_bytes: int | None = None
+        self._writes = 0
+
+    def opened(self, range_id: RangeId) -> CachedRange | None:
+        """The range if it is mapped already: never waits."""
+        found = self._opened.get(range_id)
+        if found is not None:
+            self._opened.move_to_end(range_id)
+        return found
+
+    async def get(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
+        """The range; `fetch` brings its rows if this machine does not have them.
+
+        However many ask for one range at the same time, it is fetched once. Raises what `fetch` does.
+        """
+        found = self.opened(range_id)
+        if found is not None:
+            return found
+        flight = self._fetching.setdefault(range_id, _Flight())
+        flight.waiting += 1
+        try:
+            # A lock, not a shared task: if the one that fetches is cancelled, the next one fetches.
+            async with flight.lock:
+                found = self.opened(range_id)
+                if found is None:
+                    found = await self._bring(range_id, fetch)
+                    self._remember(range_id, found)
+                return found
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting:
+                del self._fetching[range_id]
+
+    async def add(self, range_id: RangeId, run: Run) -> None:
+        """Keeps a range that was just made. A disk that is full or broken is no failure."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._store, range_id, run)
+
+    def close(self) -> None:
+        """Forgets what is mapped; the files stay for the next process."""
+        self._opened.clear()
+
+    async def _bring(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
+        loop = asyncio.get_running_loop()
+        run = await loop.run_in_executor(self._executor, self._load, range_id)
+        if run is None:
+            fetched = await fetch()
+            run = await loop.run_in_executor(self._executor, self._store, range_id, fetched)
+        return CachedRange(run)
+
+    def _remember(self, range_id: RangeId, found: CachedRange) -> None:
+        self._opened[range_id] = found
+        if len(self._opened) > self._open_max:
+            self._opened.popitem(last=False)
+
+    def _path(self, range_id: RangeId) -> Path:
+        return self._directory / f"{range_id}{_SUFFIX}"
+
+    def _load(self, range_id: RangeId) -> Run | None:
+        """Maps a file; None if there is none, or only a torn one, which is removed."""
+        path = self._path(range_id)
+        try:
+            run = _map(path)
+            os.utime(path)  # opened just now: evicted late
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowException, OSError, ValueError):
+            path.unlink(missing_ok=True)
+            return None
+        return run
+
+    def _store(self, range_id: RangeId, run: Run) -> Run:
+        """Writes a file and maps it. If the disk will not take it, the rows in memory serve."""
+        path = self._path(range_id)
+        with self._disk:
+            self._writes += 1
+            beside = path.with_name(f"{range_id}.{os.getpid()}-{self._writes}.tmp")
+        try:
+            _write(beside, run)
+            size = beside.stat().st_size
+            beside.replace(path)
+            self._make_room(size)
+            return _map(path)
+        except (pa.ArrowException, OSError):
+            beside.unlink(missing_ok=True)
+            return run
+
+    def _make_room(self, size: int) -> None:
+        with self._disk:
+            self._written_bytes += size
+            # Others write too, so the directory is measured again long before the bound can be far off.
+            if (
+                self._measured_bytes is not None
+                and self._written_bytes <= self._bytes_max // 16
+                and self._measured_bytes + self._written_bytes <= self._bytes_max
+            ):
+                return
+            self._measured_bytes = self._evict()
+            self._written_bytes = 0
+
+    def _evict(self) -> int:
+        """Removes the least recently opened files if there are too many; what is left, in bytes."""
+        files: list[tuple[int, int, str]] = []
+        with os.scandir(self._directory) as listing:
+            for item in listing:
+                try:
+                    info = item.stat()
+                except FileNotFoundError:
+                    continue
+                files.append((info.st_mtime_ns, info.st_size, item.path))
+        total = sum(size for _, size, _ in files)
+        if total <= self._bytes_max:
+            return total
+        for _, size, name in sorted(files):
+            if total <= self._bytes_max * _EVICT_TO:
+                break
+            Path(name).unlink(missing_ok=True)
+            total -= size
+        return total
+
+
+class _Flight:
+    """Those that want one range."""
+
+    __slots__ = ("lock", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0
+
+
+def _checksum(run: Run) -> bytes:
+    crc = 0
+    for array in (run.paths, run.values):
+        ends = offsets_of(array)
+        crc = zlib.crc32((ends - ends[0]).data, crc)
+        crc = zlib.crc32(data_of(array)[ends[0] : ends[-1]].data, crc)
+    return b"%08x" % crc
+
+
+def _write(path: Path, run: Run) -> None:
+    schema = RUN_SCHEMA.with_metadata({_CHECKSUM: _checksum(run)})
+    batch = pa.RecordBatch.from_arrays([run.paths, run.values], schema=schema)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(batch)
+
+
+def _map(path: Path) -> Run:
+    """The rows of a file, which stays mapped as long as they live.
+
+    Raises:
+        ValueError: the file is not what was written.
+    """
+    with pa.memory_map(str(path)) as file:
+        reader = pa.ipc.open_file(file)
+        if reader.num_record_batches != 1 or not reader.schema.equals(RUN_SCHEMA):
+            raise ValueError(f"{path} is no range")
+        batch = reader.get_batch(0)
+    batch.validate()
+    run = Run(batch.column("path"), batch.column("value"))
+    if not len(run) or reader.schema.metadata.get(_CHECKSUM) != _checksum(run):
+        raise ValueError(f"{path} is damaged")
+    return run

@@ -1,0 +1,125 @@
+"""Caller tokens: a short proof, made by auth, of who asks.
+
+`t1.<payload>.<mac>`, both in base64url without padding. The payload is version 1's fields in fixed
+order, each text with its length before it, so that there is one way to read the bytes. The MAC is
+HMAC-SHA256 over everything before the last dot: the version is under it too. Only auth holds the key;
+to everybody else a token is opaque.
+
+A token names the user's uid, so that it does not speak for a later user of the same name, and the access
+key that it came from, so that it ends with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import AccessKeyId, UserId
+
+__all__ = ["TOKEN_LENGTH_MAX", "CallerToken", "issue", "verify"]
+
+TOKEN_LENGTH_MAX = 1024
+"""Longer texts are refused before they are decoded."""
+
+_VERSION = "t1"
+_TIMES = struct.Struct(">qq")
+_FIELD_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class CallerToken:
+    """What a token says; true only because `verify` returned it.
+
+    Attributes:
+        user_uid: of one life of the user.
+        access_key_id: the key pair that it was issued for.
+        issue_time_us: Unix microseconds, as is `expire_time_us`.
+    """
+
+    user_id: UserId
+    user_uid: bytes
+    access_key_id: AccessKeyId
+    issue_time_us: int
+    expire_time_us: int
+
+
+def issue(
+    key: bytes,
+    user_id: UserId,
+    user_uid: bytes,
+    access_key_id: AccessKeyId,
+    issue_time_us: int,
+    expire_time_us: int,
+) -> str:
+    """A token; the key is 32 bytes that only auth knows."""
+    fields = (user_id.encode(), user_uid, access_key_id.encode())
+    assert all(len(field) <= _FIELD_MAX for field in fields), "ids were parsed at the edge"
+    payload = _TIMES.pack(issue_time_us, expire_time_us)
+    payload += b"".join(bytes((len(field),)) + field for field in fields)
+    signed = f"{_VERSION}.{_encode(payload)}"
+    return f"{signed}.{_encode(_mac(key, signed))}"
+
+
+def verify(key: bytes, token: str, now_us: int) -> CallerToken:
+    """What a token says.
+
+    Raises:
+        TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID when it was not made with this key, was
+            altered, or has ended. The text tells expired from false, and never holds the token.
+    """
+    signed, _, mac = token.rpartition(".")
+    if len(token) > TOKEN_LENGTH_MAX or not token.isascii():
+        raise _invalid("is no token of auth")
+    # Compared as text: base64url has several spellings of some bytes, the text has one.
+    if not hmac.compare_digest(_encode(_mac(key, signed)), mac):
+        raise _invalid("was not made by this installation's auth")
+    version, _, payload = signed.partition(".")
+    if version != _VERSION:
+        raise _invalid(f"is of version {version[:8]!r}, not {_VERSION!r}")
+    found = _parse(_decode(payload))
+    if now_us >= found.expire_time_us:
+        late_s = (now_us - found.expire_time_us) // 1_000_000
+        raise _invalid(f"ended {late_s} s ago")
+    return found
+
+
+def _parse(payload: bytes) -> CallerToken:
+    issue_time_us, expire_time_us = _TIMES.unpack_from(payload)
+    fields = []
+    start = _TIMES.size
+    for _ in range(3):
+        end = start + 1 + payload[start]
+        fields.append(payload[start + 1 : end])
+        start = end
+    user_id, user_uid, access_key_id = fields
+    return CallerToken(
+        UserId(user_id.decode()),
+        user_uid,
+        AccessKeyId(access_key_id.decode()),
+        issue_time_us,
+        expire_time_us,
+    )
+
+
+def _mac(key: bytes, signed: str) -> bytes:
+    return hmac.new(key, signed.encode(), hashlib.sha256).digest()
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        raise _invalid("is no base64") from None
+
+
+def _invalid(rule: str) -> TarnError:
+    return TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, f"the caller token {rule}")

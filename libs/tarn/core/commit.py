@@ -1,0 +1,139 @@
+"""The commit: an immutable snapshot of a repository, named by a hash of what it says.
+
+Canonical bytes, version 1 (`docs/formats/commit.md`): the magic, the version, then every field in the
+order of the dataclass, integers little-endian, every text preceded by its length. Lengths make the
+encoding injective: no two commits share bytes. The id is SHA-256 over them. The repository is not in
+it: the same history gives the same ids wherever it is copied to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId, MetarangeId
+
+__all__ = ["VERSION", "Commit", "canonical_bytes", "commit_id_of", "from_json", "to_json"]
+
+VERSION = 1
+
+_T = TypeVar("_T", str, int)
+_MAGIC = b"tarn commit\n"
+_U32 = struct.Struct("<I")
+_TIMES = struct.Struct("<qQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit.
+
+    Attributes:
+        parents: ids, first parent first; empty for the first commit of a repository.
+        metarange_id: the listing that it holds.
+        committer: who made it.
+        message: why.
+        create_time_us: microseconds since the epoch.
+        generation: 0 without parents, else one more than the largest of the parents'; lets a search
+            for a merge base stop early.
+        metadata: pairs. Invariant: sorted by name, names unique.
+        version: of the canonical encoding.
+    """
+
+    parents: tuple[CommitId, ...]
+    metarange_id: MetarangeId
+    committer: str
+    message: str
+    create_time_us: int
+    generation: int
+    metadata: tuple[tuple[str, str], ...] = ()
+    version: int = VERSION
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return _U32.pack(len(data)) + data
+
+
+def canonical_bytes(commit: Commit) -> bytes:
+    """What the id is a hash of.
+
+    Raises:
+        TarnError: CORRUPT for a version that this code does not know.
+    """
+    _check_version(commit.version)
+    names = [name for name, _ in commit.metadata]
+    assert names == sorted(set(names)), "metadata is sorted by unique names"
+    parts = [_MAGIC, _U32.pack(commit.version), _U32.pack(len(commit.parents))]
+    parts += [_text(parent) for parent in commit.parents]
+    parts += [_text(commit.metarange_id), _text(commit.committer), _text(commit.message)]
+    parts += [_TIMES.pack(commit.create_time_us, commit.generation), _U32.pack(len(names))]
+    parts += [_text(text) for pair in commit.metadata for text in pair]
+    return b"".join(parts)
+
+
+def commit_id_of(commit: Commit) -> CommitId:
+    """64 lower-case hex digits; raises as `canonical_bytes` does."""
+    return CommitId(hashlib.sha256(canonical_bytes(commit)).hexdigest())
+
+
+def to_json(commit: Commit) -> bytes:
+    """The object `_tarn/commits/<id>.json`: the same bytes for the same commit."""
+    fields = {
+        "version": commit.version,
+        "commit_id": commit_id_of(commit),
+        "parents": commit.parents,
+        "metarange_id": commit.metarange_id,
+        "committer": commit.committer,
+        "message": commit.message,
+        "create_time_us": commit.create_time_us,
+        "generation": commit.generation,
+        "metadata": dict(commit.metadata),
+    }
+    return json.dumps(fields, ensure_ascii=False, indent=2).encode() + b"\n"
+
+
+def from_json(data: bytes) -> Commit:
+    """The commit of such an object.
+
+    Raises:
+        TarnError: CORRUPT if it is damaged, of an unknown version, or not what its id says.
+    """
+    try:
+        fields = json.loads(data)
+        _check_version(fields["version"])
+        commit = Commit(
+            parents=tuple(CommitId(_of(str, parent)) for parent in fields["parents"]),
+            metarange_id=MetarangeId(_of(str, fields["metarange_id"])),
+            committer=_of(str, fields["committer"]),
+            message=_of(str, fields["message"]),
+            create_time_us=_of(int, fields["create_time_us"]),
+            generation=_of(int, fields["generation"]),
+            metadata=tuple(
+                sorted((name, _of(str, value)) for name, value in fields["metadata"].items())
+            ),
+        )
+        claimed, found = fields["commit_id"], commit_id_of(commit)
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise _corrupt(f"commit object cannot be read: {error!r}") from error
+    if claimed != found:
+        raise _corrupt(f"the commit object of {claimed} hashes to {found}")
+    return commit
+
+
+def _of(kind: type[_T], value: object) -> _T:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _check_version(version: int) -> None:
+    if version != VERSION:
+        raise _corrupt(f"commit of version {version!r}, this code knows {VERSION}")
+
+
+def _corrupt(text: str) -> TarnError:
+    return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)

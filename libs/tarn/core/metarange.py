@@ -1,0 +1,104 @@
+"""A metarange: the ranges of one listing, in order. It names the whole listing by one id.
+
+Small (one row per 20,000 entries or so), so it is held whole, as objects, and searched by bisection.
+Its id is a hash of its rows, and each row holds the hash of a range's rows: equal ids are equal
+listings. Canonical bytes in `docs/formats/metarange.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId, RangeId
+
+__all__ = ["EMPTY_METARANGE", "Metarange", "RangeInfo"]
+
+_MAGIC = b"tarn metarange 1\n"
+_ROW = struct.Struct("<32sQQq")
+_U64 = struct.Struct("<Q")
+_U32 = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class RangeInfo:
+    """What a metarange knows of a range.
+
+    Attributes:
+        range_id: hash of its rows.
+        min_path: of its first row.
+        max_path: of its last row.
+        count: rows, at least one.
+        size_bytes: bytes of paths and packed entries.
+        object_bytes: sum of the sizes of the objects.
+    """
+
+    range_id: RangeId
+    min_path: str
+    max_path: str
+    count: int
+    size_bytes: int
+    object_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metarange:
+    """A listing.
+
+    Attributes:
+        ranges: Invariant: not empty each, ascending, and their spans do not overlap.
+        max_paths: of the ranges, for bisection.
+        metarange_id: SHA-256 of the canonical bytes.
+    """
+
+    ranges: tuple[RangeInfo, ...]
+    max_paths: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    metarange_id: MetarangeId = field(init=False)
+
+    def __post_init__(self) -> None:
+        last: str | None = None
+        for info in self.ranges:
+            if (last is not None and info.min_path <= last) or info.min_path > info.max_path:
+                text = f"range {info.range_id} of a metarange is out of order after {last!r}"
+                raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+            last = info.max_path
+        object.__setattr__(self, "max_paths", tuple(info.max_path for info in self.ranges))
+        digest = hashlib.sha256(self.canonical_bytes()).hexdigest()
+        object.__setattr__(self, "metarange_id", MetarangeId(digest))
+
+    @property
+    def count(self) -> int:
+        """Entries in the whole listing."""
+        return sum(info.count for info in self.ranges)
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of all objects."""
+        return sum(info.object_bytes for info in self.ranges)
+
+    def range_of(self, path: str) -> int:
+        """The first range whose last path is not smaller: the only one that can hold `path`.
+
+        As many as there are ranges when all are smaller. O(log ranges).
+        """
+        return bisect_left(self.max_paths, path)
+
+    def canonical_bytes(self) -> bytes:
+        """What the id is a hash of."""
+        return b"".join([_MAGIC, _U64.pack(len(self.ranges)), *self._rows()])
+
+    def _rows(self) -> Iterator[bytes]:
+        for info in self.ranges:
+            yield _ROW.pack(
+                bytes.fromhex(info.range_id), info.count, info.size_bytes, info.object_bytes
+            )
+            for path in (info.min_path.encode(), info.max_path.encode()):
+                yield _U32.pack(len(path)) + path
+
+
+EMPTY_METARANGE = Metarange(())
+"""The listing of nothing; its id is the same everywhere."""

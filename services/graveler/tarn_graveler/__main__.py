@@ -1,0 +1,51 @@
+"""graveler as a process of its own: `tarn-graveler [--config FILE]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from tarn.block.opening import open_blocks
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.config import Config
+from tarn.kv.opening import open_kv
+from tarn.rpc.process import connect, run
+from tarn.rpc.serve import Application, Runtime
+from tarn_graveler.application import GravelerApplication
+from tarn_graveler.config import open_committed_of, settings_of
+
+__all__ = ["main"]
+
+
+async def _assemble(
+    config: Config, runtime: Runtime, stack: AsyncExitStack
+) -> Sequence[Application]:
+    kv = await open_kv(config)
+    stack.push_async_callback(kv.close)
+    blocks = await open_blocks(config, runtime.clock)
+    stack.push_async_callback(blocks.close)
+    committed = await stack.enter_async_context(open_committed_of(config, blocks))
+    auth = connect(config, runtime, "auth")
+    stack.push_async_callback(auth.close)
+    graveler = GravelerApplication(
+        settings=settings_of(config),
+        kv=kv,
+        blocks=blocks,
+        committed=committed,
+        access=Access(AuthClient(auth), runtime.clock),
+        clock=runtime.clock,
+        ids=runtime.ids,
+    )
+    return [graveler]
+
+
+def main() -> int:
+    """Runs graveler until it is told to stop; the exit code."""
+    about = "Tarn's service of refs, commits and staged entries."
+    return run("graveler", about, _assemble, takes_rpcs_as="graveler")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""graveler as one application: its nouns behind their services, and the cleaner beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from tarn.block.committed import Committed
+
+from tarn.block.port import BlockStore
+from tarn.client.access import Access
+from tarn.core.clock import Clock, IdSource
+from tarn.kv.port import Kv
+from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.tasks import TaskSet
+from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.branch_service import BranchHandler, TagHandler
+from tarn_graveler.commit_service import CommitHandler
+from tarn_graveler.entry_service import EntryHandler
+from tarn_graveler.repository_service import RepositoryHandler
+from tarn_graveler.serving import Door
+from tarn_graveler.upload_service import UploadHandler
+from tarn_proto.graveler.v1 import (
+    branch_service_pb2,
+    commit_service_pb2,
+    entry_service_pb2,
+    repository_service_pb2,
+    tag_service_pb2,
+    upload_service_pb2,
+)
+
+__all__ = ["GravelerApplication", "endpoints_of"]
+
+
+def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
+    """The services of a replica; every call is let in by `access` first."""
+    door = Door(access, graveler.repositories)
+    handlers = {
+        repository_service_pb2: RepositoryHandler(door, graveler),
+        branch_service_pb2: BranchHandler(door, graveler),
+        tag_service_pb2: TagHandler(door, graveler),
+        commit_service_pb2: CommitHandler(door, graveler),
+        entry_service_pb2: EntryHandler(door, graveler),
+        upload_service_pb2: UploadHandler(door, graveler),
+    }
+    return [
+        Endpoint(service, handler)
+        for module, handler in handlers.items()
+        for service in module.DESCRIPTOR.services_by_name.values()
+    ]
+
+
+class GravelerApplication:
+    """Refs, commits and staged entries over one KV and one block store. Owns neither of them."""
+
+    name = "graveler"
+
+    def __init__(
+        self,
+        *,
+        settings: GravelerSettings,
+        kv: Kv,
+        blocks: BlockStore,
+        committed: Committed,
+        access: Access,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._tasks = TaskSet()
+        self._graveler = assemble(
+            settings=settings,
+            kv=kv,
+            blocks=blocks,
+            committed=committed,
+            clock=clock,
+            ids=ids,
+            tasks=self._tasks,
+        )
+        self._endpoints = endpoints_of(self._graveler, access)
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        """The services that it answers."""
+        return self._endpoints
+
+    async def __aenter__(self) -> Self:
+        self._tasks.spawn(self._graveler.cleaning.run())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._tasks.close()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Nothing of its own waits for callers: the server drains what is under way."""

@@ -1,0 +1,115 @@
+"""Every noun of graveler built once, in the order in which they lean on each other.
+
+The application serves them; tests and the simulator drive the same objects over other ports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarn.block.committed import Committed
+
+from tarn.block.port import BlockStore
+from tarn.core.clock import Clock, IdSource
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.port import Kv
+from tarn.rpc.tasks import TaskSet
+from tarn_graveler.branches import Branches
+from tarn_graveler.cleaning import Cleaning
+from tarn_graveler.commits import Commits
+from tarn_graveler.committing import Committing
+from tarn_graveler.diffing import Diffing
+from tarn_graveler.history import History
+from tarn_graveler.layers import Layers
+from tarn_graveler.reading import Reading
+from tarn_graveler.repositories import Repositories
+from tarn_graveler.resolving import Refs
+from tarn_graveler.staging import Staging
+from tarn_graveler.tags import Tags
+from tarn_graveler.uploads import Uploads
+
+__all__ = ["Graveler", "GravelerSettings", "assemble"]
+
+
+@dataclass(frozen=True, slots=True)
+class GravelerSettings:
+    """What may be set.
+
+    Attributes:
+        installation_id: first part of every partition's name.
+        drop_delay_seconds: D of rules 2 and 5; the same number for all replicas.
+        cleanup_poll_seconds: how often partitions to drop are looked for.
+    """
+
+    installation_id: str
+    drop_delay_seconds: float = 60.0
+    cleanup_poll_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Graveler:
+    """The nouns of one replica."""
+
+    repositories: Repositories
+    branches: Branches
+    commits: Commits
+    committed: Committed
+    tags: Tags
+    refs: Refs
+    reading: Reading
+    staging: Staging
+    cleaning: Cleaning
+    committing: Committing
+    diffing: Diffing
+    history: History
+    uploads: Uploads
+    clock: Clock
+
+
+def assemble(
+    *,
+    settings: GravelerSettings,
+    kv: Kv,
+    blocks: BlockStore,
+    committed: Committed,
+    clock: Clock,
+    ids: IdSource,
+    tasks: TaskSet,
+) -> Graveler:
+    """One replica over its ports; owns none of them."""
+    keys = InstallationKeys(settings.installation_id)
+    delay = settings.drop_delay_seconds
+    repositories = Repositories(kv, keys, clock, ids)
+    branches = Branches(kv, repositories, clock, ids, tasks)
+    commits = Commits(kv, blocks, repositories)
+    refs = Refs(kv, repositories, branches, commits)
+    layers = Layers(kv, repositories, commits, committed)
+    reading = Reading(refs, branches, layers, clock, delay)
+    staging = Staging(kv, repositories, branches, layers, tasks)
+    cleaning = Cleaning(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
+    committing = Committing(
+        branches=branches,
+        commits=commits,
+        layers=layers,
+        committed=committed,
+        blocks=blocks,
+        cleaning=cleaning,
+        clock=clock,
+        ids=ids,
+    )
+    return Graveler(
+        repositories=repositories,
+        branches=branches,
+        commits=commits,
+        committed=committed,
+        tags=Tags(kv, repositories, clock),
+        refs=refs,
+        reading=reading,
+        staging=staging,
+        cleaning=cleaning,
+        committing=committing,
+        diffing=Diffing(layers, reading, committed),
+        history=History(commits),
+        uploads=Uploads(kv, repositories, staging, clock, ids),
+        clock=clock,
+    )

@@ -1,0 +1,171 @@
+"""BranchService and TagService: names of commits, one sort that moves and one that does not."""
+
+from __future__ import annotations
+
+from tarn.core.actions import branch_resource, tag_resource
+from tarn.core.branch import Branch
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_branch_id, parse_tag_id
+from tarn.kv.records import Repository, Tag
+from tarn.rpc import pagination
+from tarn.rpc.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.serving import Door, paging, timestamp
+from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
+
+__all__ = ["BranchHandler", "TagHandler"]
+
+
+def _branch_message(branch_id: str, branch: Branch) -> branch_pb.Branch:
+    return branch_pb.Branch(
+        branch_id=branch_id,
+        commit_id=branch.commit_id,
+        create_time=timestamp(branch.create_time_us),
+    )
+
+
+def _tag_message(tag_id: str, tag: Tag) -> tag_pb.Tag:
+    return tag_pb.Tag(
+        tag_id=tag_id, commit_id=tag.commit_id, create_time=timestamp(tag.create_time_us)
+    )
+
+
+class BranchHandler:
+    """Answers `tarn.graveler.v1.BranchService`."""
+
+    def __init__(self, door: Door, graveler: Graveler) -> None:
+        self._door = door
+        self._branches = graveler.branches
+        self._tags = graveler.tags
+        self._refs = graveler.refs
+        self._cleaning = graveler.cleaning
+
+    async def CreateBranch(
+        self, request: branch_pb.CreateBranchRequest, call: Call
+    ) -> branch_pb.CreateBranchResponse:
+        """At the commit of any ref."""
+        branch_id = parse_branch_id(request.branch_id)
+        resource = branch_resource(request.repository_id, branch_id)
+        repository, _ = await self._door.enter_repository(
+            call, "BranchService.CreateBranch", request.repository_id, resource
+        )
+        if await self._tags.exists(repository, branch_id):
+            text = f"{branch_id} is a tag of {request.repository_id}"
+            raise TarnError(Kind.ALREADY_EXISTS, Reason.TAG_EXISTS, text)
+        source = request.source_ref or repository.default_branch
+        commit_id = await self._refs.commit_of(repository, source)
+        branch = await self._branches.create(repository, branch_id, commit_id)
+        return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
+
+    async def GetBranch(
+        self, request: branch_pb.GetBranchRequest, call: Call
+    ) -> branch_pb.GetBranchResponse:
+        """One branch."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._door.enter_repository(
+            call, "BranchService.GetBranch", request.repository_id
+        )
+        version = await self._branches.fresh(repository, branch_id)
+        return branch_pb.GetBranchResponse(branch=_branch_message(branch_id, version.branch))
+
+    async def ListBranches(
+        self, request: branch_pb.ListBranchesRequest, call: Call
+    ) -> branch_pb.ListBranchesResponse:
+        """A page of branches."""
+        repository, _ = await self._door.enter_repository(
+            call, "BranchService.ListBranches", request.repository_id
+        )
+        limit = paging(request.page_size)
+        arguments = {"repository": request.repository_id, "prefix": request.prefix}
+        after = pagination.decode(request.page_token, **arguments)
+        found = await self._branches.page(repository, request.prefix, after, limit)
+        next_token = pagination.encode(found[-1][0], **arguments) if len(found) == limit else ""
+        lines = [_branch_message(name, branch) for name, branch in found if not branch.is_deleted]
+        return branch_pb.ListBranchesResponse(branches=lines, next_page_token=next_token)
+
+    async def DeleteBranch(
+        self, request: branch_pb.DeleteBranchRequest, call: Call
+    ) -> branch_pb.DeleteBranchResponse:
+        """What is uncommitted on it is dropped after the delay of rule 5."""
+        branch_id = parse_branch_id(request.branch_id)
+        resource = branch_resource(request.repository_id, branch_id)
+        repository, _ = await self._door.enter_repository(
+            call, "BranchService.DeleteBranch", request.repository_id, resource
+        )
+        if branch_id == repository.default_branch:
+            text = f"{branch_id} is the default branch of {request.repository_id}"
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
+        branch = await self._branches.delete(repository, branch_id)
+        await self._cleaning.register_tokens(repository, branch_id, branch.tokens)
+        return branch_pb.DeleteBranchResponse()
+
+
+class TagHandler:
+    """Answers `tarn.graveler.v1.TagService`."""
+
+    def __init__(self, door: Door, graveler: Graveler) -> None:
+        self._door = door
+        self._branches = graveler.branches
+        self._tags = graveler.tags
+        self._refs = graveler.refs
+
+    async def CreateTag(
+        self, request: tag_pb.CreateTagRequest, call: Call
+    ) -> tag_pb.CreateTagResponse:
+        """Names the commit of any ref."""
+        tag_id = parse_tag_id(request.tag_id)
+        repository = await self._enter(call, "TagService.CreateTag", request, tag_id)
+        if await self._branches.exists(repository, tag_id):
+            text = f"{tag_id} is a branch of {request.repository_id}"
+            raise TarnError(Kind.ALREADY_EXISTS, Reason.BRANCH_EXISTS, text)
+        source = request.source_ref or repository.default_branch
+        commit_id = await self._refs.commit_of(repository, source)
+        tag = await self._tags.create(repository, tag_id, commit_id)
+        return tag_pb.CreateTagResponse(tag=_tag_message(tag_id, tag))
+
+    async def GetTag(self, request: tag_pb.GetTagRequest, call: Call) -> tag_pb.GetTagResponse:
+        """One tag."""
+        tag_id = parse_tag_id(request.tag_id)
+        repository, _ = await self._door.enter_repository(
+            call, "TagService.GetTag", request.repository_id
+        )
+        tag = await self._tags.get(repository, tag_id)
+        return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag))
+
+    async def ListTags(
+        self, request: tag_pb.ListTagsRequest, call: Call
+    ) -> tag_pb.ListTagsResponse:
+        """A page of tags."""
+        repository, _ = await self._door.enter_repository(
+            call, "TagService.ListTags", request.repository_id
+        )
+        limit = paging(request.page_size)
+        arguments = {"repository": request.repository_id, "prefix": request.prefix}
+        after = pagination.decode(request.page_token, **arguments)
+        found = await self._tags.page(repository, request.prefix, after, limit)
+        next_token = pagination.encode(found[-1][0], **arguments) if len(found) == limit else ""
+        lines = [_tag_message(name, tag) for name, tag in found]
+        return tag_pb.ListTagsResponse(tags=lines, next_page_token=next_token)
+
+    async def DeleteTag(
+        self, request: tag_pb.DeleteTagRequest, call: Call
+    ) -> tag_pb.DeleteTagResponse:
+        """Its commit stays."""
+        tag_id = parse_tag_id(request.tag_id)
+        repository = await self._enter(call, "TagService.DeleteTag", request, tag_id)
+        await self._tags.delete(repository, tag_id)
+        return tag_pb.DeleteTagResponse()
+
+    async def _enter(
+        self,
+        call: Call,
+        operation: str,
+        request: tag_pb.CreateTagRequest | tag_pb.DeleteTagRequest,
+        tag_id: str,
+    ) -> Repository:
+        resource = tag_resource(request.repository_id, tag_id)
+        repository, _ = await self._door.enter_repository(
+            call, operation, request.repository_id, resource
+        )
+        return repository

@@ -1,0 +1,301 @@
+"""Branch records: cached reads, fresh reads, and the compare-and-set that every change is.
+
+Two kinds of read, and the protocol's safety is in never mixing them up. A *cached* read may be
+seconds old: it only ever costs a retry. A *fresh* read is issued after it was asked for; it may be
+shared, but only with callers that asked before it was sent (`turn.TurnBatches`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tarn.core.branch import Branch, Settled, Token, TokenKind, settle
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, CommitId, TokenId, parse_branch_id
+from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.port import (
+    Kv,
+    OutcomeUnknownError,
+    Partition,
+    Predicate,
+    PredicateFailedError,
+    Versioned,
+)
+from tarn.kv.records import Repository, decode_branch, encode_branch
+from tarn.rpc.tasks import TaskSet
+from tarn_graveler.repositories import Repositories
+from tarn_graveler.turn import TurnBatches
+
+__all__ = ["BranchChange", "BranchVersion", "Branches", "branch_not_found"]
+
+_CACHE_SECONDS = 2.0
+_CACHED_MAX = 10_000
+_CAS_TRIES = 32
+_STAGING_BUCKETS = 4
+
+
+def branch_not_found(repository: Repository, branch_id: str) -> TarnError:
+    """The error for a branch that is not there."""
+    text = f"branch {branch_id} does not exist in repository {repository.repository_id}"
+    metadata = {"repository": str(repository.repository_id), "branch": branch_id}
+    return TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text, **metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchVersion:
+    """A branch record and the predicate that names this version of it."""
+
+    branch: Branch
+    predicate: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """A confirmed change: the record that it replaced, and the one that it made."""
+
+    before: Branch
+    after: BranchVersion
+
+
+class Branches:
+    """Reads and changes branch records."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        clock: Clock,
+        ids: IdSource,
+        tasks: TaskSet,
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._clock = clock
+        self._ids = ids
+        self._cached: dict[tuple[str, bytes], tuple[float, Branch]] = {}
+        self._reads = TurnBatches[Partition, bytes, Versioned | None](self._read_turn, tasks)
+
+    async def _read_turn(
+        self, partition: Partition, keys: Sequence[bytes]
+    ) -> Sequence[Versioned | None]:
+        wanted = list(dict.fromkeys(keys))
+        found = dict(zip(wanted, await self._kv.get_many(partition, wanted), strict=True))
+        return [found[key] for key in keys]
+
+    def new_token(self) -> Token:
+        """A token that nothing was written to yet."""
+        token_id = TokenId(self._ids.uuid7().hex())
+        return Token(token_id, TokenKind.PLAIN, _STAGING_BUCKETS, self._clock.now_us())
+
+    # ---- reading
+
+    def cached(self, repository: Repository, branch_id: str) -> Branch | None:
+        """The record as it was up to two seconds ago, if this process knows it."""
+        place = (repository.instance_uid, RepositoryKeys.branch(branch_id))
+        found = self._cached.get(place)
+        if found is None or self._clock.monotonic() - found[0] >= _CACHE_SECONDS:
+            return None
+        return found[1]
+
+    def begin_fresh(
+        self, repository: Repository, branch_id: str
+    ) -> asyncio.Future[Versioned | None]:
+        """Asks for the record as it is from now on; hand the future to `end_fresh`."""
+        partition = self._repositories.keys_of(repository).refs
+        return self._reads.submit(partition, RepositoryKeys.branch(branch_id))
+
+    async def end_fresh(
+        self, repository: Repository, branch_id: str, read: asyncio.Future[Versioned | None]
+    ) -> BranchVersion:
+        """Waits for a fresh read.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND, also when its repository is being deleted.
+        """
+        return self._accept(repository, branch_id, await read)
+
+    async def fresh(self, repository: Repository, branch_id: str) -> BranchVersion:
+        """The record, by a read that is issued after this call."""
+        return await self.end_fresh(repository, branch_id, self.begin_fresh(repository, branch_id))
+
+    def _accept(
+        self, repository: Repository, branch_id: str, found: Versioned | None
+    ) -> BranchVersion:
+        place = (repository.instance_uid, RepositoryKeys.branch(branch_id))
+        branch = None if found is None else decode_branch(found.value)
+        if found is None or branch is None or branch.is_deleted:
+            self._cached.pop(place, None)
+            if branch is not None:
+                self._repositories.forget(repository.repository_id)
+            raise branch_not_found(repository, branch_id)
+        if len(self._cached) >= _CACHED_MAX:
+            self._cached.clear()
+        self._cached[place] = (self._clock.monotonic(), branch)
+        return BranchVersion(branch, found.predicate)
+
+    async def exists(self, repository: Repository, branch_id: str) -> bool:
+        """Whether there is a branch of this name."""
+        partition = self._repositories.keys_of(repository).refs
+        found = await self._kv.get_many(partition, [RepositoryKeys.branch(branch_id)])
+        return found[0] is not None
+
+    async def page(
+        self, repository: Repository, prefix: str, after: str, limit: int
+    ) -> list[tuple[BranchId, Branch]]:
+        """Up to `limit` branches in byte order of their names."""
+        start = RepositoryKeys.branch(after + "\0" if after >= prefix and after else prefix)
+        end = after_prefix(RepositoryKeys.branch(prefix))
+        rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)
+        skip = len(RepositoryKeys.branch(""))
+        return [(BranchId(key[skip:].decode()), decode_branch(value)) for key, value in rows]
+
+    # ---- changing
+
+    async def create(
+        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
+    ) -> Branch:
+        """A new branch at a commit; constant time.
+
+        Raises:
+            TarnError: BRANCH_EXISTS.
+        """
+        branch = Branch(
+            incarnation=self._ids.nonce(),
+            staging=self.new_token(),
+            sealed=(),
+            commit_id=commit_id,
+            create_time_us=self._clock.now_us(),
+        )
+        partition = self._repositories.keys_of(repository).refs
+        key = RepositoryKeys.branch(parse_branch_id(branch_id))
+        try:
+            await self._kv.set_if(partition, key, encode_branch(branch), None)
+        except PredicateFailedError as error:
+            text = f"branch {branch_id} exists already in {repository.repository_id}"
+            raise TarnError(Kind.ALREADY_EXISTS, Reason.BRANCH_EXISTS, text) from error
+        return branch
+
+    async def compare_and_set(
+        self,
+        repository: Repository,
+        branch_id: str,
+        before: BranchVersion,
+        after: Branch,
+    ) -> BranchChange | BranchVersion | None:
+        """One attempt at a change, settled if its answer is lost (rule 8).
+
+        `after` must carry a new operation id in front of `recent_op_ids`.
+
+        Returns:
+            The confirmed change; or the record that is there instead, surely without the change; or
+            None when the branch is gone.
+
+        Raises:
+            OutcomeUnknownError: it cannot be told any more whether the change was made.
+        """
+        partition = self._repositories.keys_of(repository).refs
+        key = RepositoryKeys.branch(branch_id)
+        try:
+            predicate = await self._kv.set_if(
+                partition, key, encode_branch(after), before.predicate
+            )
+        except PredicateFailedError as error:
+            if error.current is None:
+                return None
+            current = decode_branch(error.current.value)
+            return None if current.is_deleted else BranchVersion(current, error.current.predicate)
+        except OutcomeUnknownError:
+            return await self._settle(repository, branch_id, before.branch, after)
+        done = BranchVersion(after, predicate)
+        self._cached[(repository.instance_uid, key)] = (self._clock.monotonic(), after)
+        return BranchChange(before.branch, done)
+
+    async def _settle(
+        self, repository: Repository, branch_id: str, before: Branch, after: Branch
+    ) -> BranchChange | BranchVersion | None:
+        partition = self._repositories.keys_of(repository).refs
+        (found,) = await self._kv.get_many(
+            partition, [RepositoryKeys.branch(branch_id)], settle=True
+        )
+        if found is None:
+            return None
+        current = decode_branch(found.value)
+        version = BranchVersion(current, found.predicate)
+        match settle(before, after.recent_op_ids[0], current):
+            case Settled.APPLIED:
+                return BranchChange(before, version)
+            case Settled.NOT_APPLIED:
+                return version
+            case Settled.UNDECIDABLE:
+                raise OutcomeUnknownError(f"change of branch {branch_id}: too many changes since")
+
+    async def change(
+        self,
+        repository: Repository,
+        branch_id: str,
+        decide: Callable[[Branch, bytes], Branch],
+    ) -> BranchChange:
+        """Applies a decision to the record as it is, again until it is applied to the newest one.
+
+        Args:
+            repository: where.
+            branch_id: which.
+            decide: pure; gets the current record and this operation's id, returns the next record.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES.
+        """
+        current = await self.fresh(repository, branch_id)
+        for _ in range(_CAS_TRIES):
+            after = decide(current.branch, self._ids.nonce())
+            outcome = await self.compare_and_set(repository, branch_id, current, after)
+            if isinstance(outcome, BranchChange):
+                return outcome
+            if outcome is None:
+                raise branch_not_found(repository, branch_id)
+            current = outcome
+        text = f"branch {branch_id} changed {_CAS_TRIES} times under one change"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def delete(self, repository: Repository, branch_id: str) -> Branch:
+        """Removes the record; returns what it was, so that its tokens can be dropped."""
+        partition = self._repositories.keys_of(repository).refs
+        key = RepositoryKeys.branch(branch_id)
+        current = await self.fresh(repository, branch_id)
+        for _ in range(_CAS_TRIES):
+            try:
+                await self._kv.delete_if(partition, key, current.predicate)
+            except PredicateFailedError as error:
+                current = self._accept(repository, branch_id, error.current)
+                continue
+            self._cached.pop((repository.instance_uid, key), None)
+            return current.branch
+        text = f"branch {branch_id} changed {_CAS_TRIES} times under its deletion"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def mark_deleted(self, repository: Repository, branch_id: BranchId) -> Branch:
+        """Ends a branch with its repository: nothing can be written to it or read any more.
+
+        Repeating it is no error. Returns the record, with the tokens to drop.
+        """
+        partition = self._repositories.keys_of(repository).refs
+        key = RepositoryKeys.branch(branch_id)
+        for _ in range(_CAS_TRIES):
+            (found,) = await self._kv.get_many(partition, [key], settle=True)
+            if found is None:
+                raise branch_not_found(repository, branch_id)
+            branch = decode_branch(found.value)
+            if branch.is_deleted:
+                return branch
+            marked = replace(branch, is_deleted=True)
+            try:
+                await self._kv.set_if(partition, key, encode_branch(marked), found.predicate)
+            except PredicateFailedError:
+                continue
+            self._cached.pop((repository.instance_uid, key), None)
+            return marked
+        text = f"branch {branch_id} changed {_CAS_TRIES} times under its deletion"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)

@@ -1,0 +1,184 @@
+"""CommitService: commits, history and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tarn.block.committed import DiffEntry
+from tarn.core.actions import branch_resource, ref_resource
+from tarn.core.commit import Commit
+from tarn.core.diff import DiffKind
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId, parse_branch_id
+from tarn.rpc import pagination
+from tarn.rpc.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.committing import CommitRequest
+from tarn_graveler.serving import Door, paging, timestamp
+from tarn_proto.graveler.v1 import commit_service_pb2 as pb
+
+__all__ = ["CommitHandler"]
+
+_MESSAGE_BYTES_MAX = 64 * 1024
+_METADATA_BYTES_MAX = 64 * 1024
+
+_KINDS = {
+    DiffKind.ADDED: pb.CHANGE_KIND_ADDED,
+    DiffKind.REMOVED: pb.CHANGE_KIND_REMOVED,
+    DiffKind.CHANGED: pb.CHANGE_KIND_CHANGED,
+}
+
+
+def _message(commit_id: CommitId, commit: Commit) -> pb.Commit:
+    return pb.Commit(
+        commit_id=commit_id,
+        parent_ids=commit.parents,
+        metarange_id=commit.metarange_id,
+        committer=commit.committer,
+        message=commit.message,
+        create_time=timestamp(commit.create_time_us),
+        generation=commit.generation,
+        metadata=dict(commit.metadata),
+    )
+
+
+def _changes(entries: Iterable[DiffEntry]) -> list[pb.Change]:
+    return [
+        pb.Change(
+            path=entry.path,
+            kind=_KINDS[entry.kind],
+            left_entry=entry.left or b"",
+            right_entry=entry.right or b"",
+        )
+        for entry in entries
+    ]
+
+
+class CommitHandler:
+    """Answers `tarn.graveler.v1.CommitService`."""
+
+    def __init__(self, door: Door, graveler: Graveler) -> None:
+        self._door = door
+        self._commits = graveler.commits
+        self._committing = graveler.committing
+        self._refs = graveler.refs
+        self._history = graveler.history
+        self._diffing = graveler.diffing
+
+    async def CreateCommit(
+        self, request: pb.CreateCommitRequest, call: Call
+    ) -> pb.CreateCommitResponse:
+        """Makes what is uncommitted a commit."""
+        branch_id = parse_branch_id(request.branch_id)
+        resource = branch_resource(request.repository_id, branch_id)
+        repository, grant = await self._door.enter_repository(
+            call, "CommitService.CreateCommit", request.repository_id, resource
+        )
+        if len(request.message.encode()) > _MESSAGE_BYTES_MAX:
+            text = f"a commit message has at most {_MESSAGE_BYTES_MAX} bytes"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        metadata = tuple(sorted(request.metadata.items()))
+        size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata)
+        if size > _METADATA_BYTES_MAX:
+            text = f"commit metadata has at most {_METADATA_BYTES_MAX} bytes, not {size}"
+            raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+        wish = CommitRequest(grant.user_id, request.message, metadata, request.allow_empty)
+        made = await self._committing.commit(repository, branch_id, wish)
+        return pb.CreateCommitResponse(
+            commit=_message(made.commit_id, made.commit),
+            added_count=made.built.added,
+            changed_count=made.built.updated,
+            removed_count=made.built.removed,
+        )
+
+    async def GetCommit(self, request: pb.GetCommitRequest, call: Call) -> pb.GetCommitResponse:
+        """The commit that a ref names."""
+        resource = ref_resource(request.repository_id, request.ref)
+        repository, _ = await self._door.enter_repository(
+            call, "CommitService.GetCommit", request.repository_id, resource
+        )
+        commit_id = await self._refs.commit_of(repository, request.ref)
+        commit = await self._commits.get(repository, commit_id)
+        return pb.GetCommitResponse(commit=_message(commit_id, commit))
+
+    async def ListCommits(
+        self, request: pb.ListCommitsRequest, call: Call
+    ) -> pb.ListCommitsResponse:
+        """A page of history; the token names where it stopped, so a moving branch does not matter."""
+        resource = ref_resource(request.repository_id, request.ref)
+        repository, _ = await self._door.enter_repository(
+            call, "CommitService.ListCommits", request.repository_id, resource
+        )
+        first_parent = request.first_parent
+        arguments: dict[str, pagination.Argument] = {
+            "repository": request.repository_id,
+            "ref": request.ref,
+            "first_parent": first_parent,
+        }
+        if request.page_token:
+            frontier = pagination.decode(request.page_token, **arguments).split(",")
+            start = tuple(CommitId(commit_id) for commit_id in frontier)
+        else:
+            start = (await self._refs.commit_of(repository, request.ref),)
+        page = await self._history.page(
+            repository, start, paging(request.page_size), first_parent=first_parent
+        )
+        next_token = ""
+        if page.frontier:
+            next_token = pagination.encode(",".join(page.frontier), **arguments)
+        lines = [_message(commit_id, commit) for commit_id, commit in page.commits]
+        return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
+
+    async def DiffRefs(self, request: pb.DiffRefsRequest, call: Call) -> pb.DiffRefsResponse:
+        """A page of what changed between the commits of two refs."""
+        operation = "CommitService.DiffRefs"
+        left_resource = ref_resource(request.repository_id, request.left_ref)
+        right_resource = ref_resource(request.repository_id, request.right_ref)
+        await self._door.enter(call, operation, left_resource)
+        repository, _ = await self._door.enter_repository(
+            call, operation, request.repository_id, right_resource
+        )
+        arguments = {
+            "repository": request.repository_id,
+            "left": request.left_ref,
+            "right": request.right_ref,
+            "prefix": request.prefix,
+        }
+        after = pagination.decode(request.page_token, **arguments) or request.after
+        limit = paging(request.page_size)
+        entries = await self._diffing.commits(
+            repository,
+            await self._refs.commit_of(repository, request.left_ref),
+            await self._refs.commit_of(repository, request.right_ref),
+            prefix=request.prefix,
+            after=after,
+            limit=limit,
+        )
+        full = len(entries) == limit
+        next_token = pagination.encode(entries[-1].path, **arguments) if full else ""
+        return pb.DiffRefsResponse(changes=_changes(entries), next_page_token=next_token)
+
+    async def DiffUncommitted(
+        self, request: pb.DiffUncommittedRequest, call: Call
+    ) -> pb.DiffUncommittedResponse:
+        """A page of what is uncommitted on a branch."""
+        branch_id = parse_branch_id(request.branch_id)
+        resource = ref_resource(request.repository_id, branch_id)
+        repository, _ = await self._door.enter_repository(
+            call, "CommitService.DiffUncommitted", request.repository_id, resource
+        )
+        arguments = {
+            "repository": request.repository_id,
+            "branch": branch_id,
+            "prefix": request.prefix,
+        }
+        after = pagination.decode(request.page_token, **arguments) or request.after
+        entries, next_after = await self._diffing.uncommitted(
+            repository,
+            branch_id,
+            prefix=request.prefix,
+            after=after,
+            limit=paging(request.page_size),
+        )
+        next_token = pagination.encode(next_after, **arguments) if next_after else ""
+        return pb.DiffUncommittedResponse(changes=_changes(entries), next_page_token=next_token)

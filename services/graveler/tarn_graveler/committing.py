@@ -1,0 +1,255 @@
+"""Commit: rules 4, 5 and 8 of design §4.
+
+Seal, so that writes go elsewhere; confirm; scan the sealed tokens; write ranges, metarange and commit
+object; then one compare-and-set on the whole record. Nothing is dropped, answered or scanned on the
+strength of an outcome that is not known.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import structlog
+
+from tarn.block.committed import BuildResult, Committed
+from tarn.block.port import BlockKey, BlockStore
+from tarn.core.branch import (
+    AfterLostFinish,
+    Branch,
+    after_lost_finish,
+    finish_commit,
+    forget_sealed,
+    removed_tokens,
+    seal,
+)
+from tarn.core.clock import Clock, IdSource
+from tarn.core.commit import Commit
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, CommitId
+from tarn.kv.port import OutcomeUnknownError
+from tarn.kv.records import Repository
+from tarn_graveler.branches import BranchChange, Branches, BranchVersion, branch_not_found
+from tarn_graveler.cleaning import Cleaning
+from tarn_graveler.commits import Commits
+from tarn_graveler.layers import Layers
+
+__all__ = ["CommitRequest", "Committing", "Made"]
+
+_TRIES = 16
+_ANCESTRY_MAX = 10_000
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """What a commit shall say of itself."""
+
+    committer: str
+    message: str
+    metadata: tuple[tuple[str, str], ...] = ()
+    allow_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A commit that is its branch's newest, or was for a moment."""
+
+    commit_id: CommitId
+    commit: Commit
+    built: BuildResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A commit that no branch names yet, and the record that it was built from."""
+
+    record: Branch
+    commit_id: CommitId
+    commit: Commit
+    result: BuildResult
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is a new commit; `commit` is the branch's own if not."""
+        return self.commit_id != self.record.commit_id
+
+
+class Committing:
+    """Makes the uncommitted changes of a branch a commit."""
+
+    def __init__(
+        self,
+        *,
+        branches: Branches,
+        commits: Commits,
+        layers: Layers,
+        committed: Committed,
+        blocks: BlockStore,
+        cleaning: Cleaning,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._branches = branches
+        self._commits = commits
+        self._layers = layers
+        self._committed = committed
+        self._blocks = blocks
+        self._cleaning = cleaning
+        self._clock = clock
+        self._ids = ids
+
+    async def commit(
+        self, repository: Repository, branch_id: BranchId, request: CommitRequest
+    ) -> Made:
+        """Commits everything that was acknowledged before this call, and perhaps more.
+
+        Raises:
+            TarnError: NOTHING_TO_COMMIT (with the commit that took the changes, if one did);
+                BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+        sealed = await self._seal(repository, branch_id, request)
+        record = sealed
+        for _ in range(_TRIES):
+            built = await self._build(repository, branch_id, record.branch, request)
+            if not built.changed:
+                await self._forget(repository, branch_id, record)
+                raise self._nothing(branch_id, record.branch.commit_id)
+            outcome = await self._finish(repository, branch_id, record, built)
+            if isinstance(outcome, Made):
+                return outcome
+            if after_lost_finish(sealed.branch, outcome.branch) is AfterLostFinish.TAKEN:
+                raise self._nothing(branch_id, outcome.branch.commit_id)
+            record = outcome
+        text = f"branch {branch_id} moved {_TRIES} times under one commit"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    @staticmethod
+    def _nothing(branch_id: BranchId, commit_id: CommitId) -> TarnError:
+        text = f"nothing to commit on {branch_id}: everything is in commit {commit_id}"
+        reason = Reason.NOTHING_TO_COMMIT
+        return TarnError(Kind.FAILED_PRECONDITION, reason, text, commit_id=commit_id)
+
+    async def _seal(
+        self, repository: Repository, branch_id: BranchId, request: CommitRequest
+    ) -> BranchVersion:
+        """Seals the staging token; returns the confirmed record, the only one that may be scanned.
+
+        A branch that holds nothing uncommitted is left as it is.
+        """
+        current = await self._branches.fresh(repository, branch_id)
+        branch = current.branch
+        if not branch.sealed and branch.compacted_metarange_id is None and not request.allow_empty:
+            empty = await self._layers.is_empty(repository, branch_id, branch.staging)
+            verified = await self._branches.fresh(repository, branch_id)
+            if empty and verified.branch.same_layers(branch):
+                raise self._nothing(branch_id, branch.commit_id)
+        token = self._branches.new_token()
+
+        def decide(now: Branch, op_id: bytes) -> Branch:
+            return seal(now, token, op_id)
+
+        return (await self._branches.change(repository, branch_id, decide)).after
+
+    async def _build(
+        self, repository: Repository, branch_id: BranchId, record: Branch, request: CommitRequest
+    ) -> _Built:
+        """Ranges, metarange and commit of a record's sealed tokens over its base; all durable."""
+        head = await self._commits.get(repository, record.commit_id)
+        base = await self._layers.base_of(repository, record)
+        layers = [
+            self._layers.staged_batches(repository, branch_id, token) for token in record.sealed
+        ]
+        result = await self._committed.build(repository.storage_namespace, base, layers)
+        if result.metarange_id == head.metarange_id and not request.allow_empty:
+            return _Built(record, record.commit_id, head, result)
+        commit = Commit(
+            parents=(record.commit_id,),
+            metarange_id=result.metarange_id,
+            committer=request.committer,
+            message=request.message,
+            create_time_us=self._clock.now_us(),
+            generation=head.generation + 1,
+            metadata=request.metadata,
+        )
+        return _Built(record, await self._commits.add(repository, commit), commit, result)
+
+    async def _finish(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        record: BranchVersion,
+        built: _Built,
+    ) -> Made | BranchVersion:
+        """Publishes a built commit; or the record that it must be built from again."""
+        current = record
+        for _ in range(_TRIES):
+            after = finish_commit(built.record, current.branch, built.commit_id, self._ids.nonce())
+            try:
+                outcome = await self._branches.compare_and_set(
+                    repository, branch_id, current, after
+                )
+            except OutcomeUnknownError:
+                if not await self._is_published(repository, branch_id, built.commit_id):
+                    raise
+                outcome = BranchChange(current.branch, BranchVersion(after, current.predicate))
+            if isinstance(outcome, BranchChange):
+                removed = removed_tokens(current.branch, after)
+                await self._cleaning.register_tokens(repository, branch_id, removed)
+                await self._write_manifest(repository, branch_id, built.commit_id)
+                return Made(built.commit_id, built.commit, built.result)
+            if outcome is None:
+                raise branch_not_found(repository, branch_id)
+            if after_lost_finish(built.record, outcome.branch) is not AfterLostFinish.REUSE:
+                return outcome
+            current = outcome
+        text = f"branch {branch_id} was sealed {_TRIES} times under one commit"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def _forget(
+        self, repository: Repository, branch_id: BranchId, record: BranchVersion
+    ) -> None:
+        """Takes sealed tokens that change nothing out of the record; losing is no matter."""
+        if not record.branch.sealed:
+            return
+        after = forget_sealed(record.branch, record.branch, self._ids.nonce())
+        try:
+            outcome = await self._branches.compare_and_set(repository, branch_id, record, after)
+        except OutcomeUnknownError:
+            return
+        if isinstance(outcome, BranchChange):
+            removed = removed_tokens(record.branch, after)
+            await self._cleaning.register_tokens(repository, branch_id, removed)
+
+    async def _is_published(
+        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
+    ) -> bool:
+        """Whether a commit is in a branch's history: settles a finish that the record forgot."""
+        at = (await self._branches.fresh(repository, branch_id)).branch.commit_id
+        for _ in range(_ANCESTRY_MAX):
+            if at == commit_id:
+                return True
+            parents = (await self._commits.get(repository, at)).parents
+            if not parents:
+                return False
+            at = parents[0]
+        return False
+
+    async def _write_manifest(
+        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
+    ) -> None:
+        """Leaves a note beside the ranges of which commit a branch reached (design §5).
+
+        The bucket describes itself: committed data can be found without the KV. A note that cannot
+        be written is logged: the commit is made, and the next one writes its own.
+        """
+        now = self._clock.now_us()
+        note = {"branch": branch_id, "commit_id": commit_id, "time_us": now}
+        path = f"_tarn/refs/{branch_id}/{now:020d}-{commit_id}.json"
+        try:
+            await self._blocks.put(
+                BlockKey(repository.storage_namespace, path), json.dumps(note).encode()
+            )
+        except TarnError as error:
+            _log.warning("cannot write a refs manifest", error=error.message, commit_id=commit_id)

@@ -1,0 +1,55 @@
+"""What graveler takes from the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tarn.block.committed import Committed
+from tarn.block.port import BlockStore
+from tarn.block.rangecache import RangeCache
+from tarn.config import Config
+from tarn.core.breaks import BreakRule
+from tarn_graveler.assembly import GravelerSettings
+
+__all__ = ["open_committed", "open_committed_of", "settings_of"]
+
+_THREADS_PER_CORE = 2
+
+
+def settings_of(config: Config) -> GravelerSettings:
+    """Graveler's part of a configuration."""
+    return GravelerSettings(
+        installation_id=config.installation.id,
+        drop_delay_seconds=config.graveler.cleanup_delay_ms / 1000,
+        cleanup_poll_seconds=config.graveler.cleanup_poll_ms / 1000,
+    )
+
+
+@asynccontextmanager
+async def open_committed(
+    blocks: BlockStore,
+    directory: Path,
+    *,
+    cache_bytes: int = 1 << 30,
+    rule: BreakRule | None = None,
+) -> AsyncIterator[Committed]:
+    """Committed listings of a block store, with a cache of ranges and threads of their own."""
+    threads = _THREADS_PER_CORE * (os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads, thread_name_prefix="committed") as executor:
+        cache = RangeCache(directory, bytes_max=cache_bytes, executor=executor)
+        try:
+            yield Committed(blocks, cache, executor=executor, rule=rule)
+        finally:
+            cache.close()
+
+
+@asynccontextmanager
+async def open_committed_of(config: Config, blocks: BlockStore) -> AsyncIterator[Committed]:
+    """The same, as a configuration has it."""
+    ranges = config.cache.ranges
+    async with open_committed(blocks, ranges.path, cache_bytes=ranges.size_bytes) as committed:
+        yield committed

@@ -1,0 +1,98 @@
+"""Differences: between two commits, and between a branch and its own commit."""
+
+from __future__ import annotations
+
+from tarn.block.committed import Committed, DiffEntry
+from tarn.core.branch import Branch
+from tarn.core.diff import DiffKind
+from tarn.core.entry import identity_of, is_marker
+from tarn.core.ids import BranchId, CommitId
+from tarn.core.listing import PageRequest
+from tarn.kv.records import Repository
+from tarn_graveler.layers import Layers
+from tarn_graveler.reading import Reading
+
+__all__ = ["Diffing"]
+
+
+class Diffing:
+    """Compares listings page by page, in byte order of the paths."""
+
+    def __init__(self, layers: Layers, reading: Reading, committed: Committed) -> None:
+        self._layers = layers
+        self._reading = reading
+        self._committed = committed
+
+    async def commits(
+        self,
+        repository: Repository,
+        left: CommitId,
+        right: CommitId,
+        *,
+        prefix: str,
+        after: str,
+        limit: int,
+    ) -> list[DiffEntry]:
+        """Up to `limit` differences; ranges that both share are not opened."""
+        return await self._committed.diff(
+            repository.storage_namespace,
+            await self._layers.metarange_of(repository, left),
+            await self._layers.metarange_of(repository, right),
+            prefix=prefix,
+            after=after,
+            limit=limit,
+        )
+
+    async def uncommitted(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        *,
+        prefix: str,
+        after: str,
+        limit: int,
+    ) -> tuple[list[DiffEntry], str]:
+        """Up to `limit` uncommitted changes of a branch, and the path to go on after ("" at the end).
+
+        Staged rows that change nothing are passed over, so a page may be short although more follow.
+        """
+
+        async def read(branch: Branch) -> tuple[list[DiffEntry], str]:
+            return await self._uncommitted_page(
+                repository, branch_id, branch, prefix=prefix, after=after, limit=limit
+            )
+
+        return await self._reading.by_record(repository, branch_id, read)
+
+    async def _uncommitted_page(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        branch: Branch,
+        *,
+        prefix: str,
+        after: str,
+        limit: int,
+    ) -> tuple[list[DiffEntry], str]:
+        namespace = repository.storage_namespace
+        head = await self._layers.metarange_of(repository, branch.commit_id)
+        request = PageRequest(prefix=prefix, after=after, limit=limit, with_markers=True)
+        page = await self._layers.page(repository, branch_id, branch.tokens, None, request)
+        entries: list[DiffEntry] = []
+        for line in page.lines:
+            assert line.entry is not None, "nothing is rolled up without a delimiter"
+            before = await self._committed.lookup(namespace, head, line.path)
+            now = None if is_marker(line.entry) else line.entry
+            if (found := _compare(line.path, before, now)) is not None:
+                entries.append(found)
+        return entries, page.next_after or ""
+
+
+def _compare(path: str, before: bytes | None, now: bytes | None) -> DiffEntry | None:
+    if before is None:
+        return None if now is None else DiffEntry(path, DiffKind.ADDED, None, now)
+    if now is None:
+        return DiffEntry(path, DiffKind.REMOVED, before, None)
+    if identity_of(before) == identity_of(now):
+        return None
+    return DiffEntry(path, DiffKind.CHANGED, before, now)

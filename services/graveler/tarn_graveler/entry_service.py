@@ -1,0 +1,181 @@
+"""EntryService: lookups, stages, unstages and listings."""
+
+from __future__ import annotations
+
+from tarn.core.actions import object_resource, ref_object_resource
+from tarn.core.entry import unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, parse_path
+from tarn.core.listing import PageRequest
+from tarn.kv.records import Repository
+from tarn.rpc import pagination
+from tarn.rpc.call import Call
+from tarn.rpc.errors import error_to_operation
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.repositories import repository_not_found
+from tarn_graveler.resolving import branch_to_write
+from tarn_graveler.serving import Door, paging
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+__all__ = ["EntryHandler"]
+
+_UNSTAGE_MAX = 1000
+_ENTRY_BYTES_MAX = 32 * 1024
+_DELIMITER_BYTES_MAX = 1024
+
+
+class EntryHandler:
+    """Answers `tarn.graveler.v1.EntryService`."""
+
+    def __init__(self, door: Door, graveler: Graveler) -> None:
+        self._door = door
+        self._reading = graveler.reading
+        self._staging = graveler.staging
+        self._tags = graveler.tags
+
+    async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
+        """One hot operation."""
+        match operation.WhichOneof("operation"):
+            case "lookup":
+                return await self._lookup(operation.lookup, call)
+            case "stage":
+                return await self._stage(operation.stage, call)
+            case "unstage":
+                return await self._unstage(operation.unstage, call)
+            case _:
+                text = "the operation is none of lookup, stage and unstage"
+                raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+
+    async def _lookup(self, request: pb.Lookup, call: Call) -> pb.OperationResult:
+        resource = ref_object_resource(request.repository_id, request.ref, request.path)
+        repository, _ = await self._door.enter_repository(
+            call, "EntryService.Operate.lookup", request.repository_id, resource
+        )
+        packed = await self._reading.lookup(repository, request.ref, parse_path(request.path))
+        found = pb.LookupResult(entry=packed, storage_namespace=repository.storage_namespace)
+        return pb.OperationResult(lookup=found)
+
+    async def _stage(self, request: pb.Stage, call: Call) -> pb.OperationResult:
+        resource = object_resource(request.repository_id, request.branch_id, request.path)
+        repository, _ = await self._door.enter_repository(
+            call, "EntryService.Operate.stage", request.repository_id, resource
+        )
+        if repository.instance_uid != request.instance_uid:
+            raise repository_not_found(request.repository_id)
+        path = parse_path(request.path)
+        if len(request.entry) > _ENTRY_BYTES_MAX:
+            text = f"an entry of {len(request.entry)} bytes is longer than {_ENTRY_BYTES_MAX}"
+            raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+        unpack(request.entry)  # what is stored can be read again
+        branch_id = branch_to_write(request.branch_id)
+        try:
+            await self._staging.stage(repository, branch_id, path, request.entry)
+        except TarnError as error:
+            raise await self._not_writable(repository, branch_id, error) from error
+        return pb.OperationResult(stage=pb.StageResult())
+
+    async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
+        resource = object_resource(request.repository_id, request.branch_id, request.path)
+        repository, _ = await self._door.enter_repository(
+            call, "EntryService.Operate.unstage", request.repository_id, resource
+        )
+        path = parse_path(request.path)
+        branch_id = branch_to_write(request.branch_id)
+        try:
+            (error,) = await self._staging.unstage(repository, branch_id, [path])
+        except TarnError as failed:
+            raise await self._not_writable(repository, branch_id, failed) from failed
+        if error is not None:
+            raise error
+        return pb.OperationResult(unstage=pb.UnstageResult())
+
+    async def _not_writable(
+        self, repository: Repository, branch_id: BranchId, error: TarnError
+    ) -> TarnError:
+        """A name that is no branch but a tag gets the error that says so."""
+        if error.reason is not Reason.BRANCH_NOT_FOUND:
+            return error
+        try:
+            await self._tags.get(repository, branch_id)
+        except TarnError:
+            return error
+        text = f"{branch_id} is a tag; only branches take writes"
+        return TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=branch_id)
+
+    async def UnstageEntries(
+        self, request: pb.UnstageEntriesRequest, call: Call
+    ) -> pb.UnstageEntriesResponse:
+        """Up to 1,000 paths; each is authorised and answered by itself."""
+        if len(request.paths) > _UNSTAGE_MAX:
+            text = f"{len(request.paths)} paths in one request are more than {_UNSTAGE_MAX}"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        outcomes: list[TarnError | None] = [None] * len(request.paths)
+        allowed: dict[int, str] = {}
+        for number, path in enumerate(request.paths):
+            resource = object_resource(request.repository_id, request.branch_id, path)
+            try:
+                await self._door.enter(call, "EntryService.UnstageEntries", resource)
+                allowed[number] = parse_path(path)
+            except TarnError as error:
+                if error.kind is Kind.UNAUTHENTICATED:
+                    raise
+                outcomes[number] = error
+        if allowed:
+            repository = await self._door.repository(request.repository_id)
+            branch_id = branch_to_write(request.branch_id)
+            try:
+                errors = await self._staging.unstage(repository, branch_id, list(allowed.values()))
+            except TarnError as failed:
+                raise await self._not_writable(repository, branch_id, failed) from failed
+            outcomes_of = zip(allowed, errors, strict=True)
+            for number, unstaged in outcomes_of:
+                outcomes[number] = unstaged
+        return pb.UnstageEntriesResponse(
+            outcomes=[
+                pb.UnstageOutcome(error=None if error is None else error_to_operation(error))
+                for error in outcomes
+            ]
+        )
+
+    async def ListEntries(
+        self, request: pb.ListEntriesRequest, call: Call
+    ) -> pb.ListEntriesResponse:
+        """A page of a ref's listing."""
+        resource = ref_object_resource(request.repository_id, request.ref, request.prefix)
+        repository, _ = await self._door.enter_repository(
+            call, "EntryService.ListEntries", request.repository_id, resource
+        )
+        if request.prefix:
+            parse_path(request.prefix)
+        if len(request.delimiter.encode()) > _DELIMITER_BYTES_MAX:
+            text = f"a delimiter of more than {_DELIMITER_BYTES_MAX} bytes"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        arguments = {
+            "repository": request.repository_id,
+            "ref": request.ref,
+            "prefix": request.prefix,
+            "delimiter": request.delimiter,
+        }
+        after = request.after
+        if request.page_token:
+            after = pagination.decode(request.page_token, **arguments)
+        page = await self._reading.page(
+            repository,
+            request.ref,
+            PageRequest(
+                prefix=request.prefix,
+                delimiter=request.delimiter,
+                after=after,
+                limit=paging(request.page_size, default=1000),
+            ),
+        )
+        next_token = ""
+        if page.next_after is not None:
+            next_token = pagination.encode(page.next_after, **arguments)
+        return pb.ListEntriesResponse(
+            entries=[
+                pb.ListedEntry(path=line.path, entry=line.entry or b"") for line in page.lines
+            ],
+            next_page_token=next_token,
+            storage_namespace=repository.storage_namespace,
+        )

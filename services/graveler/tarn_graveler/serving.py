@@ -1,0 +1,81 @@
+"""What every handler needs: who asks, which repository, and pages."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tarn.client.access import Access
+from tarn.core.actions import action_of, repository_resource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.policy import Grant
+from tarn.kv.records import Repository
+from tarn.rpc.call import Call
+from tarn.rpc.pagination import page_size
+from tarn_graveler.repositories import Repositories
+
+__all__ = ["Door", "paging", "timestamp"]
+
+PAGE_DEFAULT = 100
+PAGE_MAX = 1000
+
+
+def timestamp(time_us: int) -> Timestamp:
+    """Microseconds since the epoch as the wire has them."""
+    stamp = Timestamp()
+    stamp.FromMicroseconds(time_us)
+    return stamp
+
+
+def paging(requested: int, default: int = PAGE_DEFAULT) -> int:
+    """How many lines a page has (AIP-158)."""
+    return page_size(requested, default, PAGE_MAX)
+
+
+class Door:
+    """Lets calls in: each names its operation, and nothing is done that the table does not allow."""
+
+    def __init__(self, access: Access, repositories: Repositories) -> None:
+        self._access = access
+        self._repositories = repositories
+
+    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
+        """The caller's grant for an operation of `tarn.core.actions` on a resource.
+
+        Raises:
+            TarnError: UNAUTHENTICATED or DENIED.
+        """
+        action = action_of(f"tarn.graveler.v1.{operation}")
+        if action is None:
+            text = f"{operation} is public, and nothing of graveler is"
+            raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text)
+        granted = self._access.check_cached(call, action, resource)
+        return granted or await self._access.check(call, action, resource)
+
+    async def enter_repository(
+        self, call: Call, operation: str, repository_id: str, resource: str | None = None
+    ) -> tuple[Repository, Grant]:
+        """The repository of a call that may be there.
+
+        The caller is checked first: who may not see a repository is not told whether it exists.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND.
+        """
+        grant = await self.enter(call, operation, resource or repository_resource(repository_id))
+        return await self._repositories.get(repository_id), grant
+
+    async def repository(self, repository_id: str) -> Repository:
+        """A repository whose caller is known.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND.
+        """
+        return await self._repositories.get(repository_id)
+
+    async def known(self, call: Call) -> None:
+        """Lets in anybody who is somebody: what may be done is decided once the resource is known.
+
+        Raises:
+            TarnError: UNAUTHENTICATED.
+        """
+        await self._access.grant(call)

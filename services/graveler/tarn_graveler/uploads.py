@@ -1,0 +1,327 @@
+"""The state of multipart uploads (design §7).
+
+It lives in the repository's register partition and names no staging token, so it survives restarts,
+other replicas and commits in between. Completion is `open → completing → completed(answer)`, each
+arrow a compare-and-set: a repeated completion replays its answer and never stages an old object over
+a newer one; an abort and a completion cannot both win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, UploadId
+from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.port import Group, Kv, PredicateFailedError, Versioned
+from tarn.kv.records import Repository, parse_record
+from tarn_graveler.repositories import Repositories
+from tarn_graveler.staging import Staging
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
+
+PARTS_MAX = 10_000
+_CLAIM_US = 300_000_000
+"""A completion that is silent for five minutes has died; another one may take over."""
+
+_CAS_TRIES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NewUpload:
+    """What an upload begins with."""
+
+    branch_id: BranchId
+    path: str
+    template: bytes
+    user_id: str
+    checksum_algorithm: str
+    is_full_object_checksum: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An upload and its id."""
+
+    upload_id: UploadId
+    record: pb.UploadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to complete an upload (`op_id`), or the answer of the completion that was."""
+
+    op_id: bytes
+    completed_entry: bytes
+
+
+def _not_found(upload_id: str) -> TarnError:
+    text = f"upload {upload_id[:64]!r} does not exist"
+    return TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
+
+
+class Uploads:
+    """Begins, records, completes and ends uploads."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        staging: Staging,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._staging = staging
+        self._clock = clock
+        self._ids = ids
+
+    async def create(self, repository: Repository, new: NewUpload) -> OpenUpload:
+        """Begins an upload; its block's address is fixed from now on."""
+        upload_id = UploadId(self._ids.uuid7().hex())
+        record = pb.UploadRecord(
+            path=new.path,
+            branch_id=new.branch_id,
+            address=self._ids.uuid7(),
+            template=new.template,
+            create_time_us=self._clock.now_us(),
+            user_id=new.user_id,
+            state=pb.UPLOAD_STATE_OPEN,
+            checksum_algorithm=new.checksum_algorithm,
+            is_full_object_checksum=new.is_full_object_checksum,
+        )
+        refs = self._repositories.keys_of(repository).refs
+        value = record.SerializeToString()
+        await self._kv.set_if(refs, RepositoryKeys.upload(upload_id), value, None)
+        index = RepositoryKeys.open_upload(new.branch_id, new.path, upload_id)
+        await self._kv.set_if(refs, index, b"", None)
+        return OpenUpload(upload_id, record)
+
+    async def _read(
+        self, repository: Repository, upload_id: str
+    ) -> tuple[pb.UploadRecord, Versioned]:
+        refs = self._repositories.keys_of(repository).refs
+        key = RepositoryKeys.upload(UploadId(upload_id))
+        (found,) = await self._kv.get_many(refs, [key])
+        if found is None:
+            raise _not_found(upload_id)
+        return parse_record(pb.UploadRecord(), found.value), found
+
+    async def get(self, repository: Repository, upload_id: str) -> OpenUpload:
+        """An upload that is not aborted; complete ones too, so that their answer can be replayed.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND.
+        """
+        record, _ = await self._read(repository, upload_id)
+        if record.state == pb.UPLOAD_STATE_ABORTED:
+            raise _not_found(upload_id)
+        return OpenUpload(UploadId(upload_id), record)
+
+    async def record_part(
+        self, repository: Repository, upload_id: str, part: pb.UploadPartRecord
+    ) -> None:
+        """Records a part whose bytes are durable; replaces an earlier one of its number.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND, also when the upload was completed or aborted.
+        """
+        record, _ = await self._read(repository, upload_id)
+        if record.state not in {pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING}:
+            raise _not_found(upload_id)
+        key = RepositoryKeys.upload_part(UploadId(upload_id), part.part_number)
+        refs = self._repositories.keys_of(repository).refs
+        row = (key, part.SerializeToString())
+        (error,) = await self._kv.set_many(refs, [Group(key, (row,))])
+        if error is not None:
+            raise error
+
+    async def parts(
+        self, repository: Repository, upload_id: str, after: int, limit: int
+    ) -> list[pb.UploadPartRecord]:
+        """Up to `limit` parts in order of their numbers."""
+        await self.get(repository, upload_id)
+        refs = self._repositories.keys_of(repository).refs
+        start = RepositoryKeys.upload_part(UploadId(upload_id), after + 1)
+        end = RepositoryKeys.upload_part(UploadId(upload_id), PARTS_MAX + 1)
+        rows = await self._kv.scan(refs, start, end, limit)
+        return [parse_record(pb.UploadPartRecord(), value) for _, value in rows]
+
+    async def page(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        prefix: str,
+        after: tuple[str, str],
+        limit: int,
+    ) -> list[OpenUpload]:
+        """Up to `limit` open uploads of a branch after (path, id), in byte order of both."""
+        refs = self._repositories.keys_of(repository).refs
+        first = RepositoryKeys.open_upload(branch_id, "", "")[:-1]
+        start = first + prefix.encode()
+        if after[0]:
+            upload_id = after[1] or "\x7f"
+            start = max(start, RepositoryKeys.open_upload(branch_id, after[0], upload_id) + b"\0")
+        end = after_prefix(first)
+        uploads: list[OpenUpload] = []
+        while len(uploads) < limit:
+            rows = await self._kv.scan(refs, start, end, limit)
+            for key, _ in rows:
+                path, _, upload_id = key[len(first) :].decode().rpartition("\0")
+                if not path.startswith(prefix):
+                    return uploads
+                if len(uploads) < limit and (found := await self._open(repository, upload_id)):
+                    uploads.append(found)
+            if len(rows) < limit:
+                break
+            start = rows[-1][0] + b"\0"
+        return uploads
+
+    async def _open(self, repository: Repository, upload_id: str) -> OpenUpload | None:
+        try:
+            record, _ = await self._read(repository, upload_id)
+        except TarnError as error:
+            if error.reason is Reason.UPLOAD_NOT_FOUND:
+                return None
+            raise
+        is_open = record.state in {pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING}
+        return OpenUpload(UploadId(upload_id), record) if is_open else None
+
+    async def _change(
+        self,
+        repository: Repository,
+        upload_id: str,
+        decide: Callable[[pb.UploadRecord], bool],
+    ) -> pb.UploadRecord:
+        """Compare-and-set of a record that `decide` edits in place; False leaves it as it is."""
+        refs = self._repositories.keys_of(repository).refs
+        key = RepositoryKeys.upload(UploadId(upload_id))
+        for _ in range(_CAS_TRIES):
+            record, found = await self._read(repository, upload_id)
+            if not decide(record):
+                return record
+            try:
+                await self._kv.set_if(refs, key, record.SerializeToString(), found.predicate)
+            except PredicateFailedError:
+                continue
+            return record
+        text = f"upload {upload_id} changed {_CAS_TRIES} times under one change"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def begin_complete(
+        self, repository: Repository, upload_id: str, manifest_hash: bytes
+    ) -> Claim:
+        """Claims the completion, or tells its answer if the same part list completed it before.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND; UPLOAD_BUSY while another completion is alive.
+        """
+        op_id = self._ids.nonce()
+
+        def decide(record: pb.UploadRecord) -> bool:
+            if record.state == pb.UPLOAD_STATE_COMPLETED:
+                if record.manifest_hash != manifest_hash:
+                    raise _not_found(upload_id)
+                return False
+            if record.state == pb.UPLOAD_STATE_ABORTED:
+                raise _not_found(upload_id)
+            now = self._clock.now_us()
+            claimed = record.state == pb.UPLOAD_STATE_COMPLETING
+            if claimed and now - record.completing_time_us < _CLAIM_US:
+                text = f"upload {upload_id} is being completed"
+                raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
+            record.state = pb.UPLOAD_STATE_COMPLETING
+            record.completing_op_id = op_id
+            record.completing_time_us = now
+            record.manifest_hash = manifest_hash
+            return True
+
+        record = await self._change(repository, upload_id, decide)
+        if record.state == pb.UPLOAD_STATE_COMPLETED:
+            return Claim(b"", record.completed_entry)
+        return Claim(op_id, b"")
+
+    async def finish_complete(
+        self, repository: Repository, upload_id: str, claim: bytes, entry: bytes
+    ) -> None:
+        """Stages the object, then records the answer; acknowledged only when both are durable.
+
+        The claim is checked, and renewed, right before the entry is staged: a completion that was
+        taken over because it seemed dead stages nothing.
+
+        Raises:
+            TarnError: UPLOAD_BUSY when the claim was lost; what `Staging.stage` raises.
+        """
+
+        def renew(record: pb.UploadRecord) -> bool:
+            self._require(record, upload_id, claim)
+            record.completing_time_us = self._clock.now_us()
+            return True
+
+        def complete(record: pb.UploadRecord) -> bool:
+            self._require(record, upload_id, claim)
+            record.state = pb.UPLOAD_STATE_COMPLETED
+            record.completed_entry = entry
+            return True
+
+        record = await self._change(repository, upload_id, renew)
+        branch_id = BranchId(record.branch_id)
+        await self._staging.stage(repository, branch_id, record.path, entry)
+        await self._change(repository, upload_id, complete)
+        await self._end(repository, upload_id, record)
+
+    @staticmethod
+    def _require(record: pb.UploadRecord, upload_id: str, claim: bytes) -> None:
+        is_ours = record.completing_op_id == claim
+        if record.state != pb.UPLOAD_STATE_COMPLETING or not is_ours:
+            text = f"the completion of upload {upload_id} was taken over"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
+
+    async def reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
+        """Gives up a claim; nothing was staged under it."""
+
+        def decide(record: pb.UploadRecord) -> bool:
+            self._require(record, upload_id, claim)
+            record.state = pb.UPLOAD_STATE_OPEN
+            return True
+
+        await self._change(repository, upload_id, decide)
+
+    async def abort(self, repository: Repository, upload_id: str) -> pb.UploadRecord:
+        """Ends an upload; repeating it is no error.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND, also when it is complete; UPLOAD_BUSY while it is being
+                completed.
+        """
+
+        def decide(record: pb.UploadRecord) -> bool:
+            if record.state == pb.UPLOAD_STATE_COMPLETED:
+                raise _not_found(upload_id)
+            now = self._clock.now_us()
+            claimed = record.state == pb.UPLOAD_STATE_COMPLETING
+            if claimed and now - record.completing_time_us < _CLAIM_US:
+                text = f"upload {upload_id} is being completed"
+                raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
+            if record.state == pb.UPLOAD_STATE_ABORTED:
+                return False
+            record.state = pb.UPLOAD_STATE_ABORTED
+            return True
+
+        record = await self._change(repository, upload_id, decide)
+        await self._end(repository, upload_id, record)
+        return record
+
+    async def _end(self, repository: Repository, upload_id: str, record: pb.UploadRecord) -> None:
+        """Takes an ended upload out of the index, and its parts' rows away."""
+        refs = self._repositories.keys_of(repository).refs
+        index = RepositoryKeys.open_upload(record.branch_id, record.path, upload_id)
+        await self._kv.delete_many(refs, [index])
+        start = RepositoryKeys.upload_part(UploadId(upload_id), 0)
+        end = RepositoryKeys.upload_part(UploadId(upload_id), PARTS_MAX + 1)
+        while rows := await self._kv.scan(refs, start, end, 1000):
+            await self._kv.delete_many(refs, [key for key, _ in rows])

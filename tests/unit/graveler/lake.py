@@ -1,0 +1,137 @@
+"""One or two graveler replicas over one gated KV in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tarn.block.mem import MemBlockStore
+from tarn.core.breaks import BreakRule
+from tarn.core.entry import Entry, pack, unpack
+from tarn.core.errors import TarnError
+from tarn.core.ids import BranchId, RepositoryId
+from tarn.kv.keys import RepositoryKeys, path_key
+from tarn.kv.mem import MemKv
+from tarn.kv.port import Partition
+from tarn.kv.records import Repository
+from tarn.rpc.tasks import TaskSet
+from tarn.testing.clock import ManualClock, SeededIds
+from tarn.testing.gates import GatedKv
+from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.committing import CommitRequest, Made
+from tarn_graveler.config import open_committed
+
+__all__ = ["MAIN", "Lake", "Replicas", "Running", "create_repository", "entry"]
+
+MAIN = BranchId("main")
+DELAY = 60.0
+
+
+def entry(size: int) -> bytes:
+    """An entry that is told apart by its size."""
+    return pack(Entry(size, 0, bytes(16), bytes(16)))
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A repository and the replica that a test talks to."""
+
+    graveler: Graveler
+    repository: Repository
+    kv: GatedKv
+    clock: ManualClock
+
+    async def put(self, path: str, size: int, branch: BranchId = MAIN) -> None:
+        await self.graveler.staging.stage(self.repository, branch, path, entry(size))
+
+    async def delete(self, *paths: str, branch: BranchId = MAIN) -> list[TarnError | None]:
+        return await self.graveler.staging.unstage(self.repository, branch, paths)
+
+    async def get(self, path: str, ref: str = "main") -> int | None:
+        """The size of a path's entry; None if it holds nothing."""
+        try:
+            return unpack(await self.graveler.reading.lookup(self.repository, ref, path)).size
+        except TarnError as error:
+            if error.reason == "ENTRY_NOT_FOUND":
+                return None
+            raise
+
+    async def commit(self, message: str = "", *, allow_empty: bool = False) -> Made:
+        request = CommitRequest("ann", message, allow_empty=allow_empty)
+        return await self.graveler.committing.commit(self.repository, MAIN, request)
+
+    async def staging_rows(self) -> Partition:
+        branch = (await self.graveler.branches.fresh(self.repository, MAIN)).branch
+        keys = self.graveler.repositories.keys_of(self.repository)
+        return keys.token(MAIN, branch.staging)
+
+    @property
+    def branch_key(self) -> bytes:
+        return RepositoryKeys.branch(MAIN)
+
+    @staticmethod
+    def row_key(path: str) -> bytes:
+        return path_key(path)
+
+    async def drop_everything_removed(self) -> int:
+        """What the cleaner does once D is over."""
+        self.clock.advance(DELAY + 1)
+        return await self.graveler.cleaning.drop_due()
+
+
+class Replicas:
+    """Makes replicas of one installation."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = ManualClock()
+        self.kv = GatedKv(MemKv())
+        self.blocks = MemBlockStore(self.clock)
+        self.tasks = TaskSet()
+        self.count = 0
+
+    @asynccontextmanager
+    async def replica(self) -> AsyncIterator[Graveler]:
+        self.count += 1
+        async with open_committed(
+            self.blocks, self.directory / f"cache{self.count}", rule=BreakRule(rows_mean=4)
+        ) as committed:
+            yield assemble(
+                settings=GravelerSettings("test", drop_delay_seconds=DELAY),
+                kv=self.kv,
+                blocks=self.blocks,
+                committed=committed,
+                clock=self.clock,
+                ids=SeededIds(self.clock, seed=self.count),
+                tasks=self.tasks,
+            )
+
+
+async def create_repository(graveler: Graveler, name: str = "lake") -> Repository:
+    from tarn.core.commit import Commit
+
+    repository = await graveler.repositories.reserve(RepositoryId(name), "", MAIN)
+    built = await graveler.committed.build(repository.storage_namespace, None, [])
+    commit = Commit((), built.metarange_id, "ann", "", 0, 0, ())
+    commit_id = await graveler.commits.add(repository, commit)
+    await graveler.branches.create(repository, MAIN, commit_id)
+    await graveler.repositories.publish(repository)
+    return repository
+
+
+class Running:
+    """Starts operations that a gate will hold; ends them with the test."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[object]] = []
+
+    def start(self, work: Coroutine[object, object, object]) -> "asyncio.Task[object]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        return task
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks) if self._tasks else None

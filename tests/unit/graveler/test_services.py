@@ -1,0 +1,347 @@
+"""graveler's services as their callers see them: over the in-process transport, with the real auth."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from lake import Replicas, entry
+
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.core.entry import unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.mem import MemKv
+from tarn.rpc.call import Call
+from tarn.rpc.endpoint import OPERATE, Endpoint
+from tarn.rpc.inprocess import InProcessTransport
+from tarn.testing.clock import SeededIds
+from tarn_auth.application import AuthApplication
+from tarn_graveler.application import endpoints_of
+from tarn_proto.graveler.v1 import entry_service_pb2
+
+SECRET = bytes(range(32))
+
+PLAUSIBLE = {
+    "repository_id": "lake",
+    "branch_id": "b1",
+    "tag_id": "t1",
+    "ref": "main",
+    "left_ref": "main",
+    "right_ref": "main",
+    "paths": ["a"],
+    "manifest_hash": bytes(32),
+}
+"""Arguments that only a missing permission can be wrong with."""
+
+
+@dataclass(frozen=True)
+class Service:
+    graveler: GravelerClient
+    auth: AuthClient
+    endpoints: list[Endpoint]
+    transport: InProcessTransport
+    admin: Call
+    nobody: Call
+
+    async def as_user(self, user_id: str, role: str) -> Call:
+        await self.auth.create_user(self.admin, user_id, [role])
+        made = await self.auth.create_credential(self.admin, user_id=user_id)
+        session = await self.auth.log_in(
+            self.nobody,
+            made.credential.access_key_id,
+            made.secret_access_key,
+            now_us=1_793_491_200_000_000,
+            nonce=user_id.encode().ljust(16, b"0")[:16],
+        )
+        return replace(self.nobody, caller_token=session.grant.caller_token)
+
+    async def put(self, path: str, size: int, branch: str = "main") -> None:
+        uid = (await self.graveler.get_repository(self.admin, "lake")).instance_uid
+        await self.graveler.stage(self.admin, "lake", uid, branch, path, entry(size))
+
+    async def size(self, ref: str, path: str) -> int:
+        return unpack((await self.graveler.lookup(self.admin, "lake", ref, path)).entry).size
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    replicas = Replicas(tmp_path)
+    auth_kv = MemKv()
+    ids = SeededIds(replicas.clock, seed=99)
+    nobody = Call("test", "", 1e9)
+    auth = AuthApplication(auth_kv, "test", SECRET, replicas.clock, ids)
+    async with auth, replicas.replica() as graveler:
+        auth_transport = InProcessTransport(auth.endpoints, replicas.clock)
+        client = AuthClient(auth_transport)
+        endpoints = endpoints_of(graveler, Access(client, replicas.clock))
+        transport = InProcessTransport(endpoints, replicas.clock)
+        made = await client.set_up(nobody, SECRET, "root")
+        session = await client.log_in(
+            nobody,
+            made.credential.access_key_id,
+            made.secret_access_key,
+            now_us=replicas.clock.now_us(),
+            nonce=bytes(16),
+        )
+        admin = replace(nobody, caller_token=session.grant.caller_token)
+        made_service = Service(
+            GravelerClient(transport), client, endpoints, transport, admin, nobody
+        )
+        await made_service.graveler.create_repository(admin, "lake")
+        yield made_service
+        await transport.close()
+        await auth_transport.close()
+    await replicas.tasks.close()
+
+
+async def reason_of(work: object) -> Reason:
+    with pytest.raises(TarnError) as raised:
+        await work  # type: ignore[misc]
+    return raised.value.reason
+
+
+async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> None:
+    seen = 0
+    for endpoint in service.endpoints:
+        for method in endpoint.descriptor.methods:
+            if method.name == OPERATE:
+                continue
+            fields = method.input_type.fields_by_name
+            known = {name: value for name, value in PLAUSIBLE.items() if name in fields}
+            request = GetMessageClass(method.input_type)(**known)
+            with pytest.raises(TarnError) as raised:
+                await service.transport.unary(
+                    endpoint.descriptor, method.name, request, service.nobody
+                )
+            assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
+            seen += 1
+    assert seen == 28
+
+
+async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:
+    descriptor = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
+    place = {"repository_id": "lake", "path": "a"}
+    for operation in (
+        entry_service_pb2.Operation(lookup=entry_service_pb2.Lookup(ref="main", **place)),
+        entry_service_pb2.Operation(
+            stage=entry_service_pb2.Stage(branch_id="main", entry=entry(1), **place)
+        ),
+        entry_service_pb2.Operation(unstage=entry_service_pb2.Unstage(branch_id="main", **place)),
+    ):
+        with pytest.raises(TarnError) as raised:
+            await service.transport.operate(descriptor, operation, service.nobody, read_only=False)
+        assert raised.value.kind is Kind.UNAUTHENTICATED
+
+
+async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
+    await service.put("a", 1)
+    ann = await service.as_user("ann", "Analyst")
+    graveler = service.graveler
+    found = await graveler.lookup(ann, "lake", "main", "a")
+    assert unpack(found.entry).size == 1
+    uid = (await graveler.get_repository(ann, "lake")).instance_uid
+    denied = Reason.ACCESS_DENIED
+    assert await reason_of(graveler.stage(ann, "lake", uid, "main", "b", entry(1))) is denied
+    assert await reason_of(graveler.unstage(ann, "lake", "main", "a")) is denied
+    assert await reason_of(graveler.create_branch(ann, "lake", "dev", "main")) is denied
+    assert await reason_of(graveler.create_commit(ann, "lake", "main", "m")) is denied
+    outcomes = await graveler.unstage_many(ann, "lake", "main", ["a"])
+    assert outcomes[0] is not None
+    assert outcomes[0].reason is denied
+    assert await service.size("main", "a") == 1
+
+
+async def test_branch_tag_commit_and_diff_tell_one_story(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    await service.put("a", 1)
+    await service.put("b", 1)
+    first = (await graveler.create_commit(admin, "lake", "main", "first")).commit
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    await graveler.create_tag(admin, "lake", "v1", "main")
+    await service.put("b", 2, "dev")
+    await service.put("c", 3, "dev")
+    await graveler.unstage(admin, "lake", "dev", "a")
+    pending = await graveler.diff_uncommitted(admin, "lake", "dev")
+    assert [(c.path, c.kind) for c in pending.changes] == [("a", 2), ("b", 3), ("c", 1)]
+    second = (await graveler.create_commit(admin, "lake", "dev", "second")).commit
+    changes = (await graveler.diff_refs(admin, "lake", "v1", "dev")).changes
+    assert [(c.path, c.kind) for c in changes] == [("a", 2), ("b", 3), ("c", 1)]
+    log = (await graveler.list_commits(admin, "lake", "dev")).commits
+    assert [commit.message for commit in log] == ["second", "first", "Repository created"]
+    assert log[1].commit_id == first.commit_id
+    assert second.parent_ids == [first.commit_id]
+    assert await service.size("v1", "b") == 1
+    assert await service.size("dev~1", "a") == 1
+    assert await service.size(second.commit_id[:16], "c") == 3
+
+
+async def test_listings_page_through_staged_and_committed_rows(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    for number in range(30):
+        await service.put(f"dir{number % 3}/{number:02d}", number)
+        if number == 14:
+            await graveler.create_commit(admin, "lake", "main", "half")
+    paths: list[str] = []
+    token = ""
+    while True:
+        page = await graveler.list_entries(
+            admin, "lake", "main", prefix="dir1/", page_size=4, page_token=token
+        )
+        paths += [line.path for line in page.entries]
+        token = page.next_page_token
+        if not token:
+            break
+    assert paths == [f"dir1/{number:02d}" for number in range(1, 30, 3)]
+    rolled = await graveler.list_entries(admin, "lake", "main", delimiter="/")
+    assert [line.path for line in rolled.entries] == ["dir0/", "dir1/", "dir2/"]
+
+
+async def test_a_page_token_of_another_listing_is_refused(service: Service) -> None:
+    for number in range(3):
+        await service.put(f"{number}", 1)
+    page = await service.graveler.list_entries(service.admin, "lake", "main", page_size=1)
+    other = service.graveler.list_entries(
+        service.admin, "lake", "main", prefix="1", page_token=page.next_page_token
+    )
+    assert await reason_of(other) is Reason.INVALID_PAGE_TOKEN
+
+
+async def test_refs_that_are_not_there_or_not_writable(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    await service.put("a", 1)
+    commit = (await graveler.create_commit(admin, "lake", "main", "m")).commit
+    await graveler.create_tag(admin, "lake", "v1", "main")
+    uid = (await graveler.get_repository(admin, "lake")).instance_uid
+    for ref, reason in (
+        ("v1", Reason.REF_NOT_WRITABLE),
+        (commit.commit_id, Reason.REF_NOT_WRITABLE),
+        ("main~1", Reason.REF_NOT_WRITABLE),
+        ("nope", Reason.BRANCH_NOT_FOUND),
+    ):
+        assert await reason_of(graveler.stage(admin, "lake", uid, ref, "x", entry(1))) is reason
+        assert await reason_of(graveler.unstage(admin, "lake", ref, "a")) is reason
+    assert await reason_of(graveler.lookup(admin, "lake", "nope", "a")) is Reason.REF_NOT_FOUND
+    assert await reason_of(graveler.lookup(admin, "lake", "main~9", "a")) is Reason.REF_NOT_FOUND
+    assert await reason_of(graveler.lookup(admin, "lake", "main", "x")) is Reason.ENTRY_NOT_FOUND
+    assert await reason_of(graveler.lookup(admin, "none", "main", "a")) is (
+        Reason.REPOSITORY_NOT_FOUND
+    )
+
+
+async def test_an_entry_for_another_instance_of_a_repository_is_refused(service: Service) -> None:
+    stage = service.graveler.stage(service.admin, "lake", "0" * 32, "main", "a", entry(1))
+    assert await reason_of(stage) is Reason.REPOSITORY_NOT_FOUND
+
+
+async def test_a_deleted_repository_is_gone_and_its_name_free(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    await service.put("a", 1)
+    await graveler.delete_repository(admin, "lake")
+    assert await reason_of(graveler.get_repository(admin, "lake")) is Reason.REPOSITORY_NOT_FOUND
+    await graveler.create_repository(admin, "lake")
+    assert await reason_of(graveler.lookup(admin, "lake", "main", "a")) is Reason.ENTRY_NOT_FOUND
+
+
+async def test_a_namespace_serves_one_repository_for_good(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_repository(admin, "one", storage_namespace="mem://here")
+    again = graveler.create_repository(admin, "two", storage_namespace="mem://here")
+    assert await reason_of(again) is Reason.REPOSITORY_EXISTS
+
+
+async def test_a_default_branch_stays(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    with pytest.raises(TarnError) as raised:
+        await graveler.delete_branch(admin, "lake", "main")
+    assert raised.value.kind is Kind.FAILED_PRECONDITION
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    await graveler.delete_branch(admin, "lake", "dev")
+    assert await reason_of(graveler.get_branch(admin, "lake", "dev")) is Reason.BRANCH_NOT_FOUND
+
+
+async def test_branches_and_tags_do_not_share_names(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_tag(admin, "lake", "v1", "main")
+    assert await reason_of(graveler.create_branch(admin, "lake", "v1", "main")) is (
+        Reason.TAG_EXISTS
+    )
+    assert await reason_of(graveler.create_tag(admin, "lake", "main", "main")) is (
+        Reason.BRANCH_EXISTS
+    )
+    assert [t.tag_id for t in (await graveler.list_tags(admin, "lake")).tags] == ["v1"]
+    await graveler.delete_tag(admin, "lake", "v1")
+    assert await reason_of(graveler.get_tag(admin, "lake", "v1")) is Reason.TAG_NOT_FOUND
+
+
+async def test_an_upload_s_answer_is_replayed_and_never_staged_again(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    upload = await graveler.create_upload(admin, "lake", "main", "big", template=entry(0))
+    begun = await graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
+    from dataclasses import replace as with_
+
+    from tarn.core.entry import pack
+
+    whole = pack(with_(unpack(entry(9)), address=upload.address))
+    busy = graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
+    assert await reason_of(busy) is Reason.UPLOAD_BUSY
+    abort = graveler.abort_upload(admin, "lake", upload.upload_id)
+    assert await reason_of(abort) is Reason.UPLOAD_BUSY
+    await graveler.finish_complete_upload(admin, "lake", upload.upload_id, begun.claim, whole)
+    assert await service.size("main", "big") == 9
+    await service.put("big", 10)
+    again = await graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
+    assert again.completed_entry == whole
+    assert again.claim == b""
+    assert await service.size("main", "big") == 10
+    late = graveler.finish_complete_upload(admin, "lake", upload.upload_id, begun.claim, whole)
+    assert await reason_of(late) is Reason.UPLOAD_BUSY
+    assert await service.size("main", "big") == 10
+
+
+async def test_uploads_are_listed_until_they_end(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    made = [
+        await graveler.create_upload(admin, "lake", "main", path, template=entry(0))
+        for path in ("b", "a!", "a", "a")
+    ]
+    page = await graveler.list_uploads(admin, "lake", "main")
+    assert [upload.path for upload in page.uploads] == ["a", "a", "a!", "b"]
+    first = page.uploads[0]
+    rest = await graveler.list_uploads(
+        admin, "lake", "main", after_path="a", after_upload_id=first.upload_id
+    )
+    assert [upload.path for upload in rest.uploads] == ["a", "a!", "b"]
+    after_a = await graveler.list_uploads(admin, "lake", "main", after_path="a")
+    assert [upload.path for upload in after_a.uploads] == ["a!", "b"]
+    for upload in made:
+        await graveler.abort_upload(admin, "lake", upload.upload_id)
+    assert not (await graveler.list_uploads(admin, "lake", "main")).uploads
+    gone = graveler.get_upload(admin, "lake", "main", "b", made[0].upload_id)
+    assert await reason_of(gone) is Reason.UPLOAD_NOT_FOUND
+
+
+async def test_concurrent_puts_and_commits_lose_nothing(service: Service) -> None:
+    async def write(writer: int) -> None:
+        for number in range(20):
+            await service.put(f"{writer}/{number}", 1)
+
+    async def commit() -> None:
+        for _ in range(10):
+            try:
+                await service.graveler.create_commit(service.admin, "lake", "main", "c")
+            except TarnError as error:
+                if error.reason is not Reason.NOTHING_TO_COMMIT:
+                    raise
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for writer in range(5):
+            group.create_task(write(writer))
+        group.create_task(commit())
+        group.create_task(commit())
+    page = await service.graveler.list_entries(service.admin, "lake", "main")
+    assert len(page.entries) == 100
