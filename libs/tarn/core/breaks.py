@@ -48,30 +48,32 @@ def hash_paths(paths: pa.StringArray) -> npt.NDArray[np.uint64]:
     data = np.zeros(int(ends[-1] - ends[0]) + 8, np.uint8)
     data[:-8] = data_of(paths)[ends[0] : ends[-1]]
     words = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
-    at, left = starts - ends[0], lengths
-    rows: npt.NDArray[np.int64] | None = None  # None: all rows still have bytes left
-    while True:
-        more = left > 0
-        if not more.all():
-            chosen = np.flatnonzero(more)
-            rows = chosen if rows is None else rows[chosen]
-            at, left = at[chosen], left[chosen]
-        if not len(left):
-            break
-        word = words[at]
-        if int(left.min()) < 8:
-            word &= _MASKS[np.minimum(left, 8)]
-        word ^= hashes if rows is None else hashes[rows]
-        word *= _WORD
-        word ^= word >> _SHIFT
-        if rows is None:
-            hashes = word
-        else:
-            hashes[rows] = word
-        at, left = at + 8, left - 8
+    at = starts - ends[0]
+    # As long as all paths have eight bytes left, no row needs a look at its length.
+    whole = int(lengths.min()) // 8 if len(lengths) else 0
+    for _ in range(whole):
+        hashes = _mix(hashes, words[at])
+        at += 8
+    left = lengths - 8 * whole
+    rows = np.flatnonzero(left)
+    while len(rows):
+        part = left[rows]
+        word = words[at[rows]] & _MASKS[np.minimum(part, 8)]
+        hashes[rows] = _mix(hashes[rows], word)
+        at[rows] += 8
+        left[rows] = np.maximum(part - 8, 0)
+        rows = rows[part > 8]
     hashes *= _LAST
     hashes ^= hashes >> _SHIFT
     return hashes
+
+
+def _mix(hashes: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """One round; `word` is used up."""
+    word ^= hashes
+    word *= _WORD
+    word ^= word >> _SHIFT
+    return word
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ class BreakRule:
 
     def ends_after(self, paths: pa.StringArray) -> Bools:
         """Which paths end a range whatever comes before them."""
-        return np.equal(hash_paths(paths) % np.uint64(self.rows_mean), 0)
+        ends: Bools = hash_paths(paths) % np.uint64(self.rows_mean) == 0
+        return ends
 
     def is_closed(self, last_path: str, count: int, size_bytes: int) -> bool:
         """Whether a range with this last row ended by the rule, not for want of more rows."""

@@ -151,7 +151,8 @@ def markers_of(values: pa.BinaryArray) -> Bools:
     if not len(values):
         return np.zeros(0, np.bool_)
     flags = data_of(values)[offsets_of(values)[:-1].astype(np.int64) + 1]
-    return np.not_equal(flags & FLAG_MARKER, 0)
+    markers: Bools = (flags & FLAG_MARKER) != 0
+    return markers
 
 
 def identities_of(values: pa.BinaryArray) -> pa.BinaryArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -15,13 +15,14 @@ class Call:
     """The context of one call: whose request it serves, and how long anybody waits for it.
 
     Attributes:
-        request_id: follows one client request through every service and every log line.
-        caller_token: short-lived proof of who asks, made by auth; empty for nobody.
+        request_id: follows one client request through every service and every log line; plain
+            ASCII without spaces, as it travels in headers.
+        caller_token: short-lived proof of who asks, made by auth; empty for nobody. Not in the repr: it opens doors.
         deadline: on `Clock.monotonic()` of this process, in seconds.
     """
 
     request_id: str
-    caller_token: str
+    caller_token: str = field(repr=False)
     deadline: float
 
     def remaining(self, clock: Clock) -> float:

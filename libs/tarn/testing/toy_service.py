@@ -45,6 +45,7 @@ class Toy:
         cancelled: paths of those that were cancelled.
         calls: as they arrived.
         error: what `fail…` raises.
+        page_bytes: size of the entry that is listed.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class Toy:
         self.ended: list[str] = []
         self.cancelled: list[str] = []
         self.calls: list[Call] = []
+        self.page_bytes = 6
         self.error = TarnError(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND, "no entry", path="x")
 
     @property
@@ -77,7 +79,7 @@ class Toy:
     ) -> pb.ListEntriesResponse:
         """Lists one entry, whose path is the prefix."""
         await self._serve(request.prefix, call)
-        listed = pb.ListedEntry(path=request.prefix, entry=b"packed")
+        listed = pb.ListedEntry(path=request.prefix, entry=bytes(self.page_bytes))
         return pb.ListEntriesResponse(entries=[listed], storage_namespace="local://toy")
 
     async def UnstageEntries(

@@ -122,24 +122,24 @@ class Staging:
         incarnation = _Incarnation()
         outcomes: dict[str, TarnError | None] = {}
         pending = list(dict.fromkeys(paths))
-        written: set[str] = set()
+        written = False
         record = (await self._branches.fresh(repository, branch_id)).branch
         incarnation.check(record, repository, branch_id)
         for _ in range(_TRIES):
             found = await self._layers.find(repository, branch_id, record, pending)
-            verified = await self._verify(repository, branch_id, incarnation, written)
+            verified = await self._verify(repository, branch_id, incarnation, written=written)
             if not verified.same_layers(record):
                 record = verified
                 continue
             for path, row in zip(pending, found, strict=True):
-                if path not in written and not _needs_marker(row):
+                if not _needs_marker(row):
                     outcomes[path] = None
             pending = [path for path in pending if path not in outcomes]
             if not pending:
                 return [outcomes[path] for path in paths]
             failed = await self._write_markers(repository, branch_id, record, pending)
             outcomes.update(failed)
-            written.update(pending)
+            written = True
             fresh = await self._recheck(repository, branch_id, incarnation)
             if fresh.takes_writes_as(record):
                 return [outcomes.get(path) for path in paths]
@@ -153,8 +153,10 @@ class Staging:
         repository: Repository,
         branch_id: BranchId,
         incarnation: _Incarnation,
-        written: set[str],
+        *,
+        written: bool,
     ) -> Branch:
+        """The record after the last layer read; an earlier attempt may have `written` markers."""
         if written:
             return await self._recheck(repository, branch_id, incarnation)
         verified = (await self._branches.fresh(repository, branch_id)).branch

@@ -11,8 +11,15 @@ from lake import MAIN, Lake, Running, entry
 from tarn.core.entry import MARKER
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError
+from tarn.testing.gates import Gate
 
-LIMIT = 5.0
+LIMIT_SECONDS = 5.0
+
+
+async def reached(gate: Gate) -> None:
+    """Waits until the held operation has arrived."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await gate.reached.wait()
 
 
 async def test_what_is_put_can_be_read_and_listed_before_and_after_a_commit(lake: Lake) -> None:
@@ -39,7 +46,7 @@ async def test_rule_1_a_write_that_met_a_seal_is_made_again_on_the_new_token(
     await lake.put("x", 1)
     held = lake.kv.hold("set_many", lake.row_key("late"))
     writer = running.start(lake.put("late", 7))
-    await asyncio.wait_for(held.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(held)
     await lake.commit()  # seals and scans the token that the row is on its way to
     held.open()
     await writer
@@ -55,7 +62,7 @@ async def test_rule_1_the_record_is_read_after_the_row_is_durable(
     await lake.put("warm", 0)
     written = lake.kv.hold("set_many", lake.row_key("x"), after=True)
     writer = running.start(lake.put("x", 1))
-    await asyncio.wait_for(written.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(written)
     reads_before = len(lake.kv.calls)
     written.open()
     await writer
@@ -69,11 +76,11 @@ async def test_rule_1_a_recheck_never_joins_a_read_that_was_sent_before(
     await lake.put("warm", 0)
     older = lake.kv.hold("get_many", lake.branch_key, after=True)
     reader = running.start(lake.graveler.branches.fresh(lake.repository, MAIN))
-    await asyncio.wait_for(older.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(older)
     # The older read has its answer: the record before the seal. A re-check must not take that.
     row = lake.kv.hold("set_many", lake.row_key("x"))
     writer = running.start(lake.put("x", 1))
-    await asyncio.wait_for(row.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(row)
     await lake.commit()
     row.open()
     for _ in range(20):
@@ -109,7 +116,7 @@ async def test_a_write_does_not_leak_into_a_re_created_branch(lake: Lake, runnin
     lake.clock.advance(3)  # nothing cached: the write pins the life that it reads afresh
     held = lake.kv.hold("set_many", lake.row_key("x"))
     writer = running.start(lake.put("x", 1))
-    await asyncio.wait_for(held.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(held)
     await branches.delete(lake.repository, MAIN)
     await branches.create(lake.repository, MAIN, commit_id)
     held.open()
@@ -156,7 +163,21 @@ async def test_rule_2_a_slow_read_is_not_trusted_after_d(lake: Lake, running: Ru
     assert await lake.get("x") == 1
     held = lake.kv.hold("get_many", lake.row_key("x"))
     reader = running.start(lake.get("x"))
-    await asyncio.wait_for(held.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(held)
+    await lake.commit()
+    await lake.drop_everything_removed()
+    held.open()
+    assert await reader == 1
+
+
+async def test_rule_2_a_slow_read_by_a_fresh_record_is_not_trusted_after_d_either(
+    lake: Lake, running: Running
+) -> None:
+    await lake.put("x", 1)
+    lake.clock.advance(3)  # nothing cached
+    held = lake.kv.hold("get_many", lake.row_key("x"))
+    reader = running.start(lake.get("x"))
+    await reached(held)
     await lake.commit()
     await lake.drop_everything_removed()
     held.open()
@@ -169,13 +190,57 @@ async def test_rule_3_a_delete_verifies_the_record_after_its_reads(
     """The delete reads an empty token of a stale record and must not conclude "nothing there"."""
     held = lake.kv.hold("get_many", lake.row_key("x"))
     deleter = running.start(lake.delete("x"))
-    await asyncio.wait_for(held.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(held)
     await other.put("x", 1)
     await other.commit()
     await lake.drop_everything_removed()
     held.open()
     await deleter
     assert await lake.get("x") is None
+
+
+async def test_rule_3_a_delete_verifies_the_whole_record_not_only_its_token(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """The token stays; what changes under the delete is that a commit takes the sealed one away."""
+    await lake.put("x", 1)
+    sealed = lake.kv.hold("set_if", lake.branch_key, after=True)
+    commit = running.start(other.commit())
+    await reached(sealed)
+    finish = lake.kv.hold("set_if", lake.branch_key)
+    sealed.open()
+    await reached(finish)
+    staging_read = lake.kv.hold("get_many", lake.row_key("x"))
+    deleter = running.start(lake.delete("x"))
+    await reached(staging_read)
+    sealed_read = lake.kv.hold("get_many", lake.row_key("x"))
+    staging_read.open()
+    await reached(sealed_read)
+    finish.open()
+    await commit
+    await lake.drop_everything_removed()
+    sealed_read.open()
+    await deleter
+    assert await lake.get("x") is None
+
+
+async def test_rule_3_a_marker_that_met_a_seal_is_written_again(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    await lake.put("x", 1)
+    await lake.commit()
+    held = lake.kv.hold("set_many", lake.row_key("x"))
+    deleter = running.start(lake.delete("x"))
+    await reached(held)
+    await other.put("y", 1)
+    await other.commit()
+    await lake.drop_everything_removed()
+    held.open()
+    await deleter
+    assert await lake.get("x") is None
+    await lake.drop_everything_removed()
+    await lake.commit()
+    assert await lake.get("x", "main@") is None
 
 
 async def test_rule_3_a_marker_in_a_sealed_token_is_no_reason_to_do_nothing(
@@ -185,11 +250,11 @@ async def test_rule_3_a_marker_in_a_sealed_token_is_no_reason_to_do_nothing(
     await lake.put("x", 1)
     scanned = lake.kv.hold("set_if", lake.branch_key)  # the seal
     commit = running.start(other.commit())
-    await asyncio.wait_for(scanned.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(scanned)
     token = await lake.staging_rows()
     finish = lake.kv.hold("set_if", lake.branch_key)  # the commit's last step
     scanned.open()
-    await asyncio.wait_for(finish.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(finish)
     key = lake.row_key("x")
     await lake.kv.set_many(token, [Group(key, ((key, MARKER),))])
     assert await lake.delete("x") == [None]
@@ -218,10 +283,10 @@ async def test_rule_4_newer_seals_do_not_send_a_commit_back_to_work(
     await lake.put("a", 1)
     seal = lake.kv.hold("set_if", lake.branch_key, after=True)
     commit = running.start(lake.commit("first"))
-    await asyncio.wait_for(seal.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(seal)
     finish = lake.kv.hold("set_if", lake.branch_key)
     seal.open()
-    await asyncio.wait_for(finish.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(finish)
     await other.put("b", 2)
     from tarn.core.branch import seal as seal_record
 
@@ -245,10 +310,10 @@ async def test_rule_4_two_commits_at_once_lose_nothing(
     await lake.put("a", 1)
     seal = lake.kv.hold("set_if", lake.branch_key, after=True)
     first = running.start(lake.commit("first"))
-    await asyncio.wait_for(seal.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(seal)
     finish = lake.kv.hold("set_if", lake.branch_key)
     seal.open()
-    await asyncio.wait_for(finish.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(finish)
     await other.put("b", 2)
     second = await other.commit("second")  # takes both tokens
     await lake.drop_everything_removed()
@@ -277,7 +342,7 @@ async def test_rule_8_a_lost_answer_to_the_finish_is_settled(
     await lake.put("a", 1)
     seal = lake.kv.hold("set_if", lake.branch_key, after=True)
     commit = running.start(lake.commit())
-    await asyncio.wait_for(seal.reached.wait(), LIMIT)  # noqa: TID251 - a test's time limit
+    await reached(seal)
     lake.kv.lose("set_if", lake.branch_key, applied=applied)
     seal.open()
     made = await commit

@@ -1,0 +1,190 @@
+"""What a service asks before it serves anybody: who is this, and may they.
+
+Grants come from auth and are kept for as long as they say, counted from before they were asked for, so
+that the bound on how long a deleted key still works (see `services/auth/README.md`) holds. Several
+requests for one grant share one question. Refusals are kept for a second, so that a client with a wrong
+key in a loop does not reach auth with each request; they have a cache of their own, so that strangers
+cannot push out the grants of users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tarn.client.auth import AuthClient, SigningGrant
+from tarn.client.expiring import Expiring
+from tarn.core.actions import Action
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.policy import Grant
+from tarn.rpc.call import Call
+
+__all__ = ["Access"]
+
+_GRANTS_MAX = 8192
+_REFUSALS_MAX = 8192
+_REFUSAL_TTL_S = 1.0
+# Strangers choose these strings, and each is remembered for a while: longer ones never were Tarn's.
+_ACCESS_KEY_ID_MAX = 128
+_TOKEN_MAX = 2048
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+class Access:
+    """Grants and decisions for one service.
+
+    Args:
+        auth: where grants come from.
+        clock: monotonic time, for expiry.
+        grants_max: of each sort (by key, by token); the least recently used goes first.
+    """
+
+    def __init__(self, auth: AuthClient, clock: Clock, *, grants_max: int = _GRANTS_MAX) -> None:
+        self._auth = auth
+        self._clock = clock
+        self._by_key: _Answers[tuple[str, str, str, str], SigningGrant] = _Answers(
+            clock, grants_max
+        )
+        self._by_token: _Answers[str, Grant] = _Answers(clock, grants_max)
+
+    async def signing_grant(
+        self, call: Call, access_key_id: str, date: str, region: str, service: str
+    ) -> SigningGrant:
+        """The SigV4 signing key of an access key for one day (`yyyymmdd`), and its user's grant.
+
+        The caller checks region and service before it asks: each spelling is a cache entry.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND for an unknown key; INVALID for a date
+                more than a day off; what the transport raises.
+        """
+        key = (access_key_id, date, region, service)
+        if (found := self._by_key.get(key)) is not None:
+            return found
+        if len(access_key_id) > _ACCESS_KEY_ID_MAX:
+            text = f"access key id of {len(access_key_id)} characters does not exist"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND, text)
+
+        async def ask() -> tuple[SigningGrant, int]:
+            answer = await self._auth.authorize_key(call, *key)
+            return answer, answer.grant.ttl_ms
+
+        return await self._by_key.load(call, key, ask)
+
+    def signing_grant_cached(
+        self, access_key_id: str, date: str, region: str, service: str
+    ) -> SigningGrant | None:
+        """As `signing_grant` without a wait: None when auth has to be asked."""
+        return self._by_key.get((access_key_id, date, region, service))
+
+    async def grant(self, call: Call) -> Grant:
+        """What the bearer of the call's caller token may do.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID for none, a false or an expired token.
+        """
+        token = call.caller_token
+        if not token or len(token) > _TOKEN_MAX:
+            text = "the call carries no caller token" if not token else "caller token is too long"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
+        if (found := self._by_token.get(token)) is not None:
+            return found
+
+        async def ask() -> tuple[Grant, int]:
+            answer = await self._auth.authorize_token(call, token)
+            return answer, answer.ttl_ms
+
+        return await self._by_token.load(call, token, ask)
+
+    async def check(self, call: Call, action: Action, resource: str) -> Grant:
+        """The caller's grant, if it allows the action on the resource.
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED if it does not; UNAUTHENTICATED as `grant`.
+        """
+        grant = await self.grant(call)
+        grant.require(action, resource)
+        return grant
+
+    def check_cached(self, call: Call, action: Action, resource: str) -> Grant | None:
+        """As `check` without a wait: None when auth has to be asked; then use `check`.
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED when the grant is here and does not allow it.
+        """
+        grant = self._by_token.get(call.caller_token)
+        if grant is not None:
+            grant.require(action, resource)
+        return grant
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One question under way, and what those that wait for it learn if it fails."""
+
+    landed: asyncio.Event = field(default_factory=asyncio.Event)
+    error: TarnError | None = None
+
+
+class _Answers(Generic[K, T]):
+    """Answers that expire, refusals that expire sooner, and one question at a time for each key."""
+
+    def __init__(self, clock: Clock, answers_max: int) -> None:
+        self._clock = clock
+        self._answers: Expiring[K, T] = Expiring(clock, answers_max)
+        self._refusals: Expiring[K, TarnError] = Expiring(clock, _REFUSALS_MAX)
+        self._flights: dict[K, _Flight] = {}
+
+    def get(self, key: K) -> T | None:
+        return self._answers.get(key)
+
+    async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
+        """The answer for a key: kept, on its way, or asked for now."""
+        while True:
+            if (answer := self._answers.get(key)) is not None:
+                return answer
+            if (refusal := self._refusals.get(key)) is not None:
+                raise _again(refusal)
+            flight = self._flights.get(key)
+            if flight is None:
+                return await self._ask(key, ask)
+            await self._wait(call, flight)
+            if flight.error is not None:
+                raise _again(flight.error)
+            # Answered, or the one who asked gave up: look again, and ask if need be.
+
+    async def _ask(self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
+        flight = self._flights[key] = _Flight()
+        begin = self._clock.monotonic()
+        try:
+            answer, ttl_ms = await ask()
+        except TarnError as error:
+            if error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
+                self._refusals.put(key, error, self._clock.monotonic() + _REFUSAL_TTL_S)
+            if error.kind is not Kind.DEADLINE:  # that one was the asker's own
+                flight.error = error
+            raise
+        else:
+            self._answers.put(key, answer, begin + ttl_ms / 1000)
+            return answer
+        finally:
+            del self._flights[key]
+            flight.landed.set()
+
+    async def _wait(self, call: Call, flight: _Flight) -> None:
+        try:
+            async with asyncio.timeout(call.remaining(self._clock)):
+                await flight.landed.wait()
+        except TimeoutError:
+            text = f"request {call.request_id} ran out of time waiting for auth"
+            raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
+
+
+def _again(error: TarnError) -> TarnError:
+    # One exception object raised in many tasks would collect all of their tracebacks.
+    return TarnError(error.kind, error.reason, error.message, **error.metadata)

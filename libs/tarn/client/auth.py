@@ -1,0 +1,226 @@
+"""Auth over a transport."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tarn.client.answer import expect
+from tarn.core.ids import UserId
+from tarn.core.policy import Grant, Statement, compile_policy
+from tarn.core.proof import log_in_proof, set_up_proof
+from tarn.rpc.call import Call
+from tarn.rpc.transport import Transport
+from tarn_proto.auth.v1 import authorization_service_pb2 as authorization_pb
+from tarn_proto.auth.v1 import caller_pb2 as caller_pb
+from tarn_proto.auth.v1 import session_service_pb2 as session_pb
+from tarn_proto.auth.v1 import user_pb2 as user_pb
+from tarn_proto.auth.v1 import user_service_pb2 as users_pb
+
+__all__ = ["AuthClient", "NewCredential", "Session", "SigningGrant"]
+
+_AUTHORIZATION = authorization_pb.DESCRIPTOR.services_by_name["AuthorizationService"]
+_SESSIONS = session_pb.DESCRIPTOR.services_by_name["SessionService"]
+_USERS = users_pb.DESCRIPTOR.services_by_name["UserService"]
+
+
+@dataclass(frozen=True, slots=True)
+class SigningGrant:
+    """The SigV4 signing key of one access key, day, region and service, and its user's grant."""
+
+    signing_key: bytes = field(repr=False)
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class NewCredential:
+    """A key pair with its secret, which is shown this once."""
+
+    credential: user_pb.Credential
+    secret_access_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A caller's grant, and when its token ends, in Unix microseconds."""
+
+    grant: Grant
+    expire_time_us: int
+
+
+class AuthClient:
+    """Calls auth; raises the `TarnError` that it raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def authorize_key(
+        self, call: Call, access_key_id: str, date: str, region: str, service: str
+    ) -> SigningGrant:
+        """The signing key of one day (`yyyymmdd`, at most one day from now), and the grant.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND; INVALID for another date or service.
+        """
+        asked = authorization_pb.AuthorizeKey(
+            access_key_id=access_key_id, date=date, region=region, service=service
+        )
+        operation = authorization_pb.Operation(authorize_key=asked)
+        result = (await self._operate(call, operation)).authorize_key
+        return SigningGrant(result.signing_key, _grant(result.grant))
+
+    async def authorize_token(self, call: Call, token: str) -> Grant:
+        """What the bearer of a caller token may do.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID.
+        """
+        asked = authorization_pb.AuthorizeToken(caller_token=token)
+        operation = authorization_pb.Operation(authorize_token=asked)
+        return _grant((await self._operate(call, operation)).authorize_token.grant)
+
+    async def get_setup_state(self, call: Call) -> session_pb.GetSetupStateResponse:
+        """Whether the first admin exists. Public."""
+        request = session_pb.GetSetupStateRequest()
+        answer = await self._transport.unary(_SESSIONS, "GetSetupState", request, call)
+        return expect(answer, session_pb.GetSetupStateResponse)
+
+    async def set_up(
+        self,
+        call: Call,
+        installation_secret: bytes,
+        user_id: str,
+        *,
+        access_key_id: str = "",
+        secret_access_key: str = "",
+    ) -> NewCredential:
+        """Creates the first admin; the installation's secret is proved, not sent.
+
+        Its key pair is made by auth, or chosen by the installer (both halves or none).
+
+        Raises:
+            TarnError: FAILED_PRECONDITION, ALREADY_SET_UP; UNAUTHENTICATED, SIGNATURE_MISMATCH.
+        """
+        request = session_pb.SetUpRequest(
+            setup_proof=set_up_proof(installation_secret),
+            user_id=user_id,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+        )
+        answer = await self._transport.unary(_SESSIONS, "SetUp", request, call)
+        response = expect(answer, session_pb.SetUpResponse)
+        return NewCredential(response.credential, response.secret_access_key)
+
+    async def log_in(
+        self,
+        call: Call,
+        access_key_id: str,
+        secret_access_key: str,
+        *,
+        now_us: int,
+        nonce: bytes,
+    ) -> Session:
+        """Exchanges a key pair for a caller token; the secret is proved, not sent.
+
+        `now_us` is the caller's wall clock, `nonce` 16 new random bytes.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH, whatever part of the proof is wrong.
+        """
+        sign_time_s = now_us // 1_000_000
+        request = session_pb.LogInRequest(
+            access_key_id=access_key_id,
+            sign_time=Timestamp(seconds=sign_time_s),
+            nonce=nonce.hex(),
+            signature=log_in_proof(secret_access_key, access_key_id, sign_time_s, nonce.hex()),
+        )
+        answer = await self._transport.unary(_SESSIONS, "LogIn", request, call)
+        response = expect(answer, session_pb.LogInResponse)
+        end = response.expire_time
+        return Session(_grant(response.grant), end.seconds * 1_000_000 + end.nanos // 1000)
+
+    async def get_caller(self, call: Call) -> session_pb.GetCallerResponse:
+        """Who the call's caller token speaks for: `user`, `statements`."""
+        answer = await self._transport.unary(
+            _SESSIONS, "GetCaller", session_pb.GetCallerRequest(), call
+        )
+        return expect(answer, session_pb.GetCallerResponse)
+
+    async def create_user(self, call: Call, user_id: str, roles: Sequence[str]) -> user_pb.User:
+        """A new user without credentials; ALREADY_EXISTS, USER_EXISTS if there is one."""
+        request = users_pb.CreateUserRequest(user_id=user_id, roles=roles)
+        answer = await self._transport.unary(_USERS, "CreateUser", request, call)
+        return expect(answer, users_pb.CreateUserResponse).user
+
+    async def get_user(self, call: Call, user_id: str) -> user_pb.User:
+        """One user; NOT_FOUND, USER_NOT_FOUND if there is none."""
+        request = users_pb.GetUserRequest(user_id=user_id)
+        answer = await self._transport.unary(_USERS, "GetUser", request, call)
+        return expect(answer, users_pb.GetUserResponse).user
+
+    async def list_users(
+        self, call: Call, *, page_size: int = 0, page_token: str = ""
+    ) -> users_pb.ListUsersResponse:
+        """A page in byte order of the ids: `users`, `next_page_token`."""
+        request = users_pb.ListUsersRequest(page_size=page_size, page_token=page_token)
+        answer = await self._transport.unary(_USERS, "ListUsers", request, call)
+        return expect(answer, users_pb.ListUsersResponse)
+
+    async def update_user_roles(
+        self, call: Call, user_id: str, roles: Sequence[str]
+    ) -> user_pb.User:
+        """Replaces a user's roles."""
+        request = users_pb.UpdateUserRolesRequest(user_id=user_id, roles=roles)
+        answer = await self._transport.unary(_USERS, "UpdateUserRoles", request, call)
+        return expect(answer, users_pb.UpdateUserRolesResponse).user
+
+    async def delete_user(self, call: Call, user_id: str) -> None:
+        """Deletes a user and its key pairs."""
+        request = users_pb.DeleteUserRequest(user_id=user_id)
+        answer = await self._transport.unary(_USERS, "DeleteUser", request, call)
+        expect(answer, users_pb.DeleteUserResponse)
+
+    async def create_credential(
+        self, call: Call, *, user_id: str = "", description: str = ""
+    ) -> NewCredential:
+        """A new key pair of a user, of the caller if none is named."""
+        request = users_pb.CreateCredentialRequest(user_id=user_id, description=description)
+        answer = await self._transport.unary(_USERS, "CreateCredential", request, call)
+        response = expect(answer, users_pb.CreateCredentialResponse)
+        return NewCredential(response.credential, response.secret_access_key)
+
+    async def list_credentials(
+        self, call: Call, *, user_id: str = "", page_size: int = 0, page_token: str = ""
+    ) -> users_pb.ListCredentialsResponse:
+        """A page of a user's key pairs, of the caller's if none is named."""
+        request = users_pb.ListCredentialsRequest(
+            user_id=user_id, page_size=page_size, page_token=page_token
+        )
+        answer = await self._transport.unary(_USERS, "ListCredentials", request, call)
+        return expect(answer, users_pb.ListCredentialsResponse)
+
+    async def delete_credential(self, call: Call, access_key_id: str) -> None:
+        """Ends a key pair; NOT_FOUND, CREDENTIAL_NOT_FOUND if there is none."""
+        request = users_pb.DeleteCredentialRequest(access_key_id=access_key_id)
+        answer = await self._transport.unary(_USERS, "DeleteCredential", request, call)
+        expect(answer, users_pb.DeleteCredentialResponse)
+
+    async def close(self) -> None:
+        """Closes the transport."""
+        await self._transport.close()
+
+    async def _operate(
+        self, call: Call, operation: authorization_pb.Operation
+    ) -> authorization_pb.OperationResult:
+        answer = await self._transport.operate(_AUTHORIZATION, operation, call, read_only=True)
+        return expect(answer, authorization_pb.OperationResult)
+
+
+def _grant(grant: caller_pb.Grant) -> Grant:
+    statements = tuple(
+        Statement(s.allow, tuple(s.actions), tuple(s.resources)) for s in grant.statements
+    )
+    policy = compile_policy(statements)
+    return Grant(UserId(grant.user_id), policy, grant.caller_token, grant.ttl_ms)

@@ -1,0 +1,121 @@
+"""Commits, history and differences over a transport."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tarn.client.answer import expect
+from tarn.rpc.call import Call
+from tarn.rpc.transport import Transport
+from tarn_proto.graveler.v1 import commit_service_pb2 as pb
+
+__all__ = ["CommitClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["CommitService"]
+
+
+class CommitClient:
+    """Commits and compares; raises the `TarnError` that graveler raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create_commit(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        message: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        allow_empty: bool = False,
+    ) -> pb.CreateCommitResponse:
+        """Commits what is uncommitted: `commit`, `added_count`, `changed_count`, `removed_count`.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION NOTHING_TO_COMMIT, unless `allow_empty`.
+        """
+        request = pb.CreateCommitRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            message=message,
+            metadata=metadata,
+            allow_empty=allow_empty,
+        )
+        answer = await self._transport.unary(_SERVICE, "CreateCommit", request, call)
+        return expect(answer, pb.CreateCommitResponse)
+
+    async def get_commit(self, call: Call, repository_id: str, ref: str) -> pb.Commit:
+        """The commit that a ref names."""
+        request = pb.GetCommitRequest(repository_id=repository_id, ref=ref)
+        answer = await self._transport.unary(_SERVICE, "GetCommit", request, call)
+        return expect(answer, pb.GetCommitResponse).commit
+
+    async def list_commits(
+        self,
+        call: Call,
+        repository_id: str,
+        ref: str,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        first_parent: bool = False,
+    ) -> pb.ListCommitsResponse:
+        """A page of history, newest first: `commits`, `next_page_token`."""
+        request = pb.ListCommitsRequest(
+            repository_id=repository_id,
+            ref=ref,
+            page_size=page_size,
+            page_token=page_token,
+            first_parent=first_parent,
+        )
+        answer = await self._transport.unary(_SERVICE, "ListCommits", request, call)
+        return expect(answer, pb.ListCommitsResponse)
+
+    async def diff_refs(
+        self,
+        call: Call,
+        repository_id: str,
+        left_ref: str,
+        right_ref: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> pb.DiffRefsResponse:
+        """What changed from left to right, in byte order: `changes`, `next_page_token`."""
+        request = pb.DiffRefsRequest(
+            repository_id=repository_id,
+            left_ref=left_ref,
+            right_ref=right_ref,
+            prefix=prefix,
+            after=after,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        answer = await self._transport.unary(_SERVICE, "DiffRefs", request, call)
+        return expect(answer, pb.DiffRefsResponse)
+
+    async def diff_uncommitted(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> pb.DiffUncommittedResponse:
+        """What is uncommitted on a branch, in byte order: `changes`, `next_page_token`."""
+        request = pb.DiffUncommittedRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            prefix=prefix,
+            after=after,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        answer = await self._transport.unary(_SERVICE, "DiffUncommitted", request, call)
+        return expect(answer, pb.DiffUncommittedResponse)

@@ -1,0 +1,182 @@
+"""Entries over a transport: which version of an object a path holds on a ref."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tarn.client.answer import expect, garbled
+from tarn.core.errors import TarnError
+from tarn.rpc.call import Call
+from tarn.rpc.errors import error_from_operation
+from tarn.rpc.transport import Transport
+from tarn_proto.graveler.v1.entry_service_pb2 import (
+    DESCRIPTOR,
+    ListEntriesRequest,
+    ListEntriesResponse,
+    Lookup,
+    Operation,
+    OperationResult,
+    Stage,
+    Unstage,
+    UnstageEntriesRequest,
+    UnstageEntriesResponse,
+)
+
+__all__ = ["EntryClient", "Listed", "ListingPage", "Located"]
+
+_SERVICE = DESCRIPTOR.services_by_name["EntryService"]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """An entry, and where its block lives.
+
+    Attributes:
+        entry: packed (`tarn.core.entry`).
+        storage_namespace: of the repository, such as `local://lake`.
+    """
+
+    entry: bytes
+    storage_namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line of a listing.
+
+    Attributes:
+        path: of an object, or a common prefix with its delimiter.
+        entry: packed; None for a common prefix.
+    """
+
+    path: str
+    entry: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListingPage:
+    """A page of a listing, in byte order of the paths, common prefixes among them.
+
+    Attributes:
+        entries: at most the page size; may be fewer, even none, before the end.
+        next_page_token: empty at the end, and only there.
+        storage_namespace: of the repository.
+    """
+
+    entries: list[Listed]
+    next_page_token: str
+    storage_namespace: str
+
+
+class EntryClient:
+    """Reads and writes entries.
+
+    Every method raises the `TarnError` that graveler raised, or the transport's own UNAVAILABLE,
+    DEADLINE, UNKNOWN_OUTCOME or EXHAUSTED. A write with UNKNOWN_OUTCOME may be repeated with the
+    same bytes, or read; it is neither done nor failed.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def lookup(self, call: Call, repository_id: str, ref: str, path: str) -> Located:
+        """The entry of a path on any ref.
+
+        Raises:
+            TarnError: NOT_FOUND with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
+        """
+        asked = Operation(lookup=Lookup(repository_id=repository_id, ref=ref, path=path))
+        result = await self._operate(asked, call, "lookup", read_only=True)
+        found = result.lookup
+        return Located(found.entry, found.storage_namespace)
+
+    async def stage(
+        self,
+        call: Call,
+        repository_id: str,
+        instance_uid: str,
+        branch_id: str,
+        path: str,
+        entry: bytes,
+    ) -> None:
+        """Makes a path of a branch hold `entry` (packed); on return it is durable and visible."""
+        asked = Stage(
+            repository_id=repository_id,
+            instance_uid=instance_uid,
+            branch_id=branch_id,
+            path=path,
+            entry=entry,
+        )
+        await self._operate(Operation(stage=asked), call, "stage", read_only=False)
+
+    async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:
+        """Makes a path of a branch hold nothing; nothing there is no error."""
+        asked = Unstage(repository_id=repository_id, branch_id=branch_id, path=path)
+        await self._operate(Operation(unstage=asked), call, "unstage", read_only=False)
+
+    async def unstage_many(
+        self, call: Call, repository_id: str, branch_id: str, paths: Sequence[str]
+    ) -> list[TarnError | None]:
+        """Unstages up to 1,000 paths; for each, in their order, its error or None for done."""
+        request = UnstageEntriesRequest(
+            repository_id=repository_id, branch_id=branch_id, paths=paths
+        )
+        answer = await self._transport.unary(_SERVICE, "UnstageEntries", request, call)
+        outcomes = expect(answer, UnstageEntriesResponse).outcomes
+        if len(outcomes) != len(paths):
+            raise garbled(f"{len(outcomes)} outcomes for {len(paths)} paths")
+        return [
+            error_from_operation(outcome.error) if outcome.HasField("error") else None
+            for outcome in outcomes
+        ]
+
+    async def list_entries(
+        self,
+        call: Call,
+        repository_id: str,
+        ref: str,
+        *,
+        prefix: str = "",
+        delimiter: str = "",
+        after: str = "",
+        page_size: int = 1000,
+        page_token: str = "",
+    ) -> ListingPage:
+        """A page of the listing of any ref.
+
+        Args:
+            call: whose request.
+            repository_id: where.
+            ref: branch, tag, commit or an expression of them.
+            prefix: only paths that start so.
+            delimiter: rolls up what shares its text up to and including the first one after prefix.
+            after: only paths and common prefixes greater than this.
+            page_size: 1 to 1,000.
+            page_token: from the last page, with all other arguments unchanged.
+        """
+        request = ListEntriesRequest(
+            repository_id=repository_id,
+            ref=ref,
+            prefix=prefix,
+            delimiter=delimiter,
+            after=after,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        answer = await self._transport.unary(_SERVICE, "ListEntries", request, call)
+        page = expect(answer, ListEntriesResponse)
+        entries = [Listed(listed.path, listed.entry or None) for listed in page.entries]
+        return ListingPage(entries, page.next_page_token, page.storage_namespace)
+
+    async def _operate(
+        self, operation: Operation, call: Call, answer: str, *, read_only: bool
+    ) -> OperationResult:
+        """One hot operation; its result has the field `answer`, which is what acknowledges it."""
+        result = expect(
+            await self._transport.operate(_SERVICE, operation, call, read_only=read_only),
+            OperationResult,
+        )
+        if not result.HasField(answer):
+            raise garbled(f"a result without {answer!r}")
+        return result

@@ -1,0 +1,95 @@
+"""Branches and tags over a transport."""
+
+from __future__ import annotations
+
+from tarn.client.answer import expect
+from tarn.rpc.call import Call
+from tarn.rpc.transport import Transport
+from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
+
+__all__ = ["RefClient"]
+
+_BRANCHES = branch_pb.DESCRIPTOR.services_by_name["BranchService"]
+_TAGS = tag_pb.DESCRIPTOR.services_by_name["TagService"]
+
+
+class RefClient:
+    """Creates, reads and deletes branches and tags; raises the `TarnError` that graveler raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create_branch(
+        self, call: Call, repository_id: str, branch_id: str, source_ref: str
+    ) -> branch_pb.Branch:
+        """A branch at the commit of any ref; what is uncommitted there is not taken along."""
+        request = branch_pb.CreateBranchRequest(
+            repository_id=repository_id, branch_id=branch_id, source_ref=source_ref
+        )
+        answer = await self._transport.unary(_BRANCHES, "CreateBranch", request, call)
+        return expect(answer, branch_pb.CreateBranchResponse).branch
+
+    async def get_branch(self, call: Call, repository_id: str, branch_id: str) -> branch_pb.Branch:
+        """One branch."""
+        request = branch_pb.GetBranchRequest(repository_id=repository_id, branch_id=branch_id)
+        answer = await self._transport.unary(_BRANCHES, "GetBranch", request, call)
+        return expect(answer, branch_pb.GetBranchResponse).branch
+
+    async def list_branches(
+        self,
+        call: Call,
+        repository_id: str,
+        *,
+        prefix: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> branch_pb.ListBranchesResponse:
+        """A page in byte order of the ids: `branches`, `next_page_token`."""
+        request = branch_pb.ListBranchesRequest(
+            repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
+        )
+        answer = await self._transport.unary(_BRANCHES, "ListBranches", request, call)
+        return expect(answer, branch_pb.ListBranchesResponse)
+
+    async def delete_branch(self, call: Call, repository_id: str, branch_id: str) -> None:
+        """Deletes a branch and what is uncommitted on it."""
+        request = branch_pb.DeleteBranchRequest(repository_id=repository_id, branch_id=branch_id)
+        await self._transport.unary(_BRANCHES, "DeleteBranch", request, call)
+
+    async def create_tag(
+        self, call: Call, repository_id: str, tag_id: str, source_ref: str
+    ) -> tag_pb.Tag:
+        """Names the commit of any ref."""
+        request = tag_pb.CreateTagRequest(
+            repository_id=repository_id, tag_id=tag_id, source_ref=source_ref
+        )
+        answer = await self._transport.unary(_TAGS, "CreateTag", request, call)
+        return expect(answer, tag_pb.CreateTagResponse).tag
+
+    async def get_tag(self, call: Call, repository_id: str, tag_id: str) -> tag_pb.Tag:
+        """One tag."""
+        request = tag_pb.GetTagRequest(repository_id=repository_id, tag_id=tag_id)
+        answer = await self._transport.unary(_TAGS, "GetTag", request, call)
+        return expect(answer, tag_pb.GetTagResponse).tag
+
+    async def list_tags(
+        self,
+        call: Call,
+        repository_id: str,
+        *,
+        prefix: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> tag_pb.ListTagsResponse:
+        """A page in byte order of the ids: `tags`, `next_page_token`."""
+        request = tag_pb.ListTagsRequest(
+            repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
+        )
+        answer = await self._transport.unary(_TAGS, "ListTags", request, call)
+        return expect(answer, tag_pb.ListTagsResponse)
+
+    async def delete_tag(self, call: Call, repository_id: str, tag_id: str) -> None:
+        """Removes a tag; its commit stays."""
+        request = tag_pb.DeleteTagRequest(repository_id=repository_id, tag_id=tag_id)
+        await self._transport.unary(_TAGS, "DeleteTag", request, call)

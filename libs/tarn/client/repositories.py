@@ -1,0 +1,64 @@
+"""Repositories over a transport."""
+
+from __future__ import annotations
+
+from tarn.client.answer import expect
+from tarn.rpc.call import Call
+from tarn.rpc.transport import Transport
+from tarn_proto.graveler.v1 import repository_service_pb2 as pb
+
+__all__ = ["RepositoryClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["RepositoryService"]
+
+
+class RepositoryClient:
+    """Creates, reads and deletes repositories; raises the `TarnError` that graveler raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create_repository(
+        self,
+        call: Call,
+        repository_id: str,
+        *,
+        storage_namespace: str = "",
+        default_branch_id: str = "",
+    ) -> pb.Repository:
+        """A new repository with an empty first commit and a default branch.
+
+        Args:
+            call: whose request.
+            repository_id: 3 to 63 of `a-z 0-9 -`.
+            storage_namespace: empty for the installation's default place.
+            default_branch_id: empty for `main`.
+        """
+        request = pb.CreateRepositoryRequest(
+            repository_id=repository_id,
+            storage_namespace=storage_namespace,
+            default_branch_id=default_branch_id,
+        )
+        answer = await self._transport.unary(_SERVICE, "CreateRepository", request, call)
+        return expect(answer, pb.CreateRepositoryResponse).repository
+
+    async def get_repository(self, call: Call, repository_id: str) -> pb.Repository:
+        """One repository."""
+        request = pb.GetRepositoryRequest(repository_id=repository_id)
+        answer = await self._transport.unary(_SERVICE, "GetRepository", request, call)
+        return expect(answer, pb.GetRepositoryResponse).repository
+
+    async def list_repositories(
+        self, call: Call, *, prefix: str = "", page_size: int = 0, page_token: str = ""
+    ) -> pb.ListRepositoriesResponse:
+        """A page of those that the caller may read: `repositories`, `next_page_token`."""
+        request = pb.ListRepositoriesRequest(
+            prefix=prefix, page_size=page_size, page_token=page_token
+        )
+        answer = await self._transport.unary(_SERVICE, "ListRepositories", request, call)
+        return expect(answer, pb.ListRepositoriesResponse)
+
+    async def delete_repository(self, call: Call, repository_id: str) -> None:
+        """Deletes the metadata; blocks stay until they are collected."""
+        request = pb.DeleteRepositoryRequest(repository_id=repository_id)
+        await self._transport.unary(_SERVICE, "DeleteRepository", request, call)

@@ -1,0 +1,157 @@
+"""The state of S3 multipart uploads over a transport."""
+
+from __future__ import annotations
+
+from tarn.client.answer import expect
+from tarn.rpc.call import Call
+from tarn.rpc.transport import Transport
+from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+
+__all__ = ["UploadClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["UploadService"]
+
+
+class UploadClient:
+    """Begins, fills, completes and aborts uploads; raises the `TarnError` that graveler raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create_upload(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        path: str,
+        *,
+        template: bytes,
+        checksum_algorithm: str = "",
+        is_full_object_checksum: bool = False,
+    ) -> pb.Upload:
+        """Begins an upload.
+
+        Args:
+            call: whose request.
+            repository_id: where.
+            branch_id: only a branch takes writes.
+            path: where the object will be.
+            template: a packed entry without size and MD5: the first request's headers.
+            checksum_algorithm: `CRC32` …, or empty.
+            is_full_object_checksum: over the whole object, not over the parts' checksums.
+        """
+        request = pb.CreateUploadRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            path=path,
+            template=template,
+            checksum_algorithm=checksum_algorithm,
+            is_full_object_checksum=is_full_object_checksum,
+        )
+        answer = await self._transport.unary(_SERVICE, "CreateUpload", request, call)
+        return expect(answer, pb.CreateUploadResponse).upload
+
+    async def get_upload(
+        self, call: Call, repository_id: str, branch_id: str, path: str, upload_id: str
+    ) -> pb.Upload:
+        """One upload.
+
+        Raises:
+            TarnError: NOT_FOUND UPLOAD_NOT_FOUND, also if it goes to another branch or path.
+        """
+        request = pb.GetUploadRequest(
+            repository_id=repository_id, branch_id=branch_id, path=path, upload_id=upload_id
+        )
+        answer = await self._transport.unary(_SERVICE, "GetUpload", request, call)
+        return expect(answer, pb.GetUploadResponse).upload
+
+    async def record_upload_part(
+        self, call: Call, repository_id: str, upload_id: str, part: pb.UploadPart
+    ) -> None:
+        """Records a part whose bytes are durable; a later one of the same number replaces it."""
+        request = pb.RecordUploadPartRequest(
+            repository_id=repository_id, upload_id=upload_id, part=part
+        )
+        await self._transport.unary(_SERVICE, "RecordUploadPart", request, call)
+
+    async def list_upload_parts(
+        self,
+        call: Call,
+        repository_id: str,
+        upload_id: str,
+        *,
+        after_part_number: int = 0,
+        page_size: int = 1000,
+    ) -> pb.ListUploadPartsResponse:
+        """A page in order of the numbers, at most 10,000: `parts`, `is_truncated`."""
+        request = pb.ListUploadPartsRequest(
+            repository_id=repository_id,
+            upload_id=upload_id,
+            after_part_number=after_part_number,
+            page_size=page_size,
+        )
+        answer = await self._transport.unary(_SERVICE, "ListUploadParts", request, call)
+        return expect(answer, pb.ListUploadPartsResponse)
+
+    async def list_uploads(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        *,
+        prefix: str = "",
+        after_path: str = "",
+        after_upload_id: str = "",
+        page_size: int = 1000,
+    ) -> pb.ListUploadsResponse:
+        """A page of open uploads in order of (path, id): `uploads`, `is_truncated`."""
+        request = pb.ListUploadsRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            prefix=prefix,
+            after_path=after_path,
+            after_upload_id=after_upload_id,
+            page_size=page_size,
+        )
+        answer = await self._transport.unary(_SERVICE, "ListUploads", request, call)
+        return expect(answer, pb.ListUploadsResponse)
+
+    async def begin_complete_upload(
+        self, call: Call, repository_id: str, upload_id: str, manifest_hash: bytes
+    ) -> pb.BeginCompleteUploadResponse:
+        """Claims the completion: `claim`, or `completed_entry` if it is complete by the same parts.
+
+        Args:
+            call: whose request.
+            repository_id: where.
+            upload_id: the upload.
+            manifest_hash: SHA-256 over the part numbers and ETags that the client listed.
+        """
+        request = pb.BeginCompleteUploadRequest(
+            repository_id=repository_id, upload_id=upload_id, manifest_hash=manifest_hash
+        )
+        answer = await self._transport.unary(_SERVICE, "BeginCompleteUpload", request, call)
+        return expect(answer, pb.BeginCompleteUploadResponse)
+
+    async def finish_complete_upload(
+        self, call: Call, repository_id: str, upload_id: str, claim: bytes, entry: bytes
+    ) -> None:
+        """Stages the packed entry of the whole object and records the answer."""
+        request = pb.FinishCompleteUploadRequest(
+            repository_id=repository_id, upload_id=upload_id, claim=claim, entry=entry
+        )
+        await self._transport.unary(_SERVICE, "FinishCompleteUpload", request, call)
+
+    async def reopen_upload(
+        self, call: Call, repository_id: str, upload_id: str, claim: bytes
+    ) -> None:
+        """Gives up a claim: a part was wrong, nothing was staged."""
+        request = pb.ReopenUploadRequest(
+            repository_id=repository_id, upload_id=upload_id, claim=claim
+        )
+        await self._transport.unary(_SERVICE, "ReopenUpload", request, call)
+
+    async def abort_upload(self, call: Call, repository_id: str, upload_id: str) -> None:
+        """Ends an upload; refused with UPLOAD_BUSY while it is being completed."""
+        request = pb.AbortUploadRequest(repository_id=repository_id, upload_id=upload_id)
+        await self._transport.unary(_SERVICE, "AbortUpload", request, call)

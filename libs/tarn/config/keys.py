@@ -1,0 +1,210 @@
+"""Every setting of Tarn: the one table that loading, sections, errors and documentation follow.
+
+Names and defaults of the first block of each section are those of seed 002, "Configuration", with two
+departures: nothing listens beyond this machine unless it is told to, and paths lie in one data folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarn.config.values import Choice, Number, Sort
+
+__all__ = ["KEYS", "Key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting.
+
+    Attributes:
+        name: dotted, as in the file; `TARN_` and the name in capitals in the environment.
+        sort: what it is made of.
+        default: as somebody would type it; None: unset, `doc` says what then happens.
+        doc: one sentence or two, in Markdown.
+        aliases: other names of it, dotted.
+        absent: choices that are documented but not part of this version.
+    """
+
+    name: str
+    sort: Sort | Choice | Number
+    default: str | None
+    doc: str
+    aliases: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return "TARN_" + self.name.upper().replace(".", "_")
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value is shown nowhere, and may come from a file named by `<variable>_FILE`."""
+        return self.sort in (Sort.SECRET, Sort.HEX_SECRET)
+
+
+KEYS: tuple[Key, ...] = (
+    Key("data_dir", Sort.PATH, "~/tarn", "Folder of everything that this machine keeps."),
+    Key(
+        "durability",
+        Choice(("fsync", "os")),
+        "fsync",
+        "When a local write counts as done: `fsync`, on the disk; `os`, in the operating system, "
+        "where a crash of the machine loses the last moments.",
+    ),
+    Key("workers", Number(1, 256), "1", "Processes of a single-node Tarn."),
+    # installation
+    Key(
+        "installation.id",
+        Sort.TEXT,
+        "tarn",
+        "Tells several installations on one shared store apart: 1 to 32 of a-z, 0-9 and '-'.",
+    ),
+    Key(
+        "installation.secret",
+        Sort.HEX_SECRET,
+        None,
+        "What auth's keys are derived from, the same for all of its replicas; `openssl rand -hex 32` "
+        "makes one. A single-node Tarn makes its own, in `<data_dir>/secret`.",
+    ),
+    Key(
+        "installation.previous_secret",
+        Sort.HEX_SECRET,
+        None,
+        "The secret before the current one, so that what it sealed can still be opened.",
+    ),
+    # logging
+    Key("logging.format", Choice(("json", "text")), "text", "Form of a log line."),
+    Key(
+        "logging.level",
+        Choice(
+            ("DEBUG", "INFO", "WARN", "ERROR", "NONE"),
+            (("warn", "warning"), ("warning", "warning")),
+        ),
+        "INFO",
+        "Least level that is logged.",
+    ),
+    Key(
+        "logging.output", Sort.TEXT, "-", "`-`: standard output; `=`: standard error; else a file."
+    ),
+    # metadata
+    Key(
+        "metadata.db.type",
+        Choice(("embedded", "cassandra"), (("badger", "embedded"), ("sqlite", "embedded"))),
+        "embedded",
+        "Store of the metadata. `badger` and `sqlite` are other words for `embedded`.",
+        absent=("cassandra",),
+    ),
+    Key(
+        "metadata.db.embedded.path",
+        Sort.PATH,
+        None,
+        "Folder of the embedded store; `<data_dir>/kv` if not given. On a local file system.",
+        aliases=("metadata.db.badger.path", "metadata.badger.path"),
+    ),
+    # blockstore
+    Key(
+        "blockstore.type",
+        Choice(("local", "s3")),
+        "local",
+        "Where objects are kept.",
+        absent=("s3",),
+    ),
+    Key(
+        "blockstore.local.path",
+        Sort.PATH,
+        None,
+        "Folder of the objects; `<data_dir>/blocks` if not given.",
+    ),
+    Key("blockstore.s3.region", Sort.TEXT, "us-east-1", "Region of the bucket."),
+    Key("blockstore.s3.profile", Sort.TEXT, None, "Named profile of the AWS credentials file."),
+    Key("blockstore.s3.credentials_file", Sort.PATH, None, "AWS credentials file."),
+    Key("blockstore.s3.credentials.access_key_id", Sort.TEXT, None, "Static credentials."),
+    Key("blockstore.s3.credentials.access_secret_key", Sort.SECRET, None, "Static credentials."),
+    Key("blockstore.s3.credentials.session_token", Sort.SECRET, None, "Static session token."),
+    # gateways
+    Key("gateways.s3.listen_address", Sort.ADDRESS, "127.0.0.1:8000", "Where S3 clients connect."),
+    Key(
+        "gateways.s3.domain_name",
+        Sort.TEXT,
+        "s3.local",
+        "Name of the endpoint, for buckets in host names (`lake.s3.local`).",
+    ),
+    Key(
+        "gateways.s3.region",
+        Sort.TEXT,
+        "us-east-1",
+        "Region that S3 clients sign for; other ones are refused.",
+    ),
+    Key(
+        "gateways.s3.tls.cert", Sort.PATH, None, "Certificate chain, PEM; with `key` turns on TLS."
+    ),
+    Key("gateways.s3.tls.key", Sort.PATH, None, "Private key of the certificate, PEM."),
+    # api
+    Key("api.listen_address", Sort.ADDRESS, "127.0.0.1:8001", "Where REST clients connect."),
+    # rpc
+    Key(
+        "rpc.listen_address",
+        Sort.ADDRESS,
+        None,
+        "Where this service takes rpcs; its own first address below if not given.",
+    ),
+    Key("rpc.tls.ca", Sort.PATH, None, "Certificates that the other services must have, PEM."),
+    Key("rpc.tls.cert", Sort.PATH, None, "Certificate of this service, PEM."),
+    Key("rpc.tls.key", Sort.PATH, None, "Private key of this service, PEM."),
+    Key(
+        "rpc.allow_plaintext",
+        Sort.FLAG,
+        "false",
+        "Lets a service take rpcs from other machines without TLS: whoever reaches auth then gets "
+        "signing keys. Only behind a mesh that encrypts and authenticates.",
+    ),
+    # services
+    Key(
+        "services.auth.addresses",
+        Sort.ADDRESSES,
+        "127.0.0.1:8101",
+        "Where auth is.",
+        aliases=("services.auth.address",),
+    ),
+    Key(
+        "services.graveler.addresses",
+        Sort.ADDRESSES,
+        "127.0.0.1:8102",
+        "Where graveler is.",
+        aliases=("services.graveler.address",),
+    ),
+    # graveler
+    Key(
+        "graveler.cleanup_delay",
+        Sort.DURATION,
+        "60s",
+        "How long data outlives the last record that names it; longer than any read takes. The same "
+        "for all replicas.",
+    ),
+    Key(
+        "graveler.cleanup_poll",
+        Sort.DURATION,
+        "5s",
+        "How often graveler looks for data that may go.",
+    ),
+    # cache
+    Key(
+        "cache.ranges.path",
+        Sort.PATH,
+        None,
+        "Folder of decoded ranges; `<data_dir>/cache` if not given. May be emptied at any time.",
+    ),
+    Key("cache.ranges.size", Sort.SIZE, "1GiB", "Bytes that it may take."),
+    # limits
+    Key("limits.connections", Number(1, 1_000_000), "10000", "Open connections of one gateway."),
+    Key("limits.body_size", Sort.SIZE, "5GiB", "Largest body of one S3 request; S3's own limit."),
+    # tracing
+    Key(
+        "tracing.sample_ratio",
+        Sort.RATIO,
+        "0",
+        "Requests that are traced, of those that do not come with a decision.",
+    ),
+)

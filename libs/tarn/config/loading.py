@@ -1,0 +1,242 @@
+"""Defaults, then the file, then the environment; later ones win."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tarn.config.errors import ConfigError
+from tarn.config.keys import KEYS, Key
+from tarn.config.sections import Config, build
+from tarn.config.values import Choice, Sort, parse_value
+
+__all__ = ["load"]
+
+_FILE_BYTES_MAX = 1 << 20
+_SECRET_FILE_BYTES_MAX = 64 << 10
+_PREFIX = "TARN_"
+_FILE_SUFFIX = "_FILE"
+# Other programs own variables that begin with TARN_ too (the command line; Kubernetes makes some for
+# every service of that name), so an unknown one is an error only if it is nearly one of ours.
+_NEAR = 0.9
+_NEAR_NAME = 0.8
+_NULL = "tag:yaml.org,2002:null"
+_INSTALLATION_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+# Where the paths that have no default of their own lie in the data folder.
+_IN_DATA_DIR = {
+    "metadata.db.embedded.path": "kv",
+    "blockstore.local.path": "blocks",
+    "cache.ranges.path": "cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A text and where it was found."""
+
+    text: str
+    place: str
+
+
+def load(path: Path | None, env: Mapping[str, str]) -> Config:
+    """The configuration of a file, if any, and an environment.
+
+    Raises:
+        ConfigError: names every problem: unknown keys with the nearest known one, texts that are not
+            of their type, what this version lacks, and settings that contradict each other.
+    """
+    problems: list[str] = []
+    settings: dict[str, _Setting] = {}
+    if path is not None:
+        _take(_of_file(path, problems), settings, problems)
+    from_env: dict[str, _Setting] = {}
+    _take(_of_environment(env, problems), from_env, problems)
+    settings |= from_env
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    values = _values(settings, home, problems)
+    if not problems:
+        problems += _contradictions(values)
+    if problems:
+        raise ConfigError(problems)
+    fields = {key.name + _suffix(key): values[key.name] for key in KEYS}
+    return build(Config, fields)
+
+
+def _suffix(key: Key) -> str:
+    return key.sort.suffix if isinstance(key.sort, Sort) else ""
+
+
+def _by_name() -> dict[str, Key]:
+    return {name: key for key in KEYS for name in (key.name, *key.aliases)}
+
+
+def _take(
+    found: Iterator[tuple[str, _Setting]], settings: dict[str, _Setting], problems: list[str]
+) -> None:
+    """Keeps settings by their own name; one thing said twice in one source is a problem."""
+    keys = _by_name()
+    for name, setting in found:
+        key = keys[name]
+        if key.name in settings:
+            text = f"{setting.place}: {name} is given already, at {settings[key.name].place}"
+            problems.append(text)
+        settings[key.name] = setting
+
+
+def _of_file(path: Path, problems: list[str]) -> Iterator[tuple[str, _Setting]]:
+    """Known keys of a file; the others become problems."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    if len(data) > _FILE_BYTES_MAX:
+        raise ConfigError([f"{path}: is larger than {_FILE_BYTES_MAX} bytes"])
+    try:
+        root = yaml.compose(data, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: is not YAML: {_where(error)}"]) from error
+    if root is None or root.tag == _NULL:
+        return
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError([f"{path}: must hold sections, such as `logging:`"])
+    yield from _of_mapping(root, "", path, problems)
+
+
+def _where(error: Exception) -> str:
+    # PyYAML shows the offending line, which may hold a secret; its place says enough.
+    mark = getattr(error, "problem_mark", None)
+    what = getattr(error, "problem", None) or "unreadable"
+    return f"{what} in line {mark.line + 1}" if mark is not None else what
+
+
+def _of_mapping(
+    mapping: yaml.MappingNode, prefix: str, path: Path, problems: list[str]
+) -> Iterator[tuple[str, _Setting]]:
+    keys = _by_name()
+    for name_node, node in mapping.value:
+        place = f"{path}, line {name_node.start_mark.line + 1}"
+        name = prefix + str(name_node.value)
+        if name in keys:
+            text = _text_of(node)
+            if text is None:
+                problems.append(f"{place}: {name} must be {_described(keys[name])}")
+            elif node.tag != _NULL:
+                yield name, _Setting(text, place)
+        elif not any(known.startswith(name + ".") for known in keys):
+            problems.append(f"{place}: {_unknown(name)}")
+        elif isinstance(node, yaml.MappingNode):
+            # Only known sections are entered, so an anchor cannot make this endless.
+            yield from _of_mapping(node, name + ".", path, problems)
+        elif node.tag != _NULL:
+            problems.append(f"{place}: {name} is a section, it holds no value itself")
+
+
+def _text_of(node: yaml.Node) -> str | None:
+    """What was typed; items of a list with commas between; None for anything else."""
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value)
+    items = node.value if isinstance(node, yaml.SequenceNode) else []
+    if items and all(isinstance(item, yaml.ScalarNode) for item in items):
+        return ",".join(str(item.value) for item in items)
+    return None
+
+
+def _of_environment(env: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, _Setting]]:
+    variables = {_variable(name): (name, key) for name, key in _by_name().items()}
+    for variable in sorted(env):
+        if not variable.startswith(_PREFIX):
+            continue
+        if variable in variables:
+            yield variables[variable][0], _Setting(env[variable], variable)
+            continue
+        name, key = variables.get(variable.removesuffix(_FILE_SUFFIX), ("", None))
+        if key is not None and key.is_secret:
+            yield from _of_secret_file(name, variable, Path(env[variable]), problems)
+        elif near := difflib.get_close_matches(variable, variables, 1, _NEAR):
+            problems.append(f"{variable}: is unknown; did you mean {near[0]}?")
+
+
+def _variable(name: str) -> str:
+    return _PREFIX + name.upper().replace(".", "_")
+
+
+def _of_secret_file(
+    name: str, variable: str, path: Path, problems: list[str]
+) -> Iterator[tuple[str, _Setting]]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_SECRET_FILE_BYTES_MAX).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{variable}: {path} cannot be read: {error}")
+        return
+    yield name, _Setting(text, f"{variable} ({path})")
+
+
+def _values(settings: Mapping[str, _Setting], home: Path, problems: list[str]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for key in KEYS:
+        setting = settings.get(key.name)
+        if setting is None:
+            default = key.default
+            values[key.name] = None if default is None else parse_value(key.sort, default, home)
+            continue
+        try:
+            value = parse_value(key.sort, setting.text, home)
+        except ValueError as error:
+            problems.append(f"{setting.place}: {key.name} {error}")
+            continue
+        if value in key.absent:
+            there = [word for word in _words(key) if word.lower() not in key.absent]
+            text = f"{key.name} {value} is not part of this version; it has {', '.join(there)}"
+            problems.append(f"{setting.place}: {text}")
+        values[key.name] = value
+    data_dir = values.get("data_dir")
+    if isinstance(data_dir, Path):
+        for name, folder in _IN_DATA_DIR.items():
+            values[name] = values.get(name) or data_dir / folder
+    return values
+
+
+def _words(key: Key) -> tuple[str, ...]:
+    return key.sort.words if isinstance(key.sort, Choice) else ()
+
+
+def _contradictions(values: Mapping[str, object]) -> Iterator[str]:
+    for parts in (
+        ("gateways.s3.tls.cert", "gateways.s3.tls.key"),
+        ("rpc.tls.ca", "rpc.tls.cert", "rpc.tls.key"),
+        (
+            "blockstore.s3.credentials.access_key_id",
+            "blockstore.s3.credentials.access_secret_key",
+        ),
+    ):
+        missing = [name for name in parts if values[name] is None]
+        if missing and len(missing) < len(parts):
+            yield f"{missing[0]} is missing: {', '.join(parts)} are set together or not at all"
+    if not _INSTALLATION_ID.fullmatch(str(values["installation.id"])):
+        yield "installation.id must be 1 to 32 of a-z, 0-9 and '-', not starting with '-'"
+
+
+def _described(key: Key) -> str:
+    match key.sort:
+        case Choice(words=words):
+            return f"one of {', '.join(words)}"
+        case Sort():
+            return key.sort.value
+        case _:
+            return "a whole number"
+
+
+def _unknown(name: str) -> str:
+    names = list(_by_name())
+    sections = {known[:at] for known in names for at, letter in enumerate(known) if letter == "."}
+    near = difflib.get_close_matches(name, [*names, *sorted(sections)], 1, _NEAR_NAME)
+    # A right name in the wrong section is found by its end.
+    near += [known for known in names if known.endswith("." + name.rpartition(".")[2])]
+    return f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "")

@@ -1,0 +1,43 @@
+"""The table of every setting, as Markdown; `docs/operate/configuration.md` holds it."""
+
+from __future__ import annotations
+
+from tarn.config.keys import KEYS, Key
+from tarn.config.values import Choice, Number
+
+__all__ = ["describe"]
+
+
+def describe() -> str:
+    """One table for each first part of the names; ends with a line break."""
+    lines: list[str] = []
+    section = None
+    for key in KEYS:
+        head, dot, _ = key.name.partition(".")
+        title = head if dot else "general"
+        if title != section:
+            section = title
+            lines += ["", f"### {title}", "", "| key | type | default | meaning |"]
+            lines.append("|---|---|---|---|")
+        lines.append(_row(key))
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _row(key: Key) -> str:
+    default = "none" if key.default is None else f"`{key.default}`"
+    doc = key.doc
+    if key.aliases:
+        doc += f" Also `{'`, `'.join(key.aliases)}`."
+    if key.absent:
+        doc += f" Not in this version: `{'`, `'.join(key.absent)}`."
+    return f"| `{key.name}` | {_type(key)} | {default} | {doc} |"
+
+
+def _type(key: Key) -> str:
+    match key.sort:
+        case Choice(words=words):
+            return "one of " + ", ".join(f"`{word}`" for word in words)
+        case Number(minimum=minimum, maximum=maximum):
+            return f"{minimum} to {maximum}"
+        case sort:
+            return sort.value

@@ -1,0 +1,193 @@
+"""How the text of a setting becomes a value.
+
+The file and the environment say the same things in the same words, so both go through here as text: a
+YAML `0123` stays the text that was typed, and `no` is no country.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Choice", "Number", "Secret", "Sort", "parse_value"]
+
+_DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|h|d)")
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE = re.compile(r"([0-9]+)\s*([KMGT]iB|[kMGT]B|B)?")
+_SIZE_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
+_PORT_MAX = 65_535
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+_SECRET_BYTES_MIN = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A text that no log, error or repr shows."""
+
+    _text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return "[redacted]"
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+
+class Sort(enum.Enum):
+    """What a setting is made of; the value says so to people."""
+
+    TEXT = "text"
+    SECRET = "secret text"  # noqa: S105 - describes one
+    HEX_SECRET = "secret, 64 or more hex digits"  # noqa: S105 - describes one
+    PATH = "path"
+    ADDRESS = "`host:port`"
+    ADDRESSES = "list of `host:port`"
+    FLAG = "true or false"
+    RATIO = "number from 0 to 1"
+    DURATION = "duration"
+    SIZE = "size"
+
+    @property
+    def suffix(self) -> str:
+        """What a field's name says about its unit."""
+        return {Sort.DURATION: "_ms", Sort.SIZE: "_bytes"}.get(self, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words, compared without case.
+
+    Attributes:
+        words: as they are documented; the value is the word in lower case.
+        spellings: words in lower case that stand for another value, such as `badger` for `embedded`.
+    """
+
+    words: tuple[str, ...]
+    spellings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A whole number with bounds."""
+
+    minimum: int
+    maximum: int
+
+
+def parse_value(sort: Sort | Choice | Number, text: str, home: Path) -> object:
+    """The value of a text.
+
+    Raises:
+        ValueError: says what was expected; the caller knows the key and the place.
+    """
+    match sort:
+        case Choice():
+            return _choice(sort, text)
+        case Number():
+            return _number(text, sort.minimum, sort.maximum)
+        case Sort.PATH:
+            return _path(text, home)
+        case _:
+            return _PARSERS[sort](text)
+
+
+def _number(text: str, minimum: int, maximum: int) -> int:
+    rule = f"must be a whole number from {minimum} to {maximum}, not {text!r}"
+    if not re.fullmatch(r"[0-9]{1,15}", text) or not minimum <= int(text) <= maximum:
+        raise ValueError(rule)
+    return int(text)
+
+
+def _choice(choice: Choice, text: str) -> str:
+    word = text.lower()
+    spellings = dict(choice.spellings)
+    if word not in spellings.keys() | {known.lower() for known in choice.words}:
+        raise ValueError(f"must be one of {', '.join(choice.words)}, not {text!r}")
+    return spellings.get(word, word)
+
+
+def _hex_secret(text: str) -> Secret:
+    # The text is not shown: it may be a secret in another form.
+    if not re.fullmatch(rf"(?:[0-9A-Fa-f]{{2}}){{{_SECRET_BYTES_MIN},}}", text):
+        raise ValueError(f"must be at least {2 * _SECRET_BYTES_MIN} hex digits, of an even number")
+    return Secret(text)
+
+
+def _path(text: str, home: Path) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("must be a path")
+    if text == "~" or text.startswith("~/"):
+        return home / text[2:]
+    if text.startswith("~"):
+        raise ValueError(f"knows `~/`, but not another user's home: {text!r}")
+    return Path(text).absolute()
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not _HOST.fullmatch(host) or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise ValueError(f"must be host:port, such as 127.0.0.1:8000 or [::1]:8000, not {text!r}")
+    return text
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(f"must be true or false, not {text!r}")
+
+
+def _ratio(text: str) -> float:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > 1:
+        raise ValueError(f"must be a number from 0 to 1, not {text!r}")
+    return float(text)
+
+
+def _quantity(text: str, form: re.Pattern[str], units: dict[str, int], what: str) -> int:
+    found = form.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"must be {what}, not {text!r}")
+    count, unit = found.groups()
+    return int(count) * units[unit or "B"]
+
+
+def _duration(text: str) -> int:
+    return _quantity(text, _DURATION, _DURATION_MS, "a duration such as 500ms, 10s or 2h")
+
+
+def _size(text: str) -> int:
+    return _quantity(text, _SIZE, _SIZE_BYTES, "a size such as 64MiB or 1GB")
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(_address(part.strip()) for part in text.split(","))
+
+
+_PARSERS: Mapping[Sort, Callable[[str], object]] = {
+    Sort.TEXT: str,
+    Sort.SECRET: Secret,
+    Sort.HEX_SECRET: _hex_secret,
+    Sort.ADDRESS: _address,
+    Sort.ADDRESSES: _addresses,
+    Sort.FLAG: _flag,
+    Sort.RATIO: _ratio,
+    Sort.DURATION: _duration,
+    Sort.SIZE: _size,
+}

@@ -1,0 +1,57 @@
+"""Tasks that outlive the block that started them.
+
+Everything else spawns in an `asyncio.TaskGroup`. A transport or a server lives from its construction
+to `close()`, often across tasks, and what it started must outlive its caller (a write that has begun
+is not stopped because its client hung up), so it cannot be a block. This is the one place that
+spawns without one; like a group it keeps every task, never loses an error and leaves none behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+import structlog
+
+__all__ = ["TaskSet"]
+
+_log = structlog.get_logger()
+
+
+class TaskSet:
+    """Tasks with a common end."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Starts a task. It must deal with its own errors: one that escapes is a bug, and logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Waits for all tasks, those that start meanwhile included; False if time ran out."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Cancels all tasks and waits for their end. Idempotent."""
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("background task failed", exc_info=error)

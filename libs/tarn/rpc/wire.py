@@ -1,0 +1,49 @@
+"""What both ends of a gRPC connection agree on: metadata names, sizes, keepalive."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AUTHORIZATION",
+    "BEARER",
+    "CHANNEL_OPTIONS",
+    "REQUEST_ID_HEADER",
+    "SERVER_OPTIONS",
+    "TRACEPARENT_HEADER",
+]
+
+REQUEST_ID_HEADER = "x-request-id"
+AUTHORIZATION = "authorization"
+BEARER = "Bearer "
+TRACEPARENT_HEADER = "traceparent"
+
+_REQUEST_BYTES_MAX = 4 * 1024 * 1024
+# A page of 1,000 differences holds two entries each, with paths up to 1 KiB and metadata up to
+# 2 KiB: 8 MiB at worst. Requests have no such pages.
+_RESPONSE_BYTES_MAX = 16 * 1024 * 1024
+
+_PING_EVERY_MS = 20_000
+_PING_TIMEOUT_MS = 10_000
+
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
+    ("grpc.max_send_message_length", _RESPONSE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", _PING_EVERY_MS),
+    ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+    # A quiet coalesced stream is pinged more often than gRPC's own default allows.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
+)
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", _RESPONSE_BYTES_MAX),
+    ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
+    ("grpc.keepalive_time_ms", _PING_EVERY_MS),
+    ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # One connection per channel: two transports of one process do not share a broken one.
+    ("grpc.use_local_subchannel_pool", 1),
+)

@@ -1,0 +1,81 @@
+"""Every rpc of auth, walked: without a token, with a false one, and as the least of users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from tarn.core.actions import ACTIONS
+from tarn.core.caller_token import issue
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import AccessKeyId, UserId
+from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
+
+if TYPE_CHECKING:
+    from tests.unit.auth.conftest import World
+
+METHODS = [
+    method
+    for file in (authorization_service_pb2, session_service_pb2, user_service_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if method.name != "Operate"
+]
+GUARDED = [method for method in METHODS if ACTIONS[method.full_name] is not None]
+
+
+async def call(world: World, method: MethodDescriptor, token: str, **fields: object) -> Message:
+    known = {
+        name: value for name, value in fields.items() if name in method.input_type.fields_by_name
+    }
+    request = GetMessageClass(method.input_type)(**known)
+    transport = world.transports[0]
+    return await transport.unary(method.containing_service, method.name, request, world.call(token))
+
+
+def test_there_are_rpcs_to_walk() -> None:
+    assert len(GUARDED) == 9
+
+
+@pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
+async def test_nobody_is_served_without_a_true_token(
+    ready: World, method: MethodDescriptor
+) -> None:
+    forged = issue(bytes(32), UserId("root"), b"u" * 16, AccessKeyId("TARNKEY"), 0, 2**62)
+    before = await ready.rows()
+    for token in ("", "x", forged):
+        with pytest.raises(TarnError) as caught:
+            await call(ready, method, token, user_id="eve", roles=["Admin"])
+        assert caught.value.kind is Kind.UNAUTHENTICATED
+        assert caught.value.reason is Reason.CALLER_TOKEN_INVALID
+    assert await ready.rows() == before
+
+
+@pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
+@pytest.mark.parametrize("role", ["Developer", "Analyst"])
+async def test_no_other_users_business_is_open_to_the_least_of_users(
+    ready: World, method: MethodDescriptor, role: str
+) -> None:
+    if method.name == "GetCaller":
+        pytest.skip("is about the caller alone")
+    token = await ready.log_in(await ready.user("bob", role))
+    carol = await ready.user("carol", "Admin")
+    key = carol.credential.access_key_id
+    before = await ready.rows()
+    with pytest.raises(TarnError) as caught:
+        await call(ready, method, token, user_id="carol", roles=["Admin"], access_key_id=key)
+    hidden = method.name == "DeleteCredential"
+    expected = Reason.CREDENTIAL_NOT_FOUND if hidden else Reason.ACCESS_DENIED
+    assert caught.value.reason is expected
+    assert await ready.rows() == before
+
+
+async def test_a_token_of_another_installation_is_worth_nothing(ready: World) -> None:
+    other = ready.replica(secret=b"o" * 32)
+    with pytest.raises(TarnError) as caught:
+        await other.get_caller(ready.call(ready.admin))
+    assert caught.value.reason is Reason.CALLER_TOKEN_INVALID

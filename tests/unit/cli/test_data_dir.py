@@ -1,0 +1,47 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from tarn_cli.data_dir import DataDir, State
+from tarn_cli.exits import CliError, Exit
+
+STATE = State(1, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:2", {"worker-0": 7})
+
+
+def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
+    where = DataDir(tmp_path / "data")
+    assert not where.is_locked()
+    with where.locked():
+        assert where.is_locked()
+        with pytest.raises(CliError) as caught, DataDir(tmp_path / "data").locked():
+            pass
+        assert caught.value.exit_code is Exit.CONFLICT
+    assert not where.is_locked()
+
+
+def test_a_state_counts_only_while_its_supervisor_lives(tmp_path: Path) -> None:
+    where = DataDir(tmp_path)
+    with where.locked():
+        assert where.state() is None
+        where.write_state(STATE)
+        assert where.state() == STATE
+        left_behind = (tmp_path / "tarn.json").read_text()
+    (tmp_path / "tarn.json").write_text(left_behind)
+    assert where.state() is None
+    with where.locked():
+        assert where.state() is None
+
+
+def test_the_settings_are_those_of_the_running_tarn(tmp_path: Path) -> None:
+    where = DataDir(tmp_path)
+    assert where.settings().server == ""
+    with where.locked():
+        where.write_state(STATE)
+        assert where.settings().endpoint == STATE.endpoint
+
+
+def test_other_users_have_no_business_in_the_folder(tmp_path: Path) -> None:
+    where = DataDir(tmp_path / "data")
+    where.create()
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700

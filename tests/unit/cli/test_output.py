@@ -1,0 +1,53 @@
+import json
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tarn_cli.output import Output, shown_size, shown_time
+
+ROWS = [{"branch": "main", "size": 12, "hidden": "x"}, {"branch": "a" * 300, "size": 3}]
+
+
+def test_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).many(ROWS, ("branch",))
+    assert json.loads(capsys.readouterr().out) == ROWS
+
+
+def test_a_table_in_a_pipe_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).many(ROWS, ("branch", "size"))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[2].split() == ["a" * 300, "3"]
+    assert "hidden" not in lines[0]
+
+
+def test_remarks_stay_out_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).many([], ("branch",), empty="no branches")
+    Output(as_json=True).remark("not for programs")
+    Output(as_json=False, quiet=True).remark("not wanted")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "no branches\n"
+
+
+def test_one_thing_is_a_list_of_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).one({"user": "ada", "roles": ["Admin", "Analyst"]})
+    assert capsys.readouterr().out == "user   ada\nroles  Admin, Analyst\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (1 << 52, "4096.0 TiB"),
+    ],
+)
+def test_sizes_are_short(size: int, shown: str) -> None:
+    assert shown_size(size) == shown
+
+
+def test_times_are_utc() -> None:
+    assert shown_time(Timestamp(seconds=0)) == "1970-01-01T00:00:00Z"

@@ -1,0 +1,83 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.settings import (
+    DEFAULT_ENDPOINT,
+    DEFAULT_SERVER,
+    LOCAL_FILE,
+    Settings,
+    load,
+    read_file,
+    write_file,
+)
+
+KEY = Settings(access_key_id="TARNKEY", secret_access_key="s" * 40)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An empty working directory, and an environment with an empty configuration folder."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def test_without_anything_a_local_tarn_without_a_key_is_meant(home: dict[str, str]) -> None:
+    settings = load(Settings(), home, None)
+    assert settings == Settings(server=DEFAULT_SERVER, endpoint=DEFAULT_ENDPOINT)
+    with pytest.raises(CliError) as caught:
+        settings.require_key()
+    assert caught.value.exit_code is Exit.DENIED
+
+
+def test_flags_beat_the_environment_which_beats_the_local_file_which_beats_the_users(
+    home: dict[str, str],
+) -> None:
+    user = Path(home["XDG_CONFIG_HOME"]) / "tarn" / "config.yaml"
+    write_file(user, Settings("user:1", "user:2", "http://user", "USER", "user-secret"))
+    assert load(Settings(), home, None).server == "user:1"
+    write_file(LOCAL_FILE, Settings(server="local:1", endpoint="http://local"))
+    assert load(Settings(), home, None).server == "local:1"
+    environment = {**home, "TARN_SERVER": "environment:1"}
+    found = load(Settings(), environment, None)
+    assert (found.server, found.endpoint) == ("environment:1", "http://local")
+    assert load(Settings(server="flag:1"), environment, None).server == "flag:1"
+
+
+def test_a_secret_is_never_joined_to_the_key_of_another_place(home: dict[str, str]) -> None:
+    write_file(LOCAL_FILE, KEY)
+    found = load(Settings(access_key_id="OTHER"), home, None)
+    assert found.secret_access_key == ""
+    assert load(Settings(access_key_id="TARNKEY"), home, None) == KEY.with_defaults()
+
+
+def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "config.yaml"
+    write_file(file, KEY)
+    write_file(file, KEY)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert read_file(file) == KEY
+    assert [each.name for each in file.parent.iterdir()] == ["config.yaml"]
+
+
+@pytest.mark.parametrize("text", ["[1]", "server: [1]", "sever: a:1", "a: b: c", "server: 8001"])
+def test_a_file_that_is_not_settings_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(CliError, match=r"config\.yaml") as caught:
+        read_file(file)
+    assert caught.value.exit_code is Exit.USAGE
+
+
+def test_a_named_file_must_exist(home: dict[str, str]) -> None:
+    with pytest.raises(CliError) as caught:
+        load(Settings(), home, Path("nowhere.yaml"))
+    assert caught.value.exit_code is Exit.NOT_FOUND
+
+
+def test_the_secret_is_not_in_the_representation() -> None:
+    assert KEY.secret_access_key not in repr(KEY)

@@ -1,0 +1,249 @@
+"""`Access` asks auth as seldom as it may, and never trusts an answer longer than it says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.core.actions import Action
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.call import Call
+from tarn.testing.clock import ManualClock
+from tarn_proto.auth.v1 import authorization_service_pb2 as pb
+from tarn_proto.auth.v1 import caller_pb2
+
+READ = caller_pb2.Statement(allow=True, actions=["ReadRepo"], resources=["repository/*"])
+SCOPE = ("20261101", "us-east-1", "s3")
+
+
+class FakeAuth:
+    """A transport whose `operate` answers as the test says, and counts."""
+
+    def __init__(self) -> None:
+        self.asked: list[pb.Operation] = []
+        self.answer: Callable[[pb.Operation], Awaitable[caller_pb2.Grant]] = self.grant
+
+    async def grant(self, operation: pb.Operation) -> caller_pb2.Grant:
+        return caller_pb2.Grant(
+            user_id="bob", statements=[READ], caller_token="t1.x.y", ttl_ms=5000
+        )
+
+    async def operate(
+        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+    ) -> Message:
+        assert isinstance(operation, pb.Operation)
+        assert read_only
+        self.asked.append(operation)
+        grant = await self.answer(operation)
+        if operation.HasField("authorize_key"):
+            key = pb.AuthorizeKeyResult(signing_key=b"k" * 32, grant=grant)
+            return pb.OperationResult(authorize_key=key)
+        return pb.OperationResult(authorize_token=pb.AuthorizeTokenResult(grant=grant))
+
+    async def unary(
+        self, service: ServiceDescriptor, method: str, request: Message, call: Call
+    ) -> Message:
+        raise AssertionError(method)
+
+    async def close(self) -> None:
+        return
+
+
+class World:
+    def __init__(self, **options: int) -> None:
+        self.clock = ManualClock()
+        self.auth = FakeAuth()
+        self.access = Access(AuthClient(self.auth), self.clock, **options)
+
+    def call(self, token: str = "t1.x.y", seconds: float = 10) -> Call:
+        return Call("r1", token, self.clock.monotonic() + seconds)
+
+    def fail(self, kind: Kind, reason: Reason) -> None:
+        async def answer(operation: pb.Operation) -> caller_pb2.Grant:
+            raise TarnError(kind, reason, "no")
+
+        self.auth.answer = answer
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_a_grant_is_asked_for_once_in_its_time(world: World) -> None:
+    call = world.call()
+    for _ in range(3):
+        await world.access.check(call, Action.READ_REPO, "repository/lake")
+    assert len(world.auth.asked) == 1
+    world.clock.advance(4.9)
+    await world.access.grant(world.call())
+    assert len(world.auth.asked) == 1
+    world.clock.advance(0.1)
+    assert world.access.check_cached(world.call(), Action.READ_REPO, "repository/lake") is None
+    await world.access.grant(world.call())
+    assert len(world.auth.asked) == 2
+
+
+async def test_a_grants_time_runs_from_before_it_was_asked_for(world: World) -> None:
+    async def slow(operation: pb.Operation) -> caller_pb2.Grant:
+        world.clock.advance(4)
+        return await FakeAuth.grant(world.auth, operation)
+
+    world.auth.answer = slow
+    await world.access.grant(world.call())
+    world.clock.advance(1)
+    await world.access.grant(world.call())
+    assert len(world.auth.asked) == 2
+
+
+async def test_what_is_not_allowed_is_denied_on_both_paths(world: World) -> None:
+    call = world.call()
+    for _ in range(2):
+        with pytest.raises(TarnError) as caught:
+            await world.access.check(call, Action.WRITE_REPO, "repository/lake")
+        assert caught.value.reason is Reason.ACCESS_DENIED
+    with pytest.raises(TarnError) as caught:
+        world.access.check_cached(call, Action.WRITE_REPO, "repository/lake")
+    assert caught.value.reason is Reason.ACCESS_DENIED
+
+
+async def test_signing_grants_are_kept_by_key_day_region_and_service(world: World) -> None:
+    call = world.call("")
+    first = await world.access.signing_grant(call, "TARNKEY", *SCOPE)
+    assert await world.access.signing_grant(call, "TARNKEY", *SCOPE) is first
+    assert world.access.signing_grant_cached("TARNKEY", *SCOPE) is first
+    await world.access.signing_grant(call, "TARNKEY", "20261102", *SCOPE[1:])
+    await world.access.signing_grant(call, "TARNOTHER", *SCOPE)
+    assert len(world.auth.asked) == 3
+    assert "kkkk" not in repr(first)
+
+
+@pytest.mark.parametrize("token", ["", "x" * 5000])
+async def test_no_token_is_refused_without_asking(world: World, token: str) -> None:
+    with pytest.raises(TarnError) as caught:
+        await world.access.check(world.call(token), Action.READ_REPO, "repository/lake")
+    assert caught.value.reason is Reason.CALLER_TOKEN_INVALID
+    with pytest.raises(TarnError):
+        await world.access.signing_grant(world.call(""), "x" * 5000, *SCOPE)
+    assert world.auth.asked == []
+
+
+async def test_a_refusal_is_kept_for_a_second(world: World) -> None:
+    world.fail(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID)
+    for _ in range(3):
+        with pytest.raises(TarnError):
+            await world.access.grant(world.call())
+    assert len(world.auth.asked) == 1
+    world.auth.answer = world.auth.grant
+    world.clock.advance(1)
+    assert (await world.access.grant(world.call())).user_id == "bob"
+
+
+async def test_a_failure_of_auth_is_not_kept(world: World) -> None:
+    world.fail(Kind.UNAVAILABLE, Reason.UNAVAILABLE)
+    for _ in range(2):
+        with pytest.raises(TarnError):
+            await world.access.grant(world.call())
+    assert len(world.auth.asked) == 2
+
+
+async def test_many_at_once_share_one_question(world: World) -> None:
+    go = asyncio.Event()
+
+    async def wait(operation: pb.Operation) -> caller_pb2.Grant:
+        await go.wait()
+        return await FakeAuth.grant(world.auth, operation)
+
+    world.auth.answer = wait
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(world.access.grant(world.call())) for _ in range(20)]
+        await asyncio.sleep(0)
+        go.set()
+    assert len(world.auth.asked) == 1
+    assert {task.result().user_id for task in tasks} == {"bob"}
+
+
+async def test_a_shared_failure_reaches_all_who_waited(world: World) -> None:
+    go = asyncio.Event()
+
+    async def wait(operation: pb.Operation) -> caller_pb2.Grant:
+        await go.wait()
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no")
+
+    async def ask() -> Reason:
+        with pytest.raises(TarnError) as caught:
+            await world.access.grant(world.call())
+        return caught.value.reason
+
+    world.auth.answer = wait
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask()) for _ in range(5)]
+        await asyncio.sleep(0)
+        go.set()
+    assert {task.result() for task in tasks} == {Reason.UNAVAILABLE}
+    assert len(world.auth.asked) == 1
+
+
+async def test_when_the_one_who_asks_gives_up_another_asks(world: World) -> None:
+    first_asked = asyncio.Event()
+
+    async def never(operation: pb.Operation) -> caller_pb2.Grant:
+        first_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    world.auth.answer = never
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(world.access.grant(world.call()))
+        await first_asked.wait()
+        second = group.create_task(world.access.grant(world.call()))
+        await asyncio.sleep(0)
+        world.auth.answer = world.auth.grant
+        first.cancel()
+    assert second.result().user_id == "bob"
+
+
+async def test_who_waits_longer_than_its_deadline_is_told_so(world: World) -> None:
+    asked = asyncio.Event()
+    go = asyncio.Event()
+
+    async def wait(operation: pb.Operation) -> caller_pb2.Grant:
+        asked.set()
+        await go.wait()
+        return await FakeAuth.grant(world.auth, operation)
+
+    world.auth.answer = wait
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.access.grant(world.call()))
+        await asked.wait()
+        with pytest.raises(TarnError) as caught:
+            await world.access.grant(world.call(seconds=0.01))
+        go.set()
+    assert caught.value.kind is Kind.DEADLINE
+
+
+async def test_strangers_cannot_push_out_the_grants_of_users() -> None:
+    world = World(grants_max=2)
+    kept = await world.access.signing_grant(world.call(""), "TARNKEY", *SCOPE)
+    world.fail(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
+    for number in range(10):
+        with pytest.raises(TarnError):
+            await world.access.signing_grant(world.call(""), f"STRANGER{number}", *SCOPE)
+    assert world.access.signing_grant_cached("TARNKEY", *SCOPE) is kept
+
+
+async def test_the_least_recently_used_grant_goes_first() -> None:
+    world = World(grants_max=2)
+    for token in ("a", "b", "a", "c"):
+        await world.access.grant(world.call(token))
+    world.auth.asked.clear()
+    await world.access.grant(world.call("a"))
+    assert world.auth.asked == []
+    await world.access.grant(world.call("b"))
+    assert len(world.auth.asked) == 1

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from tarn.client.graveler import GravelerClient, Listed, ListingPage, Located
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.call import Call
+from tarn.rpc.errors import error_to_operation
+from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.methods import unary_methods
+from tarn.rpc.system import SystemClock
+from tarn.testing.toy_service import Toy, call_in, failure
+from tarn_proto.graveler.v1 import (
+    branch_service_pb2,
+    commit_service_pb2,
+    repository_service_pb2,
+    tag_service_pb2,
+    upload_service_pb2,
+)
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+
+class Recorder:
+    """A transport that keeps what it was asked and answers with what it was told to."""
+
+    def __init__(self, answer: Callable[[str], Message]) -> None:
+        self.asked: list[tuple[str, Message]] = []
+        self.answer = answer
+
+    async def unary(
+        self, service: ServiceDescriptor, method: str, request: Message, _call: Call
+    ) -> Message:
+        self.asked.append((f"{service.name}/{method}", request))
+        return self.answer(f"{service.name}/{method}")
+
+    async def operate(
+        self, _service: ServiceDescriptor, operation: Message, _call: Call, *, read_only: bool
+    ) -> Message:
+        self.asked.append((f"read_only={read_only}", operation))
+        return self.answer("operate")
+
+    async def close(self) -> None:
+        return
+
+
+FILES = [
+    branch_service_pb2,
+    commit_service_pb2,
+    pb,
+    repository_service_pb2,
+    tag_service_pb2,
+    upload_service_pb2,
+]
+METHODS = {
+    f"{service.name}/{name}": method
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for name, method in unary_methods(service).items()
+}
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder(lambda name: METHODS[name].response_type())
+
+
+@pytest.fixture
+async def toy() -> AsyncIterator[tuple[Toy, GravelerClient]]:
+    toy = Toy()
+    transport = InProcessTransport([toy.endpoint], SystemClock())
+    yield toy, GravelerClient(transport)
+    await transport.close()
+
+
+async def test_lookup_gives_the_entry_and_where_its_block_lives(
+    toy: tuple[Toy, GravelerClient],
+) -> None:
+    assert await toy[1].lookup(call_in(), "repo", "main", "a/b") == Located(b"a/b", "local://toy")
+
+
+async def test_errors_of_graveler_pass(toy: tuple[Toy, GravelerClient]) -> None:
+    client = toy[1]
+    for work in (
+        client.lookup(call_in(), "repo", "main", "fail"),
+        client.stage(call_in(), "repo", "uid", "main", "fail", b"packed"),
+        client.unstage(call_in(), "repo", "main", "fail"),
+        client.list_entries(call_in(), "repo", "main", prefix="fail"),
+    ):
+        assert (await failure(work)).reason is Reason.ENTRY_NOT_FOUND
+
+
+async def test_only_lookups_are_read_only() -> None:
+    results = iter(
+        [
+            pb.OperationResult(lookup=pb.LookupResult()),
+            pb.OperationResult(stage=pb.StageResult()),
+            pb.OperationResult(unstage=pb.UnstageResult()),
+        ]
+    )
+    recorder = Recorder(lambda _: next(results))
+    client = GravelerClient(recorder)
+    await client.lookup(call_in(), "repo", "main~1", "a")
+    await client.stage(call_in(), "repo", "uid", "main", "b", b"packed")
+    await client.unstage(call_in(), "repo", "main", "c")
+
+    stage = pb.Stage(
+        repository_id="repo", instance_uid="uid", branch_id="main", path="b", entry=b"packed"
+    )
+    assert recorder.asked == [
+        (
+            "read_only=True",
+            pb.Operation(lookup=pb.Lookup(repository_id="repo", ref="main~1", path="a")),
+        ),
+        ("read_only=False", pb.Operation(stage=stage)),
+        (
+            "read_only=False",
+            pb.Operation(unstage=pb.Unstage(repository_id="repo", branch_id="main", path="c")),
+        ),
+    ]
+
+
+async def test_result_of_another_sort_acknowledges_nothing() -> None:
+    client = GravelerClient(Recorder(lambda _: pb.OperationResult(lookup=pb.LookupResult())))
+    error = await failure(client.stage(call_in(), "repo", "uid", "main", "a", b"packed"))
+    assert error.kind is Kind.INTERNAL
+
+
+async def test_listing_tells_common_prefixes_from_entries() -> None:
+    page = pb.ListEntriesResponse(
+        entries=[pb.ListedEntry(path="a/"), pb.ListedEntry(path="b", entry=b"packed")],
+        next_page_token="next",
+        storage_namespace="local://lake",
+    )
+    recorder = Recorder(lambda _: page)
+    listing = await GravelerClient(recorder).list_entries(
+        call_in(), "repo", "main", prefix="", delimiter="/", after="0", page_size=2, page_token="t"
+    )
+
+    assert listing == ListingPage(
+        [Listed("a/", None), Listed("b", b"packed")], "next", "local://lake"
+    )
+    assert recorder.asked[0][1] == pb.ListEntriesRequest(
+        repository_id="repo", ref="main", delimiter="/", after="0", page_size=2, page_token="t"
+    )
+
+
+async def test_unstage_many_has_an_outcome_for_each_path() -> None:
+    moved = TarnError(Kind.CONFLICT, Reason.REF_MOVED, "moved")
+    outcomes = [pb.UnstageOutcome(), pb.UnstageOutcome(error=error_to_operation(moved))]
+    client = GravelerClient(Recorder(lambda _: pb.UnstageEntriesResponse(outcomes=outcomes)))
+
+    done, failed = await client.unstage_many(call_in(), "repo", "main", ["a", "b"])
+
+    assert done is None
+    assert failed is not None
+    assert (failed.kind, failed.reason) == (Kind.CONFLICT, Reason.REF_MOVED)
+
+
+async def test_unstage_many_does_not_guess_missing_outcomes() -> None:
+    client = GravelerClient(Recorder(lambda _: pb.UnstageEntriesResponse()))
+    error = await failure(client.unstage_many(call_in(), "repo", "main", ["a"]))
+    assert error.kind is Kind.INTERNAL
+
+
+async def test_answer_of_another_type_is_not_believed() -> None:
+    client = GravelerClient(Recorder(lambda _: pb.StageResult()))
+    assert (await failure(client.get_repository(call_in(), "repo"))).kind is Kind.INTERNAL
+
+
+async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
+    client, call = GravelerClient(recorder), call_in()
+    await client.create_repository(call, "repo", storage_namespace="s", default_branch_id="main")
+    await client.get_repository(call, "repo")
+    await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
+    await client.delete_repository(call, "repo")
+    await client.create_branch(call, "repo", "dev", "main")
+    await client.get_branch(call, "repo", "dev")
+    await client.list_branches(call, "repo", prefix="d", page_size=2, page_token="t")
+    await client.delete_branch(call, "repo", "dev")
+    await client.create_tag(call, "repo", "v1", "main")
+    await client.get_tag(call, "repo", "v1")
+    await client.list_tags(call, "repo", prefix="v", page_size=2, page_token="t")
+    await client.delete_tag(call, "repo", "v1")
+    await client.create_commit(call, "repo", "main", "why", metadata={"a": "b"}, allow_empty=True)
+    await client.get_commit(call, "repo", "main")
+    await client.list_commits(call, "repo", "main", page_size=2, page_token="t", first_parent=True)
+    await client.diff_refs(
+        call, "repo", "a", "b", prefix="p", after="q", page_size=2, page_token="t"
+    )
+    await client.diff_uncommitted(
+        call, "repo", "main", prefix="p", after="q", page_size=2, page_token="t"
+    )
+    await client.unstage_many(call, "repo", "main", [])
+    await client.list_entries(
+        call, "repo", "main", prefix="p", delimiter="/", after="q", page_token="t"
+    )
+    await client.create_upload(
+        call,
+        "repo",
+        "main",
+        "a",
+        template=b"t",
+        checksum_algorithm="CRC32",
+        is_full_object_checksum=True,
+    )
+    await client.get_upload(call, "repo", "main", "a", "u")
+    await client.record_upload_part(call, "repo", "u", upload_service_pb2.UploadPart(part_number=1))
+    await client.list_upload_parts(call, "repo", "u", after_part_number=1, page_size=2)
+    await client.list_uploads(
+        call, "repo", "main", prefix="p", after_path="a", after_upload_id="u", page_size=2
+    )
+    await client.begin_complete_upload(call, "repo", "u", b"hash")
+    await client.finish_complete_upload(call, "repo", "u", b"claim", b"packed")
+    await client.reopen_upload(call, "repo", "u", b"claim")
+    await client.abort_upload(call, "repo", "u")
+
+    assert {name for name, _ in recorder.asked} == METHODS.keys()
+    for name, request in recorder.asked:
+        unset = [
+            field.name
+            for field in request.DESCRIPTOR.fields
+            if not getattr(request, field.name) and field.name != "paths"
+        ]
+        assert not unset, f"{name} never fills in {unset}"

@@ -1,0 +1,280 @@
+"""Where settings come from, what they become, and how mistakes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tarn.config import Config, ConfigError, load
+
+HOME = {"HOME": "/home/ann"}
+SECRET = "5e" * 32
+# As in seed 002, "Configuration", on embedded and local stores.
+SEED = """
+---
+logging:
+  format: text # or json
+  level: DEBUG # or INFO, WARN, ERROR, NONE
+  output: "-" # for stdout, or a path to a log file
+
+metadata:
+  db:
+    type: badger # currently the only supported DB is an embedded badger using a local directory
+    badger:
+      path: "~/lakefs/metadata"
+
+blockstore:
+  type: local
+  s3:
+    region: us-east-1
+    profile: default
+    credentials_file: /path/to/.aws/credentials
+    credentials:
+      access_key_id: "AKIA..."
+      access_secret_key: "..."
+      session_token: "..."
+  local:
+    path: ~/lakefs/data
+
+gateways:
+  s3:
+    listen_address: "0.0.0.0:8000"
+    domain_name: s3.example.com
+    region: us-east-1
+
+api:
+  listen_address: "0.0.0.0:8001"
+"""
+
+
+def of(text: str, tmp_path: Path, env: Mapping[str, str] = HOME) -> Config:
+    path = tmp_path / "tarn.yaml"
+    path.write_text(text)
+    return load(path, env)
+
+
+def problems(text: str, tmp_path: Path, env: Mapping[str, str] = HOME) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        of(text, tmp_path, env)
+    return tuple(line.replace(str(tmp_path) + "/", "") for line in caught.value.problems)
+
+
+def test_the_proposals_own_example_loads(tmp_path: Path) -> None:
+    config = of(SEED, tmp_path)
+    assert (config.logging.format, config.logging.level) == ("text", "debug")
+    assert config.metadata.db.type == "embedded"
+    assert config.metadata.db.embedded.path == Path("/home/ann/lakefs/metadata")
+    assert config.blockstore.local.path == Path("/home/ann/lakefs/data")
+    assert config.blockstore.s3.credentials.access_key_id == "AKIA..."
+    assert config.gateways.s3.listen_address == "0.0.0.0:8000"
+    assert config.api.listen_address == "0.0.0.0:8001"
+
+
+def test_nothing_listens_beyond_this_machine_by_default() -> None:
+    config = load(None, HOME)
+    addresses = (
+        config.gateways.s3.listen_address,
+        config.api.listen_address,
+        config.rpc_address("auth"),
+        config.rpc_address("graveler"),
+    )
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    assert len(set(addresses)) == 4
+
+
+def test_paths_lie_in_the_data_folder_unless_they_are_named(tmp_path: Path) -> None:
+    config = of("data_dir: /srv/tarn\nblockstore: {local: {path: /blocks}}", tmp_path)
+    assert config.metadata.db.embedded.file == Path("/srv/tarn/kv/tarn.db")
+    assert config.cache.ranges.path == Path("/srv/tarn/cache")
+    assert config.blockstore.local.path == Path("/blocks")
+
+
+def test_the_environment_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:
+    text = "gateways: {s3: {region: eu-west-1, domain_name: a.example}}"
+    env = HOME | {"TARN_GATEWAYS_S3_REGION": "ap-south-1"}
+    s3 = of(text, tmp_path, env).gateways.s3
+    assert (s3.region, s3.domain_name, s3.listen_address) == (
+        "ap-south-1",
+        "a.example",
+        "127.0.0.1:8000",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "logging:\n", "logging: {level: }"])
+def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
+    assert of(text, tmp_path) == load(None, HOME)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "metadata: {badger: {path: /x}}",
+        "metadata: {db: {badger: {path: /x}}}",
+        "metadata: {db: {embedded: {path: /x}}}",
+    ],
+)
+def test_all_spellings_of_the_embedded_path_mean_the_same(tmp_path: Path, text: str) -> None:
+    assert of(text, tmp_path).metadata.db.embedded.path == Path("/x")
+
+
+def test_one_thing_said_twice_is_a_mistake(tmp_path: Path) -> None:
+    text = "metadata:\n  badger: {path: /x}\n  db:\n    embedded: {path: /y}\n"
+    assert problems(text, tmp_path) == (
+        "tarn.yaml, line 4: metadata.db.embedded.path is given already, at tarn.yaml, line 2",
+    )
+    assert "given already" in problems("workers: 1\nworkers: 2\n", tmp_path)[0]
+
+
+def test_every_mistake_is_told_with_its_place_and_a_suggestion(tmp_path: Path) -> None:
+    text = """\
+loging: {level: INFO}
+logging:
+  level: LOUD
+  colour: red
+gateways:
+  s3: {region: [a, {b: c}]}
+graveler: {cleanup_delay: soon}
+workers: 0
+region: us-east-1
+data_dir: ~bob/tarn
+cache: 1GiB
+"""
+    assert problems(text, tmp_path) == (
+        "tarn.yaml, line 1: loging is unknown; did you mean logging?",
+        "tarn.yaml, line 4: logging.colour is unknown",
+        "tarn.yaml, line 6: gateways.s3.region must be text",
+        "tarn.yaml, line 9: region is unknown; did you mean blockstore.s3.region?",
+        "tarn.yaml, line 11: cache is a section, it holds no value itself",
+        "tarn.yaml, line 10: data_dir knows `~/`, but not another user's home: '~bob/tarn'",
+        "tarn.yaml, line 8: workers must be a whole number from 1 to 256, not '0'",
+        "tarn.yaml, line 3: logging.level must be one of DEBUG, INFO, WARN, ERROR, NONE, not 'LOUD'",
+        "tarn.yaml, line 7: graveler.cleanup_delay must be a duration such as 500ms, 10s or 2h, "
+        "not 'soon'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("metadata: {db: {type: cassandra}}", "metadata.db.type cassandra is not part of this"),
+        ("blockstore: {type: s3}", "blockstore.type s3 is not part of this version; it has local"),
+        ("metadata: {db: {type: postgres}}", "must be one of embedded, cassandra"),
+        ("gateways: {s3: {tls: {cert: /c}}}", "gateways.s3.tls.key is missing"),
+        ("rpc: {tls: {cert: /c, key: /k}}", "rpc.tls.ca is missing"),
+        ("installation: {id: 'a/b'}", "installation.id must be"),
+        ("installation: {secret: abc}", "installation.secret must be at least 64 hex digits"),
+        ("- a list", "must hold sections"),
+        ("a: b: c", "is not YAML"),
+        ("tracing: {sample_ratio: 1.5}", "must be a number from 0 to 1"),
+        ("gateways: {s3: {listen_address: 8000}}", "must be host:port"),
+        ("gateways: {s3: {listen_address: 'a:70000'}}", "must be host:port"),
+        ("rpc: {allow_plaintext: maybe}", "must be true or false"),
+        ("cache: {ranges: {size: 1Gb}}", "must be a size"),
+    ],
+)
+def test_a_mistake_is_told(tmp_path: Path, text: str, problem: str) -> None:
+    assert problem in "\n".join(problems(text, tmp_path))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "none.yaml", HOME)
+
+
+def test_an_endless_file_ends(tmp_path: Path) -> None:
+    text = "logging: &again\n  logging: *again\n"
+    assert "logging.logging is unknown" in problems(text, tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("TARN_GATEWAYS_S3_REGIONS", "TARN_GATEWAYS_S3_REGION"),
+        ("TARN_INSTALATION_SECRET", "TARN_INSTALLATION_SECRET"),
+    ],
+)
+def test_a_misspelt_variable_is_a_mistake(variable: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"{variable}: is unknown; did you mean {near}"):
+        load(None, HOME | {variable: "x"})
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    # The command line's own, and what Kubernetes makes for a service named tarn-auth.
+    others = {
+        "TARN_SERVER": "x",
+        "TARN_ACCESS_KEY_ID": "x",
+        "TARN_SECRET_ACCESS_KEY": "x",
+        "TARN_READY_FD": "3",
+        "TARN_AUTH_SERVICE_HOST": "10.0.0.1",
+        "TARN_AUTH_PORT_8101_TCP_ADDR": "10.0.0.1",
+        "TARN_GATEWAY_PORT": "tcp://10.0.0.1:8000",
+    }
+    assert load(None, HOME | others) == load(None, HOME)
+
+
+def test_lists_come_as_lists_or_with_commas(tmp_path: Path) -> None:
+    text = "services: {graveler: {addresses: ['a:1', 'b:2']}, auth: {address: 'c:3, d:4'}}"
+    services = of(text, tmp_path).services
+    assert services.graveler.addresses == ("a:1", "b:2")
+    assert services.auth.addresses == ("c:3", "d:4")
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000), ("1d", 86_400_000)],
+)
+def test_durations_become_milliseconds(text: str, milliseconds: int) -> None:
+    env = HOME | {"TARN_GRAVELER_CLEANUP_DELAY": text}
+    assert load(None, env).graveler.cleanup_delay_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("512", 512), ("1kB", 1000), ("64MiB", 64 << 20), ("2 TiB", 2 << 40)]
+)
+def test_sizes_become_bytes(text: str, count: int) -> None:
+    assert load(None, HOME | {"TARN_CACHE_RANGES_SIZE": text}).cache.ranges.size_bytes == count
+
+
+def test_a_level_of_none_logs_nowhere() -> None:
+    logging = load(None, HOME | {"TARN_LOGGING_LEVEL": "NONE"}).logging
+    assert (logging.level, logging.threshold, logging.sink) == ("none", "error", "/dev/null")
+    assert load(None, HOME | {"TARN_LOGGING_LEVEL": "WARN"}).logging.threshold == "warning"
+
+
+def test_rpcs_from_other_machines_need_to_be_authenticated(tmp_path: Path) -> None:
+    open_to_all = "rpc: {listen_address: '0.0.0.0:8101'}"
+    with pytest.raises(ConfigError, match=r"without TLS.*rpc\.tls"):
+        of(open_to_all, tmp_path).rpc_address("auth")
+    tls = "rpc: {listen_address: '0.0.0.0:8101', tls: {ca: /a, cert: /c, key: /k}}"
+    assert of(tls, tmp_path).rpc_address("auth") == "0.0.0.0:8101"
+    mesh = HOME | {"TARN_RPC_ALLOW_PLAINTEXT": "true"}
+    assert of(open_to_all, tmp_path, mesh).rpc_address("auth") == "0.0.0.0:8101"
+    named = "services: {auth: {address: 'auth:8101'}}"
+    with pytest.raises(ConfigError):
+        of(named, tmp_path).rpc_address("auth")
+    assert of(named, tmp_path).rpc_address("graveler") == "127.0.0.1:8102"
+
+
+def test_secrets_come_from_files_and_show_nowhere(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET + "\n")
+    config = load(None, HOME | {"TARN_INSTALLATION_SECRET_FILE": str(file)})
+    assert config.installation.secret is not None
+    assert config.installation.secret.reveal() == SECRET
+    assert SECRET not in repr(config) + str(config.installation.secret)
+
+
+def test_a_secret_given_twice_or_in_no_file_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    twice = {"TARN_INSTALLATION_SECRET": SECRET, "TARN_INSTALLATION_SECRET_FILE": str(file)}
+    assert "given already" in problems("", tmp_path, HOME | twice)[0]
+    none = HOME | {"TARN_INSTALLATION_SECRET_FILE": str(tmp_path / "none")}
+    assert "cannot be read" in problems("", tmp_path, none)[0]
+
+
+@pytest.mark.parametrize("text", ["installation: {secret: hunter2hunter2}", "a: 'hunter2hunter2"])
+def test_a_mistake_in_a_secret_does_not_show_it(tmp_path: Path, text: str) -> None:
+    assert "hunter2" not in "".join(problems(text, tmp_path))

@@ -1,0 +1,243 @@
+"""Decisions, and the table from operations to actions."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+from google.protobuf.descriptor import FileDescriptor
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tarn_proto.auth.v1
+import tarn_proto.graveler.v1
+from tarn.core.actions import (
+    ACTIONS,
+    REPOSITORIES,
+    USERS,
+    Action,
+    action_of,
+    branch_resource,
+    object_resource,
+    ref_object_resource,
+    repository_resource,
+    tag_resource,
+    user_resource,
+)
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UserId
+from tarn.core.policy import (
+    Grant,
+    Policy,
+    Role,
+    Statement,
+    compile_policy,
+    decide,
+    parse_roles,
+    statements_of,
+)
+
+# What design §7 lists; by S3's own names.
+S3_OPERATIONS = set(
+    """
+    ListBuckets HeadBucket GetBucketLocation GetBucketVersioning ListObjects ListObjectsV2
+    GetObject HeadObject PutObject DeleteObject DeleteObjects CopyObject CreateMultipartUpload
+    UploadPart UploadPartCopy CompleteMultipartUpload AbortMultipartUpload ListParts
+    ListMultipartUploads
+    """.split()  # noqa: SIM905 - a page of quotes hides the names
+)
+
+PUBLIC = {
+    "tarn.auth.v1.SessionService.GetSetupState",
+    "tarn.auth.v1.SessionService.SetUp",
+    "tarn.auth.v1.SessionService.LogIn",
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_key",
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_token",
+}
+
+
+def files() -> list[FileDescriptor]:
+    found: list[FileDescriptor] = []
+    for package in (tarn_proto.auth.v1, tarn_proto.graveler.v1):
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name.endswith("_pb2"):
+                loaded = importlib.import_module(f"{package.__name__}.{module.name}")
+                found.append(loaded.DESCRIPTOR)
+    return found
+
+
+def rpc_operations() -> set[str]:
+    """Every unary rpc, and every operation of every coalesced stream, from the descriptors."""
+    names = set()
+    for file in files():
+        for service in file.services_by_name.values():
+            for method in service.methods:
+                if method.name != "Operate":
+                    names.add(method.full_name)
+                    continue
+                operation = method.input_type.fields_by_name["operations"].message_type
+                assert operation is not None
+                names |= {
+                    f"{method.full_name}.{field.name}"
+                    for field in operation.oneofs_by_name["operation"].fields
+                }
+    return names
+
+
+def test_every_rpc_and_every_operation_of_a_stream_has_an_action() -> None:
+    names = rpc_operations()
+    assert len(names) > 40
+    assert {name for name in ACTIONS if name.startswith("tarn.")} == names
+
+
+def test_every_s3_operation_has_an_action() -> None:
+    assert {name for name in ACTIONS if not name.startswith("tarn.")} == {
+        *S3_OPERATIONS,
+        "CopyObject.source",
+        "UploadPartCopy.source",
+    }
+
+
+def test_only_what_cannot_know_its_caller_is_public() -> None:
+    assert {name for name, action in ACTIONS.items() if action is None} == PUBLIC
+
+
+def test_a_copy_reads_its_source_and_writes_its_destination() -> None:
+    assert action_of("CopyObject.source") is action_of("UploadPartCopy.source") is Action.READ_REPO
+    assert action_of("CopyObject") is action_of("UploadPartCopy") is Action.WRITE_REPO
+
+
+def test_an_operation_that_is_not_in_the_table_is_denied() -> None:
+    with pytest.raises(TarnError) as caught:
+        action_of("GetObjectAcl")
+    assert (caught.value.kind, caught.value.reason) == (Kind.DENIED, Reason.ACCESS_DENIED)
+
+
+def test_nothing_is_allowed_by_default() -> None:
+    assert not any(decide((), action, "repository/lake") for action in Action)
+
+
+def test_deny_beats_allow_in_any_order() -> None:
+    allow = Statement(True, ("*",), ("*",))
+    deny = Statement(False, ("Write*",), ("repository/lake/branch/main*",))
+    for statements in ((allow, deny), (deny, allow)):
+        assert not decide(statements, Action.WRITE_REPO, object_resource("lake", "main", "a"))
+        assert decide(statements, Action.WRITE_REPO, object_resource("lake", "dev", "a"))
+        assert decide(statements, Action.READ_REPO, object_resource("lake", "main", "a"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "resource", "allowed"),
+    [
+        ("repository/lake", "repository/lake", True),
+        ("repository/lake", "repository/lake2", False),
+        ("repository/lake/*", "repository/lake", False),
+        ("repository/lake/*", "repository/lake/branch/main", True),
+        ("repository/lake*", "repository/lake2", True),
+        (
+            "repository/lake/branch/main/object/raw/*",
+            object_resource("lake", "main", "raw/x"),
+            True,
+        ),
+        (
+            "repository/lake/branch/main/object/raw/*",
+            object_resource("lake", "main", "rawx"),
+            False,
+        ),
+        ("*", "user/bob", True),
+        ("", "repository/lake", False),
+    ],
+)
+def test_patterns_match_whole_names_or_by_their_beginning(
+    pattern: str, resource: str, allowed: bool
+) -> None:
+    statements = (Statement(True, ("ReadRepo",), (pattern,)),)
+    assert decide(statements, Action.READ_REPO, resource) is allowed
+
+
+@pytest.mark.parametrize("pattern", ["a*b", "**", "*/main"])
+def test_a_wildcard_inside_a_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(TarnError, match="before its end"):
+        Statement(False, ("*",), (pattern,))
+
+
+_patterns = st.sampled_from(["*", "a*", "ab*", "a", "ab", "b", ""])
+_statements = st.builds(
+    Statement,
+    st.booleans(),
+    st.lists(st.sampled_from(["*", "Read*", "ReadRepo", "WriteRepo"]), max_size=3).map(tuple),
+    st.lists(_patterns, max_size=3).map(tuple),
+)
+
+
+def matches(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+@given(
+    st.lists(_statements, max_size=4), st.sampled_from(Action), st.sampled_from(["a", "ab", "b"])
+)
+def test_a_compiled_policy_decides_as_the_rule_says(
+    statements: list[Statement], action: Action, resource: str
+) -> None:
+    hits = [
+        statement.allow
+        for statement in statements
+        if any(matches(pattern, action.value) for pattern in statement.actions)
+        and any(matches(pattern, resource) for pattern in statement.resources)
+    ]
+    assert Policy(statements).allows(action, resource) is (bool(hits) and all(hits))
+
+
+def test_the_roles_allow_what_the_proposal_says() -> None:
+    repository = repository_resource("lake")
+    main = branch_resource("lake", "main")
+    table = {
+        Role.ADMIN: set(Action),
+        Role.DEVELOPER: {Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO},
+        Role.ANALYST: {Action.LIST_REPOS, Action.READ_REPO},
+    }
+    for role, allowed in table.items():
+        policy = compile_policy(statements_of([role], UserId("bob")))
+        for resource in (repository, main, REPOSITORIES):
+            assert {action for action in Action if policy.allows(action, resource)} == allowed
+
+
+@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.ANALYST])
+def test_users_manage_their_own_keys_and_nobody_elses(role: Role) -> None:
+    policy = compile_policy(statements_of([role], UserId("bob")))
+    own = {Action.READ_USERS, Action.MANAGE_CREDENTIALS}
+    assert {a for a in Action if policy.allows(a, user_resource("bob"))} == own
+    for other in (user_resource("bobby"), user_resource("alice"), USERS):
+        assert not any(policy.allows(action, other) for action in Action)
+
+
+def test_roles_are_parsed_once_each_and_unknown_ones_are_named() -> None:
+    assert parse_roles(["Analyst", "Admin", "Admin"]) == (Role.ADMIN, Role.ANALYST)
+    with pytest.raises(TarnError) as caught:
+        parse_roles(["Admin", "Root"])
+    assert caught.value.reason is Reason.ROLE_NOT_FOUND
+    with pytest.raises(TarnError):
+        parse_roles([])
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "main/object/x"])
+def test_a_name_with_a_slash_is_no_resource(name: str) -> None:
+    for build in (repository_resource, user_resource, lambda n: tag_resource("lake", n)):
+        with pytest.raises(TarnError):
+            build(name)
+    with pytest.raises(TarnError):
+        ref_object_resource("lake", name, "x")
+
+
+def test_a_grant_names_who_was_denied_what_and_never_shows_its_token() -> None:
+    grant = Grant(UserId("bob"), Policy(()), "t1.secret", 1000)
+    with pytest.raises(TarnError) as caught:
+        grant.require(Action.READ_REPO, "repository/lake")
+    assert caught.value.metadata == {
+        "user_id": "bob",
+        "action": "ReadRepo",
+        "resource": "repository/lake",
+    }
+    assert "secret" not in repr(grant)

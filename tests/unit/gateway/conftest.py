@@ -1,0 +1,245 @@
+"""A gateway over doubles of its neighbours: real handler, real transports, blocks in memory.
+
+Requests are signed by botocore and given to the handler directly, without a socket; `Lake.ask` does what
+the HTTP server does with the handler's answer.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+import structlog.testing
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from lxml import etree
+
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.core.entry import Entry, unpack
+from tarn.core.ids import physical_path
+from tarn.rpc.inprocess import InProcessTransport
+from tarn.testing.clock import ManualClock, SeededIds
+from tarn_gateway.backend import Backend, Bounds
+from tarn_gateway.grants import Gate
+from tarn_gateway.handler import S3Handler
+from tarn_gateway.homes import Homes
+from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
+from tarn_gateway.sigv4 import SigV4Policy
+from tarn_gateway.trace import Traces
+
+
+def _sibling(name: str) -> ModuleType:
+    """A module of this folder, which is on no path (import mode importlib)."""
+    full = f"tests_unit_gateway_{name}"
+    spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[full] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+doubles: Any = _sibling("doubles")
+
+
+class GivenBody(BodyReader):
+    """A request body that is here already, or breaks off after what is."""
+
+    __slots__ = ("_broken", "_rest", "reads")
+
+    def __init__(self, body: bytes, length: int | None, *, broken: bool) -> None:
+        super().__init__(0)
+        self.length = length
+        self._rest, self._broken = body, broken
+        self.reads = 0
+
+    async def read(self) -> bytes | memoryview:
+        self.reads += 1
+        piece, self._rest = self._rest[:200_000], self._rest[200_000:]
+        if not piece and self._broken:
+            raise BodyTruncatedError(0)
+        return piece
+
+    async def read_all(self, limit: int) -> bytes | None:
+        body = b""
+        while piece := await self.read():
+            body += piece
+            if len(body) > limit:
+                return None
+        return body
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client would get."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    line: dict[str, Any]
+    reads: int
+
+    @property
+    def code(self) -> str:
+        """S3's error code."""
+        text = self.body.decode()
+        return text[text.index("<Code>") + 6 : text.index("</Code>")]
+
+    def all(self, tag: str) -> list[str]:
+        """The texts of every element of a name."""
+        root = etree.fromstring(self.body)
+        return [each.text or "" for each in root.iter() if str(each.tag).endswith(f"}}{tag}")]
+
+
+class Lake:
+    """The gateway, its doubles, and a client."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(now_us=time.time_ns() // 1000)
+        ids = SeededIds(self.clock)
+        self.graveler = doubles.FakeGraveler(self.clock, ids)
+        self.blocks = MemBlockStore(self.clock)
+        self.transport = InProcessTransport(doubles.endpoints(self.graveler), self.clock)
+        self.client = GravelerClient(self.transport)
+        self.access = Access(AuthClient(self.transport), self.clock)
+        self.homes = Homes(self.client, self.clock)
+        self.backend = Backend(
+            self.client, self.blocks, self.homes, self.clock, ids, Bounds(), "us-east-1"
+        )
+        gate = Gate(self.access, self.clock, SigV4Policy(), timeout_s=5)
+        self.traces = Traces(access_log=True)
+        self.handler = S3Handler(gate, self.backend, self.traces, domains=("s3.test",))
+        self._count = 0
+
+    def create(self, name: str, *branches: str, tags: tuple[str, ...] = ()) -> Any:
+        """A repository; namespaces are by name, as in a real installation."""
+        self._count += 1
+        repo = doubles.Repo(f"uid-{self._count}", f"mem://{name}")
+        repo.branches = {branch: {} for branch in branches or ("main",)}
+        repo.tags = {tag: {} for tag in tags}
+        self.graveler.repos[name] = repo
+        return repo
+
+    def entry(self, repository: str, ref: str, path: str) -> Entry:
+        """What a path holds."""
+        repo = self.graveler.repos[repository]
+        return unpack(repo.branches.get(ref, repo.tags.get(ref, {}))[path])
+
+    def block(self, repository: str, entry: Entry) -> BlockKey:
+        """Where its bytes are."""
+        return BlockKey(self.graveler.repos[repository].namespace, physical_path(entry.address))
+
+    async def blocks_of(self, repository: str) -> list[str]:
+        """Every block of a repository."""
+        namespace = self.graveler.repos[repository].namespace
+        return [info.path for info in await self.blocks.list_page(namespace, "", "", 1000)]
+
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        query: str = "",
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        *,
+        key: str = "AKIAADMIN",
+        secret: str | None = None,
+        presign_s: int = 0,
+        received: bytes | None = None,
+        length: int | None = -1,
+        host: str = "s3.test",
+        tamper: str = "",
+    ) -> Reply:
+        """One request as the handler sees it, and its answer as the client sees it.
+
+        Args:
+            target: `/bucket/key`, not encoded.
+            query: encoded.
+            received: what arrives of the body before the connection breaks.
+            length: Content-Length; -1 for that of the body, None for chunked.
+            tamper: replaces the signature.
+        """
+        url = f"http://{host}{quote(target, safe='/~')}" + (f"?{query}" if query else "")
+        request = AWSRequest(method, url, headers=dict(headers or {}), data=body)
+        if key:
+            credentials = Credentials(key, secret or doubles.SECRETS.get(key, "unknown"))
+            if presign_s:
+                S3SigV4QueryAuth(credentials, "s3", "us-east-1", presign_s).add_auth(request)
+            else:
+                S3SigV4Auth(credentials, "s3", "us-east-1").add_auth(request)
+        parts = urlsplit(request.url)
+        pairs = [("host", host)]
+        for name, value in request.headers.items():
+            if name.lower() != "host":
+                pairs.append((name.lower(), value))
+        if tamper:
+            pairs = [(n, v[:-64] + tamper * 64 if n == "authorization" else v) for n, v in pairs]
+        size = len(body) if length == -1 else length
+        if size is not None and (body or method in ("PUT", "POST")):
+            pairs.append(("content-length", str(size)))
+        data = body if received is None else received
+        reader = GivenBody(data, size, broken=received is not None)
+        self._count += 1
+        asked = Request(
+            method,
+            parts.path.encode(),
+            parts.query.encode(),
+            Headers(pairs),
+            reader,
+            request_id=f"{self._count:020X}",
+        )
+        return await self._answer(asked, reader)
+
+    async def _answer(self, asked: Request, reader: GivenBody) -> Reply:
+        with structlog.testing.capture_logs() as lines:
+            try:
+                response = await self.handler(asked)
+            except Exception as error:  # noqa: BLE001 - as the HTTP server does
+                response = self.handler.refuse(asked, error)
+            body = await _collect(response.body)
+            if asked.method == "HEAD":
+                body = b""
+            self.traces.end(Exchange(asked, response.status, len(body), 0, 0.001, None))
+        (line,) = [line for line in lines if line["event"] == "s3"]
+        headers = {name.lower(): value for name, value in response.headers}
+        if response.length is not None:
+            headers["content-length"] = str(response.length)
+        return Reply(response.status, headers, body, dict(line), reader.reads)
+
+
+async def _collect(body: bytes | AsyncIterator[bytes | memoryview] | FileSlice) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, FileSlice):
+        with body.file as file:
+            file.seek(body.offset)
+            return file.read(body.count)
+    return b"".join([bytes(piece) async for piece in body])
+
+
+@pytest.fixture
+async def lake() -> AsyncIterator[Lake]:
+    """A gateway with the repository `lake`: branches main and dev, tag v1."""
+    lake = Lake()
+    lake.create("lake", "main", "dev", tags=("v1",))
+    yield lake
+    await lake.transport.close()
+
+
+@pytest.fixture
+def failure() -> Any:
+    """`failure(kind, reason)`: an error for `lake.graveler.fail`."""
+    return doubles.error_of

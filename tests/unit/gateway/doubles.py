@@ -1,0 +1,405 @@
+"""Doubles of the gateway's neighbours: graveler over dicts, auth with two users.
+
+They answer through the real transport and the real clients; what graveler promises is tested where it
+is built, here it only has to keep the shape of its answers.
+"""
+# ruff: noqa: N802 - rpc names come from the proto
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarn.core.entry import unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_path
+from tarn.core.listing import Page, PageRequest, PathRow, merge_page
+from tarn.rpc.call import Call
+from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.errors import error_to_operation
+from tarn.testing.clock import ManualClock, SeededIds
+from tarn_proto.auth.v1 import authorization_service_pb2 as auth_pb
+from tarn_proto.auth.v1 import caller_pb2
+from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+from tarn_proto.graveler.v1 import entry_service_pb2 as entry_pb
+from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
+from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
+from tarn_proto.graveler.v1 import upload_service_pb2 as upload_pb
+
+SECRETS = {"AKIAADMIN": "admin-secret", "AKIAREADER": "reader-secret"}
+ALLOWED = {"AKIAADMIN": ("*",), "AKIAREADER": ("ReadRepo", "ListRepos")}
+
+
+def error_of(kind: Kind, reason: Reason, text: str = "as told") -> TarnError:
+    return TarnError(kind, reason, text)
+
+
+@dataclass
+class Repo:
+    """A repository of the double: refs are dicts of path → packed entry."""
+
+    instance_uid: str
+    namespace: str
+    branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    tags: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+
+@dataclass
+class Upload:
+    record: upload_pb.Upload
+    repository_id: str
+    parts: dict[int, upload_pb.UploadPart] = field(default_factory=dict)
+    state: str = "open"
+    claim: bytes = b""
+    manifest: bytes = b""
+    answer: bytes = b""
+
+
+class FakeGraveler:
+    """All services of graveler that the gateway asks, over dicts. `fail[name]` makes calls fail."""
+
+    def __init__(self, clock: ManualClock, ids: SeededIds) -> None:
+        self._clock, self._ids = clock, ids
+        self.repos: dict[str, Repo] = {}
+        self.uploads: dict[str, Upload] = {}
+        self.fail: dict[str, list[TarnError | None]] = {}
+        self.calls: list[str] = []
+        self.page_max = 1000
+
+    def _enter(self, name: str, call: Call) -> None:
+        self.calls.append(name)
+        assert call.caller_token.startswith("token-of-"), "calls carry the caller's token"
+        queue = self.fail.get(name)
+        if queue and (error := queue.pop(0)) is not None:
+            raise error
+
+    def _repo(self, repository_id: str) -> Repo:
+        repo = self.repos.get(repository_id)
+        if repo is None:
+            raise error_of(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND)
+        return repo
+
+    def _branch(self, repository_id: str, name: str) -> dict[str, bytes]:
+        repo = self._repo(repository_id)
+        if name in repo.branches:
+            return repo.branches[name]
+        if name in repo.tags:
+            raise error_of(Kind.INVALID, Reason.REF_NOT_WRITABLE, f"{name} is a tag")
+        raise error_of(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, f"no branch {name}")
+
+    def _ref(self, repository_id: str, ref: str) -> dict[str, bytes]:
+        repo = self._repo(repository_id)
+        name = ref.partition("~")[0].partition("@")[0]
+        found = repo.branches.get(name, repo.tags.get(name))
+        if found is None:
+            raise error_of(Kind.NOT_FOUND, Reason.REF_NOT_FOUND, f"no ref {ref}")
+        return found
+
+    # EntryService
+
+    async def operate(self, operation: entry_pb.Operation, call: Call) -> entry_pb.OperationResult:
+        name = operation.WhichOneof("operation")
+        assert name is not None
+        self._enter(name, call)
+        if name == "lookup":
+            asked = operation.lookup
+            packed = self._ref(asked.repository_id, asked.ref).get(parse_path(asked.path))
+            if packed is None:
+                raise error_of(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND)
+            namespace = self._repo(asked.repository_id).namespace
+            found = entry_pb.LookupResult(entry=packed, storage_namespace=namespace)
+            return entry_pb.OperationResult(lookup=found)
+        if name == "stage":
+            put = operation.stage
+            if self._repo(put.repository_id).instance_uid != put.instance_uid:
+                raise error_of(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND)
+            self._branch(put.repository_id, put.branch_id)[put.path] = put.entry
+            return entry_pb.OperationResult(stage=entry_pb.StageResult())
+        gone = operation.unstage
+        self._branch(gone.repository_id, gone.branch_id).pop(gone.path, None)
+        return entry_pb.OperationResult(unstage=entry_pb.UnstageResult())
+
+    async def ListEntries(
+        self, request: entry_pb.ListEntriesRequest, call: Call
+    ) -> entry_pb.ListEntriesResponse:
+        self._enter("ListEntries", call)
+        rows = sorted(self._ref(request.repository_id, request.ref).items())
+        after = request.page_token or request.after
+        size = min(request.page_size or 1000, self.page_max)
+        wanted = PageRequest(request.prefix, request.delimiter, after, size)
+        page = _page(wanted, rows)
+        return entry_pb.ListEntriesResponse(
+            entries=[
+                entry_pb.ListedEntry(path=line.path, entry=line.entry or b"") for line in page.lines
+            ],
+            next_page_token=page.next_after or "",
+            storage_namespace=self._repo(request.repository_id).namespace,
+        )
+
+    async def UnstageEntries(
+        self, request: entry_pb.UnstageEntriesRequest, call: Call
+    ) -> entry_pb.UnstageEntriesResponse:
+        self._enter("UnstageEntries", call)
+        branch = self._branch(request.repository_id, request.branch_id)
+        outcomes = []
+        for path in request.paths:
+            if path == "stubborn":
+                busy = error_to_operation(error_of(Kind.EXHAUSTED, Reason.OVERLOADED))
+                outcomes.append(entry_pb.UnstageOutcome(error=busy))
+                continue
+            branch.pop(path, None)
+            outcomes.append(entry_pb.UnstageOutcome())
+        return entry_pb.UnstageEntriesResponse(outcomes=outcomes)
+
+    # RepositoryService, BranchService, TagService
+
+    async def GetRepository(
+        self, request: repository_pb.GetRepositoryRequest, call: Call
+    ) -> repository_pb.GetRepositoryResponse:
+        self._enter("GetRepository", call)
+        found = self._message(request.repository_id)
+        return repository_pb.GetRepositoryResponse(repository=found)
+
+    def _message(self, repository_id: str) -> repository_pb.Repository:
+        repo = self._repo(repository_id)
+        message = repository_pb.Repository(
+            repository_id=repository_id,
+            instance_uid=repo.instance_uid,
+            storage_namespace=repo.namespace,
+            default_branch_id="main",
+        )
+        message.create_time.FromMicroseconds(self._clock.now_us())
+        return message
+
+    async def ListRepositories(
+        self, request: repository_pb.ListRepositoriesRequest, call: Call
+    ) -> repository_pb.ListRepositoriesResponse:
+        self._enter("ListRepositories", call)
+        names = [name for name in sorted(self.repos) if name.startswith(request.prefix)]
+        names = [name for name in names if name > request.page_token]
+        shown = names[: request.page_size]
+        return repository_pb.ListRepositoriesResponse(
+            repositories=[self._message(name) for name in shown],
+            next_page_token=shown[-1] if len(shown) < len(names) else "",
+        )
+
+    async def GetBranch(
+        self, request: branch_pb.GetBranchRequest, call: Call
+    ) -> branch_pb.GetBranchResponse:
+        self._enter("GetBranch", call)
+        if request.branch_id not in self._repo(request.repository_id).branches:
+            raise error_of(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND)
+        return branch_pb.GetBranchResponse(branch=branch_pb.Branch(branch_id=request.branch_id))
+
+    async def ListBranches(
+        self, request: branch_pb.ListBranchesRequest, call: Call
+    ) -> branch_pb.ListBranchesResponse:
+        self._enter("ListBranches", call)
+        names, token = self._names(self._repo(request.repository_id).branches, request)
+        branches = [branch_pb.Branch(branch_id=name) for name in names]
+        return branch_pb.ListBranchesResponse(branches=branches, next_page_token=token)
+
+    def _names(self, refs: Iterable[str], request: Any) -> tuple[list[str], str]:
+        names = sorted(name for name in refs if name.startswith(request.prefix))
+        names = [name for name in names if name > request.page_token]
+        shown = names[: min(request.page_size, self.page_max)]
+        return shown, shown[-1] if len(shown) < len(names) else ""
+
+    async def GetTag(self, request: tag_pb.GetTagRequest, call: Call) -> tag_pb.GetTagResponse:
+        self._enter("GetTag", call)
+        if request.tag_id not in self._repo(request.repository_id).tags:
+            raise error_of(Kind.NOT_FOUND, Reason.TAG_NOT_FOUND)
+        return tag_pb.GetTagResponse(tag=tag_pb.Tag(tag_id=request.tag_id))
+
+    async def ListTags(
+        self, request: tag_pb.ListTagsRequest, call: Call
+    ) -> tag_pb.ListTagsResponse:
+        self._enter("ListTags", call)
+        names, token = self._names(self._repo(request.repository_id).tags, request)
+        tags = [tag_pb.Tag(tag_id=name) for name in names]
+        return tag_pb.ListTagsResponse(tags=tags, next_page_token=token)
+
+    # UploadService
+
+    def _upload(self, request: Any) -> Upload:
+        upload = self.uploads.get(request.upload_id)
+        if upload is None or upload.state == "aborted":
+            raise error_of(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
+        return upload
+
+    async def CreateUpload(
+        self, request: upload_pb.CreateUploadRequest, call: Call
+    ) -> upload_pb.CreateUploadResponse:
+        self._enter("CreateUpload", call)
+        self._branch(request.repository_id, request.branch_id)
+        unpack(request.template)
+        record = upload_pb.Upload(
+            upload_id=self._ids.uuid7().hex(),
+            branch_id=request.branch_id,
+            path=request.path,
+            address=self._ids.uuid7(),
+            template=request.template,
+            user_id="ada",
+            checksum_algorithm=request.checksum_algorithm,
+            is_full_object_checksum=request.is_full_object_checksum,
+            storage_namespace=self._repo(request.repository_id).namespace,
+        )
+        self.uploads[record.upload_id] = Upload(record, request.repository_id)
+        return upload_pb.CreateUploadResponse(upload=record)
+
+    async def GetUpload(
+        self, request: upload_pb.GetUploadRequest, call: Call
+    ) -> upload_pb.GetUploadResponse:
+        self._enter("GetUpload", call)
+        record = self._upload(request).record
+        if (record.branch_id, record.path) != (request.branch_id, request.path):
+            raise error_of(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
+        return upload_pb.GetUploadResponse(upload=record)
+
+    async def RecordUploadPart(
+        self, request: upload_pb.RecordUploadPartRequest, call: Call
+    ) -> upload_pb.RecordUploadPartResponse:
+        self._enter("RecordUploadPart", call)
+        upload = self._upload(request)
+        if upload.state == "completed":
+            raise error_of(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
+        upload.parts[request.part.part_number] = request.part
+        return upload_pb.RecordUploadPartResponse()
+
+    async def ListUploadParts(
+        self, request: upload_pb.ListUploadPartsRequest, call: Call
+    ) -> upload_pb.ListUploadPartsResponse:
+        self._enter("ListUploadParts", call)
+        parts = sorted(self._upload(request).parts.items())
+        parts = [each for each in parts if each[0] > request.after_part_number]
+        shown = [part for _, part in parts[: request.page_size]]
+        truncated = len(shown) < len(parts)
+        return upload_pb.ListUploadPartsResponse(parts=shown, is_truncated=truncated)
+
+    async def ListUploads(
+        self, request: upload_pb.ListUploadsRequest, call: Call
+    ) -> upload_pb.ListUploadsResponse:
+        self._enter("ListUploads", call)
+        after = (request.after_path, request.after_upload_id or "\x7f")
+        found = sorted(
+            (upload.record.path, upload.record.upload_id)
+            for upload in self.uploads.values()
+            if upload.state in ("open", "completing")
+            and upload.repository_id == request.repository_id
+            and upload.record.branch_id == request.branch_id
+            and upload.record.path.startswith(request.prefix)
+        )
+        found = [each for each in found if not request.after_path or each > after]
+        shown = found[: min(request.page_size, self.page_max)]
+        return upload_pb.ListUploadsResponse(
+            uploads=[self.uploads[upload_id].record for _, upload_id in shown],
+            is_truncated=len(shown) < len(found),
+        )
+
+    async def BeginCompleteUpload(
+        self, request: upload_pb.BeginCompleteUploadRequest, call: Call
+    ) -> upload_pb.BeginCompleteUploadResponse:
+        self._enter("BeginCompleteUpload", call)
+        upload = self._upload(request)
+        if upload.state == "completed":
+            if upload.manifest != request.manifest_hash:
+                raise error_of(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
+            return upload_pb.BeginCompleteUploadResponse(completed_entry=upload.answer)
+        if upload.state == "completing":
+            raise error_of(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY)
+        upload.state, upload.claim = "completing", self._ids.nonce()
+        upload.manifest = request.manifest_hash
+        return upload_pb.BeginCompleteUploadResponse(claim=upload.claim)
+
+    async def FinishCompleteUpload(
+        self, request: upload_pb.FinishCompleteUploadRequest, call: Call
+    ) -> upload_pb.FinishCompleteUploadResponse:
+        self._enter("FinishCompleteUpload", call)
+        upload = self._upload(request)
+        assert (upload.state, upload.claim) == ("completing", request.claim)
+        record = upload.record
+        self._branch(upload.repository_id, record.branch_id)[record.path] = request.entry
+        upload.state, upload.answer, upload.parts = "completed", request.entry, {}
+        return upload_pb.FinishCompleteUploadResponse()
+
+    async def ReopenUpload(
+        self, request: upload_pb.ReopenUploadRequest, call: Call
+    ) -> upload_pb.ReopenUploadResponse:
+        self._enter("ReopenUpload", call)
+        upload = self._upload(request)
+        assert (upload.state, upload.claim) == ("completing", request.claim)
+        upload.state = "open"
+        return upload_pb.ReopenUploadResponse()
+
+    async def AbortUpload(
+        self, request: upload_pb.AbortUploadRequest, call: Call
+    ) -> upload_pb.AbortUploadResponse:
+        self._enter("AbortUpload", call)
+        upload = self._upload(request)
+        if upload.state == "completed":
+            raise error_of(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
+        upload.state = "aborted"
+        return upload_pb.AbortUploadResponse()
+
+    async def _never(self, request: Any, call: Call) -> Any:
+        raise AssertionError("the gateway never asks this")
+
+    CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = _never
+    CreateTag = DeleteTag = _never
+
+
+class FakeAuth:
+    """AuthorizationService for the keys of `SECRETS`."""
+
+    async def operate(self, operation: auth_pb.Operation, call: Call) -> auth_pb.OperationResult:
+        asked = operation.authorize_key
+        secret = SECRETS.get(asked.access_key_id)
+        if secret is None:
+            raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
+        key = f"AWS4{secret}".encode()
+        for part in (asked.date, asked.region, asked.service, "aws4_request"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        grant = caller_pb2.Grant(
+            user_id=asked.access_key_id.lower(),
+            statements=[
+                caller_pb2.Statement(
+                    allow=True, actions=ALLOWED[asked.access_key_id], resources=["*"]
+                )
+            ],
+            caller_token=f"token-of-{asked.access_key_id}",
+            ttl_ms=60_000,
+        )
+        result = auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)
+        return auth_pb.OperationResult(authorize_key=result)
+
+
+def _page(wanted: PageRequest, rows: Sequence[PathRow]) -> Page:
+    merge = merge_page(wanted, 1)
+    try:
+        need = next(merge)
+        while True:
+            need = merge.send([row for row in rows if row[0] >= need.start])
+    except StopIteration as end:
+        page: Page = end.value
+        return page
+
+
+def endpoints(graveler: FakeGraveler) -> list[Endpoint]:
+    """Both doubles behind their services."""
+    services = {
+        entry_pb: "EntryService",
+        repository_pb: "RepositoryService",
+        branch_pb: "BranchService",
+        tag_pb: "TagService",
+        upload_pb: "UploadService",
+    }
+    authorization = auth_pb.DESCRIPTOR.services_by_name["AuthorizationService"]
+    return [
+        *(
+            Endpoint(module.DESCRIPTOR.services_by_name[name], graveler)
+            for module, name in services.items()
+        ),
+        Endpoint(authorization, FakeAuth()),
+    ]

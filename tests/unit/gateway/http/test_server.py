@@ -1,0 +1,168 @@
+"""Drain, the end of a server, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tarn_gateway.http import FileSlice, HttpLimits, Request, Response
+
+pytestmark = pytest.mark.timeout(20)
+
+Serving = Callable[..., Any]
+Wire = SimpleNamespace
+
+
+# --- drain
+
+
+async def test_drain_lets_current_requests_finish_and_closes_idle_connections(
+    serving: Serving, wire: Wire
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        begun.set()
+        await go.wait()
+        return Response(200, [], b"done")
+
+    async with serving(handler) as stage:
+        idle, busy = await stage.connect(), await stage.connect()
+        busy.send(wire.get() + wire.get("/never"))
+        await begun.wait()
+        async with asyncio.TaskGroup() as group:
+            draining = group.create_task(stage.server.drain(10))
+            assert await idle.ended()
+            assert not draining.done()
+            go.set()
+            answer = await busy.answer()
+            assert (answer.body, answer.headers["connection"]) == (b"done", "close")
+        assert await busy.ended()
+        with pytest.raises(ConnectionRefusedError):
+            await stage.connect()
+        assert stage.server.connection_count == 0
+        assert stage.exchanges.qsize() == 1
+
+
+async def test_drain_aborts_what_outlives_its_grace(serving: Serving, wire: Wire) -> None:
+    begun = asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with serving(handler) as stage:
+        client = await stage.connect()
+        client.send(wire.put(b""))
+        await begun.wait()
+        await stage.server.drain(0.01)
+        assert await client.ended()
+        assert stage.server.connection_count == 0
+
+
+async def test_leaving_the_server_aborts_everything(serving: Serving, wire: Wire) -> None:
+    cancelled = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    async with serving(handler) as stage:
+        client = await stage.connect()
+        client.send(wire.get())
+        await begun.wait()
+    assert cancelled.is_set()
+
+
+# --- TLS
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    return make_tls(tmp_path_factory.mktemp("tls"))
+
+
+def make_tls(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's and a client's context around a certificate made for this run."""
+    import datetime as dt
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tarn test")])
+    start = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start + dt.timedelta(days=36_500))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    (folder / "cert.pem").write_bytes(pem)
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+async def test_tls_carries_bodies_both_ways(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext],
+    tmp_path: Path,
+    serving: Serving,
+    wire: Wire,
+) -> None:
+    data = hashlib.sha256(b"tls").digest() * 100_000
+    (tmp_path / "f").write_bytes(data)
+
+    async def handler(request: Request) -> Response:
+        assert request.secure
+        if request.method == "GET":
+            return Response(200, [], FileSlice((tmp_path / "f").open("rb"), 0, len(data)))
+        answer: Response = await wire.echo(request)
+        return answer
+
+    async with serving(handler, tls=tls) as stage:
+        client = await stage.connect()
+        assert (await client.ask(wire.get())).body == data
+        assert (await client.ask(wire.put(data))).body == data
+        assert (await client.ask(wire.chunked([data[:1000], data[1000:]]))).body == data
+
+
+async def test_an_early_refusal_over_tls_reaches_the_client(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], serving: Serving, wire: Wire
+) -> None:
+    async def handler(request: Request) -> Response:
+        return Response(403, [], b"no")
+
+    async with serving(handler, HttpLimits(linger_s=0.2), tls=tls) as stage:
+        client = await stage.connect()
+        assert (await client.ask(wire.put(bytes(1_000_000)))).body == b"no"

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from tarn.core.entry import Entry, pack, unpack
+from tarn_gateway.http import Headers
+from tarn_gateway.object_headers import (
+    ObjectHeaders,
+    override_headers,
+    parse_object_headers,
+    response_headers,
+)
+from tarn_gateway.query import parse_query
+from tarn_gateway.s3error import S3Error
+
+
+def entry(stored: ObjectHeaders) -> Entry:
+    made = Entry(
+        1, 2, bytes(16), bytes(16), content_type=stored.content_type, metadata=stored.metadata,
+        content_encoding=stored.content_encoding, cache_control=stored.cache_control,
+        content_disposition=stored.content_disposition, content_language=stored.content_language,
+        expires=stored.expires,
+    )  # fmt: skip
+    assert unpack(pack(made)) == made
+    return made
+
+
+def test_headers_come_back_as_they_were_sent() -> None:
+    sent = [
+        ("content-type", "text/plain; charset=utf-8"),
+        ("content-encoding", "aws-chunked,gzip"),
+        ("cache-control", "no-cache"),
+        ("content-disposition", 'attachment; filename="\xe9.txt"'),
+        ("content-language", "de"),
+        ("expires", "Thu, 01 Dec 1994 16:00:00 GMT"),
+        ("x-amz-meta-zeta", "2"),
+        ("x-amz-meta-alpha", "1"),
+        ("x-amz-meta-alpha", "3"),
+    ]
+    assert response_headers(entry(parse_object_headers(Headers(sent)))) == [
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Content-Encoding", "gzip"),
+        ("Cache-Control", "no-cache"),
+        ("Content-Disposition", 'attachment; filename="\xe9.txt"'),
+        ("Content-Language", "de"),
+        ("Expires", "Thu, 01 Dec 1994 16:00:00 GMT"),
+        ("x-amz-meta-alpha", "1,3"),
+        ("x-amz-meta-zeta", "2"),
+    ]
+
+
+def test_no_headers_give_the_default_type() -> None:
+    stored = parse_object_headers(Headers([]))
+    assert stored == ObjectHeaders()
+    assert response_headers(entry(stored)) == [("Content-Type", "binary/octet-stream")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept", "answered"),
+    [
+        ("plain", "plain", "plain"),
+        ("=?UTF-8?B?w6k=?=", "é", "=?UTF-8?B?w6k=?="),
+        ("=?UTF-8?Q?=C3=A9?= x", "é x", "=?UTF-8?B?w6kgeA==?="),
+        ("é".encode().decode("latin-1"), "é", "=?UTF-8?B?w6k=?="),
+        ("\xe9", "é", "=?UTF-8?B?w6k=?="),
+        ("=?no-such-charset?B?w6k=?=", "=?no-such-charset?B?w6k=?=", None),
+    ],
+)
+def test_metadata_beyond_ascii(sent: str, kept: str, answered: str | None) -> None:
+    stored = parse_object_headers(Headers([("x-amz-meta-a", sent)]))
+    assert stored.metadata == (("a", kept),)
+    value = dict(response_headers(entry(stored)))["x-amz-meta-a"]
+    if answered is not None:
+        assert value == answered
+    # Whatever was kept survives another trip.
+    again = parse_object_headers(Headers([("x-amz-meta-a", value)]))
+    assert again.metadata == stored.metadata
+
+
+def test_metadata_above_two_kib_is_refused() -> None:
+    parse_object_headers(Headers([("x-amz-meta-ab", "v" * 2046)]))
+    with pytest.raises(S3Error, match="MetadataTooLarge"):
+        parse_object_headers(Headers([("x-amz-meta-ab", "v" * 2047)]))
+    with pytest.raises(S3Error, match="InvalidArgument"):
+        parse_object_headers(Headers([("cache-control", "v" * 8193)]))
+
+
+def test_overrides_replace_headers_of_a_read() -> None:
+    query = parse_query(b"response-content-type=text/x&response-content-disposition=a%3D%C3%A9")
+    headers = override_headers([("Content-Type", "a/b"), ("ETag", "e")], query)
+    assert headers == [
+        ("ETag", "e"),
+        ("Content-Type", "text/x"),
+        ("Content-Disposition", "a=é".encode().decode("latin-1")),
+    ]
+    with pytest.raises(S3Error, match="InvalidArgument"):
+        override_headers([], parse_query(b"response-expires=a%0D%0AX-Evil:1"))

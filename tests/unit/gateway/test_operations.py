@@ -1,0 +1,192 @@
+"""The life of a request: who may, what is refused, what is logged; and buckets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tarn.core.errors import Kind, Reason
+
+BIG = bytes(70_000)
+
+REQUESTS = [
+    ("GET", "/", ""),
+    ("HEAD", "/lake", ""),
+    ("GET", "/lake", "location"),
+    ("GET", "/lake", "versioning"),
+    ("GET", "/lake", "prefix=main/"),
+    ("GET", "/lake", "list-type=2&prefix=main/"),
+    ("GET", "/lake", "uploads"),
+    ("GET", "/lake/main/a", ""),
+    ("HEAD", "/lake/main/a", ""),
+    ("GET", "/lake/main/a", "uploadId=0123456789abcdef0123456789abcdef"),
+]
+WRITES = [
+    ("PUT", "/lake/main/a", ""),
+    ("DELETE", "/lake/main/a", ""),
+    ("POST", "/lake/main/a", "uploads"),
+    ("PUT", "/lake/main/a", "partNumber=1&uploadId=0123456789abcdef0123456789abcdef"),
+    ("POST", "/lake/main/a", "uploadId=0123456789abcdef0123456789abcdef"),
+    ("DELETE", "/lake/main/a", "uploadId=0123456789abcdef0123456789abcdef"),
+]
+
+
+@pytest.mark.parametrize(("method", "target", "query"), REQUESTS + WRITES)
+async def test_unsigned_requests_are_denied(
+    lake: Any, method: str, target: str, query: str
+) -> None:
+    reply = await lake.ask(method, target, query, key="")
+    assert reply.status == 403
+    assert reply.line["code"] == "AccessDenied"
+    assert lake.graveler.calls == []
+
+
+@pytest.mark.parametrize(("method", "target", "query"), WRITES)
+async def test_a_reader_may_not_write(lake: Any, method: str, target: str, query: str) -> None:
+    reply = await lake.ask(method, target, query, b"body", key="AKIAREADER")
+    assert (reply.status, reply.code) == (403, "AccessDenied")
+    assert lake.graveler.calls == []
+    assert reply.reads == 0
+
+
+async def test_a_reader_may_not_delete_many(lake: Any) -> None:
+    body = b"<Delete><Object><Key>main/a</Key></Object></Delete>"
+    reply = await lake.ask("POST", "/lake", "delete", body, key="AKIAREADER")
+    assert reply.all("Code") == ["AccessDenied"]
+    assert lake.graveler.calls == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"tamper": "0"}, "SignatureDoesNotMatch"),
+        ({"secret": "another"}, "SignatureDoesNotMatch"),
+        ({"key": "AKIANOBODY"}, "InvalidAccessKeyId"),
+    ],
+)
+async def test_wrong_keys_and_signatures_are_refused(
+    lake: Any, changes: dict[str, str], code: str
+) -> None:
+    reply = await lake.ask("PUT", "/lake/main/a", body=BIG, **changes)
+    assert (reply.status, reply.code) == (403, code)
+    assert lake.graveler.calls == []
+    assert await lake.blocks_of("lake") == []
+    assert reply.reads == 0
+
+
+async def test_a_clock_that_is_off_is_refused(lake: Any) -> None:
+    lake.clock.advance(16 * 60)
+    reply = await lake.ask("GET", "/lake/main/a")
+    assert (reply.status, reply.code) == (403, "RequestTimeTooSkewed")
+
+
+async def test_a_presigned_url_works_until_it_expires(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=b"text")
+    assert (await lake.ask("GET", "/lake/main/a", presign_s=60)).body == b"text"
+    lake.clock.advance(90)
+    late = await lake.ask("GET", "/lake/main/a", presign_s=60)
+    assert (late.status, late.code) == (403, "AccessDenied")
+
+
+@pytest.mark.parametrize("name", ["acl", "tagging", "policy", "cors", "versions", "attributes"])
+@pytest.mark.parametrize("target", ["/lake", "/lake/main/a"])
+async def test_sub_resources_that_are_not_offered_are_named(
+    lake: Any, target: str, name: str
+) -> None:
+    reply = await lake.ask("GET", target, f"{name}=")
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert name.encode() in reply.body
+
+
+async def test_put_with_a_sub_resource_is_no_put_object(lake: Any) -> None:
+    reply = await lake.ask("PUT", "/lake/main/a", "tagging=", body=b"<Tagging/>")
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert lake.graveler.calls == []
+
+
+async def test_encryption_is_refused_by_name(lake: Any) -> None:
+    headers = {"x-amz-server-side-encryption": "AES256"}
+    reply = await lake.ask("PUT", "/lake/main/a", body=b"x", headers=headers)
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert b"x-amz-server-side-encryption" in reply.body
+    assert await lake.blocks_of("lake") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "status", "code"),
+    [
+        (Kind.UNAVAILABLE, Reason.UNAVAILABLE, 503, "ServiceUnavailable"),
+        (Kind.EXHAUSTED, Reason.OVERLOADED, 503, "SlowDown"),
+        (Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, 503, "ServiceUnavailable"),
+        (Kind.DENIED, Reason.ACCESS_DENIED, 403, "AccessDenied"),
+        (Kind.CORRUPT, Reason.DATA_CORRUPT, 500, "InternalError"),
+    ],
+)
+async def test_failures_of_graveler_become_s3_codes(
+    lake: Any, failure: Any, kind: Kind, reason: Reason, status: int, code: str
+) -> None:
+    lake.graveler.fail["lookup"] = [failure(kind, reason)]
+    reply = await lake.ask("GET", "/lake/main/a")
+    assert (reply.status, reply.code) == (status, code)
+
+
+async def test_a_bug_is_an_internal_error_that_tells_nothing(lake: Any) -> None:
+    lake.graveler.fail["lookup"] = [RuntimeError("the secret plan")]
+    reply = await lake.ask("GET", "/lake/main/a")
+    assert (reply.status, reply.code) == (500, "InternalError")
+    assert b"secret" not in reply.body
+
+
+async def test_one_line_says_what_was_done_and_no_secret(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/dir/a", body=b"text")
+    reply = await lake.ask("GET", "/lake/main/dir/a", "x-id=GetObject", presign_s=60)
+    line = reply.line
+    assert line["operation"] == "GetObject"
+    assert (line["repo"], line["ref"], line["path"]) == ("lake", "main", "dir/a")
+    assert (line["code"], line["status"], line["bytes_out"]) == ("OK", 200, 4)
+    assert line["user"] == "akiaadmin"
+    text = repr(line)
+    assert "X-Amz" not in text
+    assert "admin-secret" not in text
+
+
+async def test_answers_carry_an_extended_request_id(lake: Any) -> None:
+    assert "x-amz-id-2" in (await lake.ask("HEAD", "/lake")).headers
+    assert "x-amz-id-2" in (await lake.ask("HEAD", "/nothere")).headers
+
+
+async def test_buckets_are_repositories(lake: Any) -> None:
+    lake.create("pond")
+    listed = await lake.ask("GET", "/")
+    assert listed.all("Name") == ["lake", "pond"]
+    assert (await lake.ask("HEAD", "/pond")).status == 200
+    assert (await lake.ask("HEAD", "/", host="pond.s3.test")).status == 200
+    gone = await lake.ask("HEAD", "/river")
+    assert (gone.status, gone.line["code"]) == (404, "NoSuchBucket")
+    location = await lake.ask("GET", "/lake", "location")
+    assert b"LocationConstraint" in location.body
+    versioning = await lake.ask("GET", "/lake", "versioning")
+    assert b"VersioningConfiguration" in versioning.body
+    assert (await lake.ask("GET", "/river", "location")).code == "NoSuchBucket"
+
+
+async def test_buckets_come_in_pages_when_asked(lake: Any) -> None:
+    lake.create("pond")
+    first = await lake.ask("GET", "/", "max-buckets=1")
+    assert first.all("Name") == ["lake"]
+    (token,) = first.all("ContinuationToken")
+    second = await lake.ask("GET", "/", f"max-buckets=1&continuation-token={token}")
+    assert second.all("Name") == ["pond"]
+    assert second.all("ContinuationToken") == []
+
+
+async def test_a_name_that_no_repository_can_have_is_an_invalid_bucket(lake: Any) -> None:
+    reply = await lake.ask("GET", "/Under_Score/main/a")
+    assert (reply.status, reply.code) == (400, "InvalidBucketName")
+
+
+async def test_create_bucket_says_how_to_do_it(lake: Any) -> None:
+    reply = await lake.ask("PUT", "/river")
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert b"tarn repo create" in reply.body

@@ -1,0 +1,432 @@
+"""Multipart uploads."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from typing import Any
+
+import pytest
+
+from tarn.core.entry import Checksum
+from tarn.core.errors import Kind, Reason
+
+MIB5 = 5 * 1024**2
+FIRST, LAST = bytes(range(256)) * (MIB5 // 256), b"the end"
+NOWHERE = "0" * 32
+
+
+def md5(body: bytes) -> str:
+    return hashlib.md5(body).hexdigest()
+
+
+def crc32(body: bytes) -> str:
+    return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+
+
+def listed(*parts: tuple[int, str]) -> bytes:
+    inner = "".join(
+        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag></Part>"
+        for number, etag in parts
+    )
+    return f"<CompleteMultipartUpload>{inner}</CompleteMultipartUpload>".encode()
+
+
+async def begin(lake: Any, key: str = "main/big", headers: Any = None) -> str:
+    reply = await lake.ask("POST", f"/lake/{key}", "uploads", headers=headers)
+    assert reply.status == 200, reply.body
+    (upload_id,) = reply.all("UploadId")
+    return str(upload_id)
+
+
+async def part(lake: Any, upload: str, number: int, body: bytes, **more: Any) -> Any:
+    query = f"partNumber={number}&uploadId={upload}"
+    return await lake.ask("PUT", "/lake/main/big", query, body, **more)
+
+
+async def complete(lake: Any, upload: str, body: bytes, headers: Any = None) -> Any:
+    return await lake.ask("POST", "/lake/main/big", f"uploadId={upload}", body, headers)
+
+
+def parts_kept(lake: Any) -> dict[Any, Any]:
+    return {place: parts for place, parts in lake.blocks.uploads._parts.items() if parts}
+
+
+BOTH = listed((1, md5(FIRST)), (2, md5(LAST)))
+
+
+async def test_parts_become_one_object(lake: Any) -> None:
+    headers = {"Content-Type": "text/plain", "x-amz-meta-job": "1"}
+    upload = await begin(lake, headers=headers)
+    assert (await part(lake, upload, 2, LAST)).headers["etag"] == f'"{md5(LAST)}"'
+    await part(lake, upload, 1, FIRST)
+    done = await complete(lake, upload, BOTH)
+    assert done.status == 200
+    joined = hashlib.md5(bytes.fromhex(md5(FIRST) + md5(LAST))).hexdigest()
+    assert done.all("ETag") == [f'"{joined}-2"']
+    assert done.all("Key") == ["main/big"]
+    got = await lake.ask("GET", "/lake/main/big")
+    assert got.body == FIRST + LAST
+    assert (got.headers["etag"], got.headers["content-type"]) == (f'"{joined}-2"', "text/plain")
+    assert got.headers["x-amz-meta-job"] == "1"
+    assert parts_kept(lake) == {}
+
+
+async def test_a_later_part_of_a_number_replaces_an_earlier_one(lake: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, b"old")
+    await part(lake, upload, 1, LAST)
+    assert (await complete(lake, upload, listed((1, md5(b"old"))))).code == "InvalidPart"
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+    assert (await lake.ask("GET", "/lake/main/big")).body == LAST
+
+
+async def test_a_repeated_completion_gets_the_first_answer(lake: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    first = await complete(lake, upload, listed((1, md5(LAST))))
+    await lake.ask("PUT", "/lake/main/big", body=b"newer")
+    again = await complete(lake, upload, listed((1, md5(LAST))))
+    assert (again.status, again.body) == (200, first.body)
+    assert (await lake.ask("GET", "/lake/main/big")).body == b"newer"
+    assert (await complete(lake, upload, listed((1, md5(b"else"))))).code == "NoSuchUpload"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (listed((2, md5(LAST)), (1, md5(FIRST))), "InvalidPartOrder"),
+        (listed((1, md5(FIRST)), (3, md5(LAST))), "InvalidPart"),
+        (listed((1, md5(LAST)), (2, md5(LAST))), "InvalidPart"),
+        (listed((0, md5(FIRST))), "InvalidPart"),
+        (listed(), "MalformedXML"),
+        (b"<CompleteMultipartUpload>", "MalformedXML"),
+        (b"", "MissingRequestBodyError"),
+    ],
+)
+async def test_a_wrong_completion_changes_nothing(lake: Any, body: bytes, code: str) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, FIRST)
+    await part(lake, upload, 2, LAST)
+    assert (await complete(lake, upload, body)).code == code
+    assert lake.graveler.repos["lake"].branches["main"] == {}
+    assert await lake.blocks_of("lake") == []
+    assert (await complete(lake, upload, BOTH)).status == 200
+
+
+async def test_only_the_last_part_may_be_small(lake: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    await part(lake, upload, 2, LAST)
+    body = listed((1, md5(LAST)), (2, md5(LAST)))
+    reply = await complete(lake, upload, body)
+    assert (reply.status, reply.code) == (400, "EntityTooSmall")
+    assert lake.graveler.uploads[upload].state == "open"
+
+
+@pytest.mark.parametrize("number", ["0", "10001", "x", "-1", ""])
+async def test_part_numbers_have_bounds(lake: Any, number: str) -> None:
+    upload = await begin(lake)
+    query = f"partNumber={number}&uploadId={upload}"
+    reply = await lake.ask("PUT", "/lake/main/big", query, LAST)
+    assert (reply.code, reply.reads) == ("InvalidArgument", 0)
+
+
+@pytest.mark.parametrize("upload", [NOWHERE, "nonsense", ""])
+async def test_unknown_uploads(lake: Any, upload: str) -> None:
+    for reply in (
+        await part(lake, upload, 1, LAST),
+        await complete(lake, upload, listed((1, md5(LAST)))),
+        await lake.ask("DELETE", "/lake/main/big", f"uploadId={upload}"),
+        await lake.ask("GET", "/lake/main/big", f"uploadId={upload}"),
+    ):
+        assert (reply.status, reply.code) == (404, "NoSuchUpload")
+
+
+async def test_an_upload_belongs_to_its_key(lake: Any) -> None:
+    upload = await begin(lake)
+    query = f"partNumber=1&uploadId={upload}"
+    assert (await lake.ask("PUT", "/lake/dev/big", query, LAST)).code == "NoSuchUpload"
+    assert (await lake.ask("DELETE", "/lake/main/b", f"uploadId={upload}")).code == "NoSuchUpload"
+
+
+@pytest.mark.parametrize("body", [LAST, FIRST])
+async def test_a_damaged_part_does_not_count(lake: Any, body: bytes) -> None:
+    upload = await begin(lake)
+    wrong = {"Content-MD5": base64.b64encode(bytes(16)).decode()}
+    assert (await part(lake, upload, 1, body, headers=wrong)).code == "BadDigest"
+    assert (await part(lake, upload, 1, body, received=body[:-1])).code == "IncompleteBody"
+    assert lake.graveler.uploads[upload].parts == {}
+    assert parts_kept(lake) == {}
+
+
+async def test_an_aborted_upload_is_gone_with_its_parts(lake: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    assert (await lake.ask("DELETE", "/lake/main/big", f"uploadId={upload}")).status == 204
+    assert parts_kept(lake) == {}
+    assert (await part(lake, upload, 1, LAST)).code == "NoSuchUpload"
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).code == "NoSuchUpload"
+
+
+async def test_a_part_that_comes_too_late_leaves_no_bytes(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    ended = failure(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
+    lake.graveler.fail["RecordUploadPart"] = [ended]
+    assert (await part(lake, upload, 1, LAST)).code == "NoSuchUpload"
+    assert parts_kept(lake) == {}
+
+
+@pytest.mark.parametrize("headers", [{"If-None-Match": "*"}, {"If-Match": '"x"'}])
+async def test_conditional_completions_are_refused(lake: Any, headers: dict[str, str]) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    reply = await complete(lake, upload, listed((1, md5(LAST))), headers)
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert lake.graveler.uploads[upload].state == "open"
+
+
+async def test_an_uncertain_end_is_tried_again_under_its_claim(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    lake.graveler.fail["FinishCompleteUpload"] = [
+        failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
+    ]
+    lake.clock.sleep = _no_sleep
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+    assert lake.graveler.calls.count("FinishCompleteUpload") == 2
+
+
+async def test_an_end_that_stays_uncertain_is_503(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    unknown = failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
+    lake.graveler.fail["FinishCompleteUpload"] = [unknown] * 3
+    lake.clock.sleep = _no_sleep
+    reply = await complete(lake, upload, listed((1, md5(LAST))))
+    assert (reply.status, reply.code) == (503, "ServiceUnavailable")
+    assert "ReopenUpload" not in lake.graveler.calls
+
+
+async def _no_sleep(seconds: float) -> None:
+    pass
+
+
+async def test_an_end_that_is_refused_opens_the_upload_again(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    gone = failure(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND)
+    lake.graveler.fail["FinishCompleteUpload"] = [gone]
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).code == "NoSuchBucket"
+    # The block is made already; it is compared with the parts before it is believed.
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
+
+
+async def test_a_block_of_other_parts_is_not_believed(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    gone = failure(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND)
+    lake.graveler.fail["FinishCompleteUpload"] = [gone]
+    await complete(lake, upload, listed((1, md5(LAST))))
+    for other in (LAST[::-1], LAST + b"!"):
+        await part(lake, upload, 1, other)
+        assert (await complete(lake, upload, listed((1, md5(other))))).code == "InvalidPart"
+    assert lake.graveler.repos["lake"].branches["main"] == {}
+
+
+async def test_lost_part_bytes_are_an_internal_error(lake: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    for parts in lake.blocks.uploads._parts.values():
+        parts.clear()
+    reply = await complete(lake, upload, listed((1, md5(LAST))))
+    assert (reply.status, reply.code) == (500, "InternalError")
+
+
+# Checksums
+
+
+@pytest.mark.parametrize("kind", ["COMPOSITE", "FULL_OBJECT"])
+async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) -> None:
+    headers = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind}
+    upload = await begin(lake, headers=headers)
+    # One part brings its checksum, the other is given one.
+    own = {"x-amz-checksum-crc32": crc32(FIRST)}
+    assert (await part(lake, upload, 1, FIRST, headers=own)).headers["x-amz-checksum-crc32"]
+    given = await part(lake, upload, 2, LAST)
+    assert given.headers["x-amz-checksum-crc32"] == crc32(LAST)
+    done = await complete(lake, upload, BOTH)
+    if kind == "FULL_OBJECT":
+        expected = Checksum("CRC32", crc32(FIRST + LAST))
+    else:
+        inner = base64.b64decode(crc32(FIRST)) + base64.b64decode(crc32(LAST))
+        expected = Checksum("CRC32", f"{crc32(inner)}-2", composite=True)
+    assert done.all("ChecksumCRC32") == [expected.value]
+    assert done.all("ChecksumType") == [kind]
+    assert lake.entry("lake", "main", "big").checksums == (expected,)
+    mode = {"x-amz-checksum-mode": "ENABLED"}
+    head = await lake.ask("HEAD", "/lake/main/big", headers=mode)
+    assert head.headers["x-amz-checksum-type"] == kind
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"x-amz-checksum-crc32": crc32(LAST)}, None),
+        ({"x-amz-checksum-crc32": crc32(b"other")}, "BadDigest"),
+        ({"x-amz-checksum-sha1": "x"}, "InvalidRequest"),
+        ({"x-amz-checksum-type": "COMPOSITE"}, "InvalidRequest"),
+        ({"x-amz-mp-object-size": str(len(LAST))}, None),
+        ({"x-amz-mp-object-size": "1"}, "InvalidRequest"),
+        ({"x-amz-mp-object-size": "many"}, "InvalidRequest"),
+    ],
+)
+async def test_what_the_client_says_of_the_object_is_checked(
+    lake: Any, headers: dict[str, str], code: str | None
+) -> None:
+    begun = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"}
+    upload = await begin(lake, headers=begun)
+    await part(lake, upload, 1, LAST)
+    reply = await complete(lake, upload, listed((1, md5(LAST))), headers)
+    assert (reply.status, reply.status != 200 and reply.code) == (
+        (400, code) if code else (200, False)
+    )
+
+
+async def test_a_listed_checksum_must_be_the_part_s(lake: Any) -> None:
+    upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
+    await part(lake, upload, 1, LAST)
+    for value, status in ((crc32(b"other"), 400), (crc32(LAST), 200)):
+        body = listed((1, md5(LAST))).replace(
+            b"</Part>", f"<ChecksumCRC32>{value}</ChecksumCRC32></Part>".encode()
+        )
+        assert (await complete(lake, upload, body)).status == status
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-amz-checksum-algorithm": "MD4"},
+        {"x-amz-checksum-type": "COMPOSITE"},
+        {"x-amz-checksum-algorithm": "SHA256", "x-amz-checksum-type": "FULL_OBJECT"},
+        {"x-amz-checksum-algorithm": "CRC64NVME", "x-amz-checksum-type": "COMPOSITE"},
+        {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "HALF"},
+    ],
+)
+async def test_checksum_plans_that_s3_does_not_have(lake: Any, headers: dict[str, str]) -> None:
+    reply = await lake.ask("POST", "/lake/main/big", "uploads", headers=headers)
+    assert (reply.status, reply.code) == (400, "InvalidRequest")
+    assert "CreateUpload" not in lake.graveler.calls
+
+
+# Copies into parts
+
+
+async def test_a_part_may_be_a_range_of_an_object(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/dev/source", body=FIRST)
+    upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
+    query = f"partNumber=1&uploadId={upload}"
+    headers = {
+        "x-amz-copy-source": "/lake/dev/source",
+        "x-amz-copy-source-range": "bytes=256-511",
+    }
+    copied = await lake.ask("PUT", "/lake/main/big", query, headers=headers)
+    piece = bytes(range(256))
+    assert copied.all("ETag") == [f'"{md5(piece)}"']
+    assert copied.all("ChecksumCRC32") == [crc32(piece)]
+    await complete(lake, upload, listed((1, md5(piece))))
+    assert (await lake.ask("GET", "/lake/main/big")).body == piece
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "code"),
+    [
+        ("bytes=0-", 400, "InvalidArgument"),
+        ("bytes=5-1", 400, "InvalidArgument"),
+        ("0-1", 400, "InvalidArgument"),
+        ("bytes=0-99", 416, "InvalidRange"),
+    ],
+)
+async def test_a_copied_range_must_be_exact(lake: Any, wanted: str, status: int, code: str) -> None:
+    await lake.ask("PUT", "/lake/dev/source", body=LAST)
+    upload = await begin(lake)
+    query = f"partNumber=1&uploadId={upload}"
+    headers = {"x-amz-copy-source": "/lake/dev/source", "x-amz-copy-source-range": wanted}
+    reply = await lake.ask("PUT", "/lake/main/big", query, headers=headers)
+    assert (reply.status, reply.code) == (status, code)
+    assert lake.graveler.uploads[upload].parts == {}
+
+
+# Listings
+
+
+async def test_parts_are_listed_in_pages(lake: Any) -> None:
+    upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
+    for number in (1, 2, 3):
+        await part(lake, upload, number, LAST)
+    first = await lake.ask("GET", "/lake/main/big", f"uploadId={upload}&max-parts=2")
+    assert first.all("PartNumber") == ["1", "2"]
+    assert first.all("IsTruncated") == ["true"]
+    assert first.all("ChecksumCRC32") == [crc32(LAST)] * 2
+    (marker,) = first.all("NextPartNumberMarker")
+    query = f"uploadId={upload}&part-number-marker={marker}"
+    second = await lake.ask("GET", "/lake/main/big", query)
+    assert second.all("PartNumber") == ["3"]
+    assert second.all("IsTruncated") == ["false"]
+
+
+async def test_uploads_are_listed_by_prefix_and_in_pages(lake: Any) -> None:
+    ids = {key: await begin(lake, key) for key in ("dev/z", "main/a/1", "main/a/2", "main/b")}
+    ids["main/b again"] = await begin(lake, "main/b")
+    every = await lake.ask("GET", "/lake", "uploads")
+    assert every.all("Key") == ["dev/z", "main/a/1", "main/a/2", "main/b", "main/b"]
+    some = await lake.ask("GET", "/lake", "uploads&prefix=main/a/")
+    assert some.all("Key") == ["main/a/1", "main/a/2"]
+    rolled = await lake.ask("GET", "/lake", "uploads&prefix=main/&delimiter=/")
+    assert rolled.all("Key") == ["main/b", "main/b"]
+    assert rolled.all("Prefix") == ["main/", "main/a/"]
+    seen: list[str] = []
+    markers, pages = "", 0
+    while True:
+        page = await lake.ask("GET", "/lake", f"uploads&max-uploads=2{markers}")
+        seen += page.all("UploadId")
+        pages += 1
+        if page.all("IsTruncated") == ["false"]:
+            break
+        (key,), (upload,) = page.all("NextKeyMarker"), page.all("NextUploadIdMarker")
+        markers = f"&key-marker={key}&upload-id-marker={upload}"
+    assert (sorted(seen), len(seen), pages) == (sorted(ids.values()), 5, 3)
+
+
+async def test_rolled_up_uploads_continue_behind_their_prefix(lake: Any) -> None:
+    for key in ("main/a/1", "main/a/2", "main/b"):
+        await begin(lake, key)
+    query = "uploads&prefix=main/&delimiter=/&max-uploads=1"
+    first = await lake.ask("GET", "/lake", query)
+    assert (first.all("Key"), first.all("NextKeyMarker")) == ([], ["main/a/"])
+    second = await lake.ask("GET", "/lake", f"{query}&key-marker=main/a/")
+    assert (second.all("Key"), second.all("IsTruncated")) == (["main/b"], ["false"])
+
+
+async def test_listings_of_nothing(lake: Any) -> None:
+    assert (await lake.ask("GET", "/lake", "uploads&prefix=main~1/")).all("Key") == []
+    assert (await lake.ask("GET", "/lake", "uploads&prefix=/x")).all("Key") == []
+    assert (await lake.ask("GET", "/lake", "uploads&max-uploads=0")).all("Key") == []
+    assert (await lake.ask("GET", "/river", "uploads")).code == "NoSuchBucket"
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "code"),
+    [
+        ("/lake/nobranch/a", 404, "NoSuchBucket"),
+        ("/lake/v1/a", 405, "MethodNotAllowed"),
+        ("/lake/main", 400, "InvalidArgument"),
+        ("/lake/main/" + "k" * 1025, 400, "KeyTooLongError"),
+    ],
+)
+async def test_uploads_go_to_paths_on_branches(
+    lake: Any, target: str, status: int, code: str
+) -> None:
+    reply = await lake.ask("POST", target, "uploads")
+    assert (reply.status, reply.code) == (status, code)

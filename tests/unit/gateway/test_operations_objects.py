@@ -1,0 +1,457 @@
+"""Put, get, head, copy and delete."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from typing import Any
+
+import pytest
+
+from tarn.core.entry import Checksum
+from tarn.core.errors import Kind, Reason
+
+SMALL = b"hello, lake\n"
+LARGE = bytes(range(256)) * 1024  # 256 KiB
+
+
+def crc32(body: bytes) -> str:
+    return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+
+
+def md5(body: bytes) -> str:
+    return hashlib.md5(body).hexdigest()
+
+
+@pytest.mark.parametrize("body", [b"", SMALL, bytes(65_536), bytes(65_537), LARGE])
+async def test_what_is_put_can_be_read(lake: Any, body: bytes) -> None:
+    put = await lake.ask("PUT", "/lake/main/dir/ü & +%20.csv", body=body)
+    assert (put.status, put.headers["etag"]) == (200, f'"{md5(body)}"')
+    got = await lake.ask("GET", "/lake/main/dir/ü & +%20.csv")
+    assert (got.status, got.body) == (200, body)
+    assert got.headers["etag"] == put.headers["etag"]
+    assert got.headers["content-type"] == "binary/octet-stream"
+    assert got.headers["accept-ranges"] == "bytes"
+    head = await lake.ask("HEAD", "/lake/main/dir/ü & +%20.csv")
+    assert (head.status, head.headers["content-length"]) == (200, str(len(body)))
+    entry = lake.entry("lake", "main", "dir/ü & +%20.csv")
+    assert (entry.size, entry.mtime_us) == (len(body), lake.clock.now_us())
+    assert await lake.blocks_of("lake") == [lake.block("lake", entry).path]
+
+
+async def test_directory_markers_are_ordinary_objects(lake: Any) -> None:
+    headers = {"Content-Type": "application/x-directory"}
+    await lake.ask("PUT", "/lake/main/table/", headers=headers)
+    assert (await lake.ask("HEAD", "/lake/main/table/")).headers["content-type"] == (
+        "application/x-directory"
+    )
+    assert (await lake.ask("HEAD", "/lake/main/table")).status == 404
+
+
+async def test_headers_and_metadata_are_kept(lake: Any) -> None:
+    headers = {
+        "Content-Type": "text/csv",
+        "Cache-Control": "no-cache",
+        "Content-Encoding": "gzip",
+        "x-amz-meta-Job": "nightly",
+        "Referer": "https://audit.example.org/hadoop/1/op_create/s/?ji=7",
+    }
+    await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=headers)
+    got = await lake.ask("GET", "/lake/main/a")
+    assert got.headers["content-type"] == "text/csv"
+    assert got.headers["cache-control"] == "no-cache"
+    assert got.headers["content-encoding"] == "gzip"
+    assert got.headers["x-amz-meta-job"] == "nightly"
+    assert lake.entry("lake", "main", "a").lineage.endswith("ji=7")
+    over = await lake.ask("GET", "/lake/main/a", "response-content-type=text%2Fplain")
+    assert over.headers["content-type"] == "text/plain"
+
+
+async def test_checksums_are_verified_stored_and_given(lake: Any) -> None:
+    headers = {"x-amz-checksum-crc32": crc32(SMALL)}
+    put = await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=headers)
+    assert put.headers["x-amz-checksum-crc32"] == crc32(SMALL)
+    assert lake.entry("lake", "main", "a").checksums == (Checksum("CRC32", crc32(SMALL)),)
+    assert "x-amz-checksum-crc32" not in (await lake.ask("GET", "/lake/main/a")).headers
+    mode = {"x-amz-checksum-mode": "ENABLED"}
+    whole = await lake.ask("HEAD", "/lake/main/a", headers=mode)
+    assert whole.headers["x-amz-checksum-crc32"] == crc32(SMALL)
+    assert whole.headers["x-amz-checksum-type"] == "FULL_OBJECT"
+    part = await lake.ask("GET", "/lake/main/a", headers=mode | {"Range": "bytes=0-1"})
+    assert "x-amz-checksum-crc32" not in part.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Content-MD5": base64.b64encode(bytes(16)).decode()}, "BadDigest"),
+        ({"Content-MD5": "nonsense"}, "InvalidDigest"),
+        ({"x-amz-checksum-crc32": crc32(b"other")}, "BadDigest"),
+        ({"x-amz-checksum-sha256": "AAAA"}, "InvalidRequest"),
+        ({"x-amz-meta-long": "x" * 2049}, "MetadataTooLarge"),
+        ({"If-None-Match": "*"}, "NotImplemented"),
+        ({"If-Match": '"abc"'}, "NotImplemented"),
+    ],
+)
+@pytest.mark.parametrize("body", [SMALL, LARGE])
+async def test_a_refused_put_leaves_nothing(
+    lake: Any, headers: dict[str, str], code: str, body: bytes
+) -> None:
+    reply = await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
+    assert reply.code == code
+    assert "stage" not in lake.graveler.calls
+    assert await lake.blocks_of("lake") == []
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE])
+async def test_a_truncated_body_leaves_nothing(lake: Any, body: bytes) -> None:
+    reply = await lake.ask("PUT", "/lake/main/a", body=body, received=body[:-5])
+    assert (reply.status, reply.code) == (400, "IncompleteBody")
+    assert "stage" not in lake.graveler.calls
+    assert await lake.blocks_of("lake") == []
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE])
+@pytest.mark.parametrize(
+    ("target", "status", "code"),
+    [
+        ("/river/main/a", 404, "NoSuchBucket"),
+        ("/lake/nobranch/a", 404, "NoSuchBucket"),
+        ("/lake/v1/a", 405, "MethodNotAllowed"),
+        (f"/lake/{'0' * 64}/a", 405, "MethodNotAllowed"),
+        ("/lake/main~1/a", 405, "MethodNotAllowed"),
+        ("/lake/main@/a", 405, "MethodNotAllowed"),
+        ("/lake/a b/a", 400, "InvalidArgument"),
+        ("/lake/main/" + "k" * 1025, 400, "KeyTooLongError"),
+        ("/lake/main", 400, "InvalidArgument"),
+        ("/lake/main/", 400, "InvalidArgument"),
+    ],
+)
+async def test_only_paths_on_branches_take_writes(
+    lake: Any, target: str, status: int, code: str, body: bytes
+) -> None:
+    reply = await lake.ask("PUT", target, body=body)
+    assert (reply.status, reply.code) == (status, code)
+    assert all(not branch for branch in lake.graveler.repos["lake"].branches.values())
+    assert await lake.blocks_of("lake") == []
+
+
+async def test_a_large_body_for_no_branch_is_not_received(lake: Any) -> None:
+    for target in ("/lake/nobranch/a", "/lake/v1/a"):
+        reply = await lake.ask("PUT", target, body=LARGE)
+        assert (reply.status >= 400, reply.reads) == (True, 0)
+
+
+async def test_a_writer_who_may_not_read_the_branch_is_not_stopped_early(
+    lake: Any, failure: Any
+) -> None:
+    lake.graveler.fail["GetBranch"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)]
+    assert (await lake.ask("PUT", "/lake/main/a", body=LARGE)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "status", "kept"),
+    [
+        (Kind.DENIED, Reason.ACCESS_DENIED, 403, False),
+        (Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, 404, False),
+        (Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, 503, True),
+        (Kind.UNAVAILABLE, Reason.UNAVAILABLE, 503, True),
+        (Kind.INTERNAL, Reason.INTERNAL, 500, True),
+    ],
+)
+async def test_a_block_goes_only_when_nothing_can_refer_to_it(
+    lake: Any, failure: Any, kind: Kind, reason: Reason, status: int, kept: bool
+) -> None:
+    lake.graveler.fail["stage"] = [failure(kind, reason)]
+    assert (await lake.ask("PUT", "/lake/main/a", body=SMALL)).status == status
+    assert bool(await lake.blocks_of("lake")) is kept
+
+
+async def test_a_repository_made_again_is_found_out(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    lake.create("lake")
+    first = await lake.ask("PUT", "/lake/main/b", body=SMALL)
+    assert (first.status, first.code) == (503, "ServiceUnavailable")
+    again = await lake.ask("PUT", "/lake/main/b", body=SMALL)
+    assert again.status == 200
+    assert list(lake.graveler.repos["lake"].branches["main"]) == ["b"]
+
+
+async def test_repositories_are_remembered_for_seconds_and_refs_never(lake: Any) -> None:
+    for _ in range(3):
+        await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    assert lake.graveler.calls.count("GetRepository") == 1
+    lake.clock.advance(6)
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    assert lake.graveler.calls.count("GetRepository") == 2
+    assert lake.graveler.calls.count("stage") == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "body", "content_range"),
+    [
+        ("bytes=0-4", 206, b"hello", "bytes 0-4/12"),
+        ("bytes=7-", 206, b"lake\n", "bytes 7-11/12"),
+        ("bytes=-5", 206, b"lake\n", "bytes 7-11/12"),
+        ("bytes=7-9999", 206, b"lake\n", "bytes 7-11/12"),
+        ("bytes=9-3", 200, SMALL, None),
+        ("lines=1-2", 200, SMALL, None),
+    ],
+)
+async def test_ranges(
+    lake: Any, wanted: str, status: int, body: bytes, content_range: str | None
+) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    got = await lake.ask("GET", "/lake/main/a", headers={"Range": wanted})
+    assert (got.status, got.body) == (status, body)
+    assert got.headers.get("content-range") == content_range
+    head = await lake.ask("HEAD", "/lake/main/a", headers={"Range": wanted})
+    assert (head.status, head.headers["content-length"]) == (status, str(len(body)))
+
+
+async def test_a_range_of_a_large_object_is_streamed(lake: Any) -> None:
+    body = LARGE * 20  # 5 MiB: more than one chunk
+    await lake.ask("PUT", "/lake/main/a", body=body)
+    got = await lake.ask("GET", "/lake/main/a", headers={"Range": "bytes=1000-3000000"})
+    assert (got.status, got.body) == (206, body[1000:3000001])
+
+
+async def test_a_range_behind_the_end_is_416(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    got = await lake.ask("GET", "/lake/main/a", headers={"Range": "bytes=12-"})
+    assert (got.status, got.code) == (416, "InvalidRange")
+    assert got.headers["content-range"] == "bytes */12"
+
+
+async def test_reads_are_conditional(lake: Any) -> None:
+    etag = (await lake.ask("PUT", "/lake/main/a", body=SMALL)).headers["etag"]
+
+    async def get(headers: dict[str, str]) -> Any:
+        return await lake.ask("GET", "/lake/main/a", headers=headers)
+
+    assert (await get({"If-Match": etag})).status == 200
+    assert (await get({"If-Match": '"other"'})).code == "PreconditionFailed"
+    unchanged = await get({"If-None-Match": etag})
+    assert (unchanged.status, unchanged.headers["etag"]) == (304, etag)
+    # A range of another version is answered with the whole new one.
+    assert (await get({"Range": "bytes=0-0", "If-Range": '"old"'})).status == 200
+    assert (await get({"Range": "bytes=0-0", "If-Range": etag})).status == 206
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("/lake/main/missing", "NoSuchKey"),
+        ("/lake/nobranch/a", "NoSuchKey"),
+        ("/lake/.hidden/a", "NoSuchKey"),
+        ("/lake/main", "NoSuchKey"),
+        ("/river/main/a", "NoSuchBucket"),
+        ("/lake/main/" + "k" * 1025, "KeyTooLongError"),
+    ],
+)
+async def test_what_is_not_there(lake: Any, target: str, code: str) -> None:
+    got = await lake.ask("GET", target)
+    assert got.code == code
+    assert (await lake.ask("HEAD", target)).status == got.status
+
+
+async def test_the_root_of_a_ref_is_a_directory(lake: Any) -> None:
+    for target in ("/lake/main/", "/lake/v1/"):
+        head = await lake.ask("HEAD", target)
+        assert (head.status, head.headers["content-type"]) == (200, "application/x-directory")
+    assert (await lake.ask("PUT", "/lake/main/")).status == 200
+    assert (await lake.ask("DELETE", "/lake/main/")).status == 204
+    assert (await lake.ask("HEAD", "/lake/nobranch/")).status == 404
+    assert (await lake.ask("PUT", "/lake/nobranch/")).status == 404
+    assert lake.graveler.repos["lake"].branches["main"] == {}
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE, LARGE * 20])
+async def test_lost_data_does_not_look_like_absence(lake: Any, body: bytes) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=body)
+    key = lake.block("lake", lake.entry("lake", "main", "a"))
+    await lake.blocks.delete_many(key.namespace, [key.path])
+    got = await lake.ask("GET", "/lake/main/a")
+    assert (got.status, got.code) == (500, "InternalError")
+
+
+async def test_part_number_reads_are_refused_by_name(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    got = await lake.ask("GET", "/lake/main/a", "partNumber=1")
+    assert (got.status, got.code) == (501, "NotImplemented")
+
+
+# Copies
+
+
+def source(key: str, **headers: str) -> dict[str, str]:
+    return {"x-amz-copy-source": key} | {
+        f"x-amz-{name.replace('_', '-')}": value for name, value in headers.items()
+    }
+
+
+async def test_a_copy_inside_a_repository_moves_no_bytes(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-meta-job": "1"})
+    lake.clock.advance(60)
+    copied = await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
+    assert copied.status == 200
+    assert copied.all("ETag") == [f'"{md5(SMALL)}"']
+    old, new = lake.entry("lake", "main", "a"), lake.entry("lake", "dev", "b")
+    assert (new.address, new.metadata) == (old.address, (("job", "1"),))
+    assert new.mtime_us == old.mtime_us + 60_000_000
+    assert len(await lake.blocks_of("lake")) == 1
+
+
+async def test_a_copy_may_replace_metadata(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-meta-job": "1"})
+    plain = await lake.ask("PUT", "/lake/main/a", headers=source("lake/main/a"))
+    assert (plain.status, plain.code) == (400, "InvalidRequest")
+    headers = source("lake/main/a", metadata_directive="REPLACE", meta_job="2")
+    assert (await lake.ask("PUT", "/lake/main/a", headers=headers)).status == 200
+    assert lake.entry("lake", "main", "a").metadata == (("job", "2"),)
+    odd = source("lake/main/a", metadata_directive="MOVE")
+    assert (await lake.ask("PUT", "/lake/main/b", headers=odd)).code == "InvalidArgument"
+
+
+async def test_a_copy_may_ask_for_a_checksum(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=LARGE)
+    headers = source("lake/main/a", checksum_algorithm="CRC32")
+    copied = await lake.ask("PUT", "/lake/main/b", headers=headers)
+    assert copied.all("ChecksumCRC32") == [crc32(LARGE)]
+    assert lake.entry("lake", "main", "b").checksums == (Checksum("CRC32", crc32(LARGE)),)
+
+
+@pytest.mark.parametrize("body", [b"", SMALL, LARGE * 20])
+async def test_a_copy_between_repositories_moves_bytes(lake: Any, body: bytes) -> None:
+    lake.create("pond")
+    headers = {"x-amz-checksum-crc32": crc32(body)}
+    await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
+    assert (await lake.ask("PUT", "/pond/main/b", headers=source("lake/main/a"))).status == 200
+    new = lake.entry("pond", "main", "b")
+    assert new.address != lake.entry("lake", "main", "a").address
+    assert new.checksums == (Checksum("CRC32", crc32(body)),)
+    assert (await lake.ask("GET", "/pond/main/b")).body == body
+
+
+async def test_a_copy_is_conditional_on_its_source(lake: Any) -> None:
+    etag = (await lake.ask("PUT", "/lake/main/a", body=SMALL)).headers["etag"]
+    good = source("lake/main/a", copy_source_if_match=etag)
+    assert (await lake.ask("PUT", "/lake/main/b", headers=good)).status == 200
+    bad = source("lake/main/a", copy_source_if_none_match=etag)
+    reply = await lake.ask("PUT", "/lake/main/c", headers=bad)
+    assert (reply.status, reply.code) == (412, "PreconditionFailed")
+
+
+@pytest.mark.parametrize(
+    ("target", "key", "status", "code"),
+    [
+        ("/lake/main/b", "lake/main/missing", 404, "NoSuchKey"),
+        ("/lake/main/b", "lake/nobranch/a", 404, "NoSuchKey"),
+        ("/lake/main/b", "river/main/a", 404, "NoSuchBucket"),
+        ("/lake/main/b", "lake", 400, "InvalidArgument"),
+        ("/lake/main/b", "lake/main", 404, "NoSuchKey"),
+        ("/lake/main/b", "lake/main/a?versionId=7", 501, "NotImplemented"),
+        ("/lake/v1/b", "lake/main/a", 405, "MethodNotAllowed"),
+        ("/lake/nobranch/b", "lake/main/a", 404, "NoSuchBucket"),
+        ("/pond/nobranch/b", "lake/main/a", 404, "NoSuchBucket"),
+        ("/lake/main/", "lake/main/a", 400, "InvalidArgument"),
+    ],
+)
+async def test_copies_that_cannot_be(
+    lake: Any, target: str, key: str, status: int, code: str
+) -> None:
+    lake.create("pond")
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    reply = await lake.ask("PUT", target, headers=source(key))
+    assert (reply.status, reply.code) == (status, code)
+    assert await lake.blocks_of("pond") == []
+    assert len(await lake.blocks_of("lake")) == 1
+
+
+async def test_a_conditional_copy_is_refused(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    headers = source("lake/main/a") | {"If-None-Match": "*"}
+    assert (await lake.ask("PUT", "/lake/main/b", headers=headers)).code == "NotImplemented"
+
+
+# Deletes
+
+
+async def test_deleting_is_idempotent(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    assert (await lake.ask("DELETE", "/lake/main/a")).status == 204
+    assert (await lake.ask("DELETE", "/lake/main/a")).status == 204
+    assert (await lake.ask("GET", "/lake/main/a")).code == "NoSuchKey"
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("/lake/nobranch/a", "NoSuchBucket"),
+        ("/lake/v1/a", "MethodNotAllowed"),
+        ("/lake/main~1/a", "MethodNotAllowed"),
+        ("/river/main/a", "NoSuchBucket"),
+    ],
+)
+async def test_deletes_that_cannot_be(lake: Any, target: str, code: str) -> None:
+    assert (await lake.ask("DELETE", target)).code == code
+
+
+async def test_a_conditional_delete_is_refused(lake: Any) -> None:
+    reply = await lake.ask("DELETE", "/lake/main/a", headers={"If-Match": "*"})
+    assert reply.code == "NotImplemented"
+
+
+def deletion(*keys: str, quiet: bool = False) -> bytes:
+    objects = "".join(f"<Object><Key>{key}</Key></Object>" for key in keys)
+    return f"<Delete><Quiet>{str(quiet).lower()}</Quiet>{objects}</Delete>".encode()
+
+
+async def test_many_keys_of_many_refs_have_an_outcome_each(lake: Any) -> None:
+    for target in ("/lake/main/a", "/lake/main/b", "/lake/dev/a"):
+        await lake.ask("PUT", target, body=SMALL)
+    keys = ("main/a", "dev/a", "main/missing", "nobranch/a", "v1/a", "main/stubborn", "main/")
+    reply = await lake.ask("POST", "/lake", "delete", deletion(*keys))
+    assert reply.status == 200
+    assert reply.all("Key") == list(keys)
+    assert reply.all("Code") == ["NoSuchBucket", "MethodNotAllowed", "SlowDown"]
+    assert list(lake.graveler.repos["lake"].branches["main"]) == ["b"]
+    assert lake.graveler.calls.count("UnstageEntries") == 4
+
+
+async def test_a_quiet_deletion_tells_only_failures(lake: Any) -> None:
+    reply = await lake.ask("POST", "/lake", "delete", deletion("main/a", "v1/a", quiet=True))
+    assert reply.all("Key") == ["v1/a"]
+    assert reply.all("Deleted") == []
+
+
+async def test_when_nothing_can_be_deleted_now_the_client_shall_try_again(
+    lake: Any, failure: Any
+) -> None:
+    lake.graveler.fail["UnstageEntries"] = [failure(Kind.UNAVAILABLE, Reason.UNAVAILABLE)]
+    reply = await lake.ask("POST", "/lake", "delete", deletion("main/a", "main/b"))
+    assert (reply.status, reply.code) == (503, "ServiceUnavailable")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"<Delete><Object>", "MalformedXML"),
+        (b"<Delete></Delete>", "MalformedXML"),
+        (b"<Other/>", "MalformedXML"),
+        (b"", "MissingRequestBodyError"),
+        (deletion(*["main/a"] * 1001), "MalformedXML"),
+    ],
+)
+async def test_deletions_that_cannot_be_read(lake: Any, body: bytes, code: str) -> None:
+    reply = await lake.ask("POST", "/lake", "delete", body)
+    assert (reply.status, reply.code) == (400, code)
+    assert "UnstageEntries" not in lake.graveler.calls
+
+
+async def test_a_damaged_deletion_deletes_nothing(lake: Any) -> None:
+    headers = {"Content-MD5": base64.b64encode(bytes(16)).decode()}
+    reply = await lake.ask("POST", "/lake", "delete", deletion("main/a"), headers=headers)
+    assert reply.code == "BadDigest"
+    assert "UnstageEntries" not in lake.graveler.calls

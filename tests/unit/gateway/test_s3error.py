@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import typing
+
+import pytest
+from lxml import etree
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn_gateway.http import (
+    BodyMalformedError,
+    BodyReader,
+    BodyStalledError,
+    BodyTruncatedError,
+    Headers,
+    Request,
+)
+from tarn_gateway.s3error import (
+    CODES,
+    S3Code,
+    S3Error,
+    answer_exception,
+    error_response,
+    from_tarn_error,
+)
+
+
+def request(method: str = "GET") -> Request:
+    return Request(method, b"/repo/main/%C3%A9&", b"", Headers([]), BodyReader(0), request_id="R1")
+
+
+def test_every_code_has_a_status_and_a_message() -> None:
+    assert set(CODES) == set(typing.get_args(S3Code))
+    assert all(400 <= status <= 599 and text for status, text in CODES.values())
+
+
+def test_the_document_is_well_formed_whatever_the_texts_hold() -> None:
+    error = S3Error("InvalidArgument", "a <b> & \x00 \ud800 é", ArgumentName='"x"')
+    response = error_response(error, request())
+    assert isinstance(response.body, bytes)
+    root = etree.fromstring(response.body)
+    assert [(child.tag, child.text) for child in root] == [
+        ("Code", "InvalidArgument"),
+        ("Message", "a <b> & \ufffd \ufffd é"),
+        ("ArgumentName", '"x"'),
+        ("Resource", "/repo/main/%C3%A9&"),
+        ("RequestId", "R1"),
+        ("HostId", "tarn"),
+    ]
+    assert response.status == 400
+    assert response.headers == [("Content-Type", "application/xml")]
+
+
+def test_a_503_says_when_to_try_again() -> None:
+    assert ("Retry-After", "1") in error_response(S3Error("SlowDown"), request()).headers
+    custom = S3Error("SlowDown", headers={"Retry-After": "9"})
+    assert ("Retry-After", "9") in error_response(custom, request()).headers
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "read", "write"),
+    [
+        (Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, "NoSuchBucket", "NoSuchBucket"),
+        (Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, "NoSuchKey", "NoSuchBucket"),
+        (Kind.NOT_FOUND, Reason.REF_NOT_FOUND, "NoSuchKey", "NoSuchBucket"),
+        (Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND, "NoSuchKey", "NoSuchKey"),
+        (Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, "NoSuchUpload", "NoSuchUpload"),
+        (Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, "NoSuchVersion", "NoSuchVersion"),
+        (Kind.FAILED_PRECONDITION, Reason.REF_NOT_WRITABLE, "MethodNotAllowed", "MethodNotAllowed"),
+        (Kind.INVALID, Reason.KEY_TOO_LONG, "KeyTooLongError", "KeyTooLongError"),
+        (Kind.INVALID, Reason.UPLOAD_PART_TOO_SMALL, "EntityTooSmall", "EntityTooSmall"),
+        (Kind.CONFLICT, Reason.REF_MOVED, "ServiceUnavailable", "ServiceUnavailable"),
+        (Kind.CONFLICT, Reason.UPLOAD_BUSY, "ServiceUnavailable", "ServiceUnavailable"),
+        (Kind.EXHAUSTED, Reason.OVERLOADED, "SlowDown", "SlowDown"),
+        (Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "ServiceUnavailable", "ServiceUnavailable"),
+        (Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, "NotImplemented", "NotImplemented"),
+        (Kind.CORRUPT, Reason.DATA_CORRUPT, "InternalError", "InternalError"),
+    ],
+)
+def test_failures_of_ours(kind: Kind, reason: Reason, read: str, write: str) -> None:
+    error = TarnError(kind, reason, "detail")
+    assert from_tarn_error(error).code == read
+    assert from_tarn_error(error, write=True).code == write
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("reason", Reason)
+def test_no_failure_that_may_have_been_applied_is_a_4xx(kind: Kind, reason: Reason) -> None:
+    status = from_tarn_error(TarnError(kind, reason, "x"), write=True).status
+    if kind in (Kind.UNKNOWN_OUTCOME, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.CONFLICT):
+        assert status == 503
+
+
+def test_what_broke_inside_is_not_told() -> None:
+    for kind in (Kind.CORRUPT, Kind.INTERNAL):
+        assert "secret" not in from_tarn_error(TarnError(kind, Reason.INTERNAL, "secret")).message
+
+
+def test_body_errors() -> None:
+    assert from_tarn_error(BodyTruncatedError(3)).code == "IncompleteBody"
+    assert from_tarn_error(BodyStalledError(3, 1.0)).code == "RequestTimeout"
+    assert from_tarn_error(BodyMalformedError("x")).code == "InvalidRequest"
+
+
+def test_any_exception_has_an_answer() -> None:
+    assert answer_exception(request(), S3Error("NoSuchKey")).status == 404
+    missing = TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, "no branch x")
+    body = answer_exception(request("PUT"), missing).body
+    assert isinstance(body, bytes)
+    assert b"NoSuchBucket" in body
+    defect = answer_exception(request(), ZeroDivisionError("secret"))
+    assert defect.status == 500
+    assert isinstance(defect.body, bytes)
+    assert b"secret" not in defect.body

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import pytest
+
+from tarn_gateway.checksums import Algorithm
+from tarn_gateway.s3error import S3Error
+from tarn_gateway.xml_in import (
+    COMPLETE_BYTES_MAX,
+    DELETE_BYTES_MAX,
+    CompletedPart,
+    DeleteRequest,
+    parse_complete,
+    parse_create_bucket,
+    parse_delete,
+)
+
+NS = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+
+
+def delete(*objects: str, ns: str = NS, quiet: str = "") -> bytes:
+    return f"<?xml version='1.0'?>\n<Delete{ns}>{''.join(objects)}{quiet}</Delete>".encode()
+
+
+def obj(key: str, more: str = "") -> str:
+    return f"<Object><Key>{key}</Key>{more}</Object>"
+
+
+def code(parse: object, body: bytes) -> str:
+    assert callable(parse)
+    with pytest.raises(S3Error) as caught:
+        parse(body)
+    return caught.value.code
+
+
+def test_deletes() -> None:
+    body = delete(
+        obj("a&amp;b"), " \n ", obj("é"), "<!-- c -->", obj("a&amp;b"), quiet="<Quiet> true</Quiet>"
+    )
+    assert parse_delete(body) == DeleteRequest(("a&b", "é", "a&b"), quiet=True)
+    assert parse_delete(delete(obj(" a "), ns="")) == DeleteRequest((" a ",), quiet=False)
+    assert parse_delete(delete(obj("a", "<VersionId>null</VersionId>"))).keys == ("a",)
+    assert parse_delete(delete(obj("cr&#13;lf&#10;"))).keys == ("cr\rlf\n",)
+
+
+def test_delete_limits() -> None:
+    assert len(parse_delete(delete(*[obj("k")] * 1000)).keys) == 1000
+    assert code(parse_delete, delete(*[obj("k")] * 1001)) == "MalformedXML"
+    assert code(parse_delete, delete()) == "MalformedXML"
+    assert code(parse_delete, b" " * (DELETE_BYTES_MAX + 1)) == "MaxMessageLengthExceeded"
+    assert code(parse_delete, b"") == "MissingRequestBodyError"
+    longest = [obj("&amp;" * 200 + "k" * 800)] * 1000
+    assert len(parse_delete(delete(*longest)).keys) == 1000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        delete(obj("a", "<VersionId>7</VersionId>")),
+        delete(obj("a", "<ETag>7</ETag>")),
+    ],
+)
+def test_versions_and_conditions_in_deletes_are_refused(body: bytes) -> None:
+    assert code(parse_delete, body) == "NotImplemented"
+
+
+BOMB = (
+    b'<!DOCTYPE Delete [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+    b"<Delete><Object><Key>&b;</Key></Object></Delete>"
+)
+EXTERNAL = (
+    b'<!DOCTYPE Delete [<!ENTITY x SYSTEM "file:///etc/hostname">]>'
+    b"<Delete><Object><Key>&x;</Key></Object></Delete>"
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"nonsense",
+        b"<Delete>",
+        b"<Other/>",
+        delete("<Object/>"),
+        delete("<Object><Key></Key></Object>"),
+        delete("<Object><Key>a<b/></Key></Object>"),
+        delete(obj("a", "<Extra/>")),
+        delete("<Extra/>", obj("a")),
+        BOMB,
+        EXTERNAL,
+        b"<!DOCTYPE Delete SYSTEM 'http://127.0.0.1:1/x.dtd'><Delete><Object><Key>a</Key></Object></Delete>",
+        b"<!DOCTYPE Delete><Delete><Object><Key>a</Key></Object></Delete>",
+        b"<Delete>" + b"<a>" * 300 + b"</a>" * 300 + b"</Delete>",
+        b"<Delete>" + b"<a>" * 9 + b"</a>" * 9 + b"</Delete>",
+        b"\xff\xfe\x00",
+        b"<Delete><Object><Key>\xff</Key></Object></Delete>",
+        b"<Delete><Object><Key>&#0;</Key></Object></Delete>",
+        b"<?xml version='1.0' encoding='no-such'?><Delete/>",
+    ],
+)
+def test_bad_documents_are_malformed(body: bytes) -> None:
+    assert code(parse_delete, body) == "MalformedXML"
+
+
+def part(number: object, etag: str = '"e"', more: str = "") -> str:
+    return f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{more}</Part>"
+
+
+def complete(*parts: str) -> bytes:
+    return f"<CompleteMultipartUpload{NS}>{''.join(parts)}</CompleteMultipartUpload>".encode()
+
+
+def test_complete() -> None:
+    body = complete(
+        part(1, "&quot;e1&quot;"), part(3, "e3", "<ChecksumCRC32C>AAAAAA==</ChecksumCRC32C>")
+    )
+    assert parse_complete(body) == (
+        CompletedPart(1, "e1"),
+        CompletedPart(3, "e3", ((Algorithm.CRC32C, "AAAAAA=="),)),
+    )
+
+
+def test_ten_thousand_parts_with_a_checksum_fit() -> None:
+    more = "\n      <ChecksumSHA256>" + "A" * 43 + "=</ChecksumSHA256>\n    "
+    body = complete(*[part(n, f'"{"e" * 32}"', more) for n in range(1, 10_001)])
+    assert len(body) < COMPLETE_BYTES_MAX
+    assert len(parse_complete(body)) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (complete(), "MalformedXML"),
+        (complete(*[part(1)] * 10_001), "MalformedXML"),
+        (complete(part(2), part(1)), "InvalidPartOrder"),
+        (complete(part(1), part(1)), "InvalidPartOrder"),
+        (complete(part(0)), "InvalidPart"),
+        (complete(part(10_001)), "InvalidPart"),
+        (complete(part(999_999_999)), "InvalidPart"),
+        (complete(part("x")), "MalformedXML"),
+        (complete(part("-1")), "MalformedXML"),
+        (complete(part(1, "")), "MalformedXML"),
+        (complete("<Part><ETag>e</ETag></Part>"), "MalformedXML"),
+        (complete(part(1, more="<Extra/>")), "MalformedXML"),
+        (complete("<Other/>"), "MalformedXML"),
+    ],
+)
+def test_bad_completes(body: bytes, expected: str) -> None:
+    assert code(parse_complete, body) == expected
+
+
+def test_create_bucket() -> None:
+    assert parse_create_bucket(b"").region == ""
+    body = "<CreateBucketConfiguration><LocationConstraint>eu</LocationConstraint></CreateBucketConfiguration>"
+    assert parse_create_bucket(body.encode()).region == "eu"
+    assert code(parse_create_bucket, b"<x/>") == "MalformedXML"

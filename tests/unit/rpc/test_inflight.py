@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from google.protobuf.message import Message
+
+from tarn.core.errors import Kind, TarnError
+from tarn.rpc.call import Call
+from tarn.rpc.inflight import OVERRUN_SECONDS, InFlight
+from tarn.rpc.log import REQUEST_ID
+from tarn.rpc.sweep import DeadlineSweep
+from tarn.rpc.tasks import TaskSet
+from tarn.testing.clock import ManualClock
+from tarn.testing.toy_service import failure, until
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+ASKED = pb.ListEntriesRequest()
+
+
+async def test_handler_that_overruns_its_deadline_is_cancelled() -> None:
+    clock = ManualClock()
+    in_flight = InFlight(clock)
+    ended: list[str] = []
+
+    async def hang(_request: Message, _call: Call) -> Message:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        return ASKED
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(failure(in_flight.change(hang, ASKED, Call("r", "", 5.0))))
+        await asyncio.sleep(0)
+        clock.advance(6.0)
+    assert waiting.result().kind is Kind.UNKNOWN_OUTCOME
+    assert ended == []
+
+    clock.advance(OVERRUN_SECONDS)
+    await until(lambda: ended == ["cancelled"])
+    await in_flight.close()
+
+
+async def test_request_id_is_known_inside_a_handler_and_not_after_it() -> None:
+    in_flight = InFlight(ManualClock())
+
+    async def ask(_request: Message, _call: Call) -> Message:
+        return pb.ListEntriesRequest(prefix=REQUEST_ID.get())
+
+    for run in (in_flight.read, in_flight.change):
+        answer = await run(ask, ASKED, Call("r7", "", 5.0))
+        assert isinstance(answer, pb.ListEntriesRequest)
+        assert answer.prefix == "r7"
+        assert REQUEST_ID.get() == ""
+    await in_flight.close()
+
+
+async def test_caller_token_is_not_in_the_text_of_a_call() -> None:
+    assert "hunter2" not in repr(Call("r", "hunter2", 1.0))
+
+
+async def test_drain_waits_for_changes_and_says_when_they_take_too_long() -> None:
+    in_flight = InFlight(ManualClock())
+    gate = asyncio.Event()
+
+    async def wait(_request: Message, _call: Call) -> Message:
+        await gate.wait()
+        return ASKED
+
+    outcomes: list[Message | TarnError] = []
+    in_flight.begin(wait, ASKED, Call("r", "", 5.0), outcomes.append)
+
+    assert not await in_flight.drain(0.01)
+    gate.set()
+    assert await in_flight.drain(5.0)
+    assert outcomes == [ASKED]
+    await in_flight.close()
+
+
+async def test_sweep_expires_in_time_and_only_once() -> None:
+    clock = ManualClock()
+    sweep = DeadlineSweep(clock)
+    expired: list[str] = []
+    sweep.enter(1.0, lambda: expired.append("first"))
+    left = sweep.enter(1.0, lambda: expired.append("left"))
+    sweep.enter(2.0, lambda: expired.append("second"))
+    sweep.leave(left)
+
+    clock.advance(1.5)
+    await until(lambda: expired == ["first"])
+    clock.advance(1.0)
+    await until(lambda: expired == ["first", "second"])
+    sweep.close()
+
+
+async def test_error_of_a_background_task_is_logged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def break_down() -> None:
+        raise ZeroDivisionError
+
+    tasks = TaskSet()
+    tasks.spawn(break_down())
+    assert await tasks.drain(5.0)
+
+    assert "background task failed" in capsys.readouterr().out

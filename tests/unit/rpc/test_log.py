@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tarn.rpc.log import REQUEST_ID, LogConfig, logging_to
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "authorization",
+        "Authorization",
+        "secret_access_key",
+        "x_amz_signature",
+        "caller_token",
+        "X-Amz-Security-Token",
+        "password",
+        "signing_key",
+        "cookie",
+    ],
+)
+def test_secret_never_reaches_the_log(key: str, tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output))):
+        log = structlog.get_logger()
+        log.info("event", **{key: "hunter2"})
+        log.info("event", headers={"a": [{key: "hunter2"}]})
+
+    assert "hunter2" not in output.read_text()
+    assert lines_of(output)[0][key] == "[redacted]"
+
+
+def test_names_of_staging_tokens_are_no_secret(tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output))):
+        structlog.get_logger().info("sealed", staging_token="t1", sealed_tokens=["t0"])
+
+    assert lines_of(output)[0]["staging_token"] == "t1"
+    assert lines_of(output)[0]["sealed_tokens"] == ["t0"]
+
+
+def test_line_carries_level_time_event_and_request_id(tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    outside = REQUEST_ID.set("r1")
+    try:
+        with logging_to(LogConfig(output=str(output))):
+            structlog.get_logger().warning("went wrong", repo="lake")
+            structlog.get_logger().warning("went wrong", request_id="own")
+    finally:
+        REQUEST_ID.reset(outside)
+
+    first, second = lines_of(output)
+    assert (first["event"], first["level"], first["repo"]) == ("went wrong", "warning", "lake")
+    assert first["request_id"] == "r1"
+    assert second["request_id"] == "own"
+    assert str(first["timestamp"]).endswith("Z")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_traceback_shows_no_local_variables(form: str, tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output), format=form)):
+        hidden = "hunter2".upper()
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            structlog.get_logger().exception("failed")
+        assert hidden
+
+    text = output.read_text()
+    assert "ZeroDivisionError" in text
+    assert "HUNTER2" not in text
+
+
+def test_lines_of_libraries_take_the_same_way(tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output))):
+        logging.getLogger("cassandra").warning("node %s is down", "n1", extra={"a": 1})
+        logging.getLogger("cassandra").info("chatter")
+
+    (line,) = lines_of(output)
+    assert (line["event"], line["logger"], line["level"]) == (
+        "node n1 is down",
+        "cassandra",
+        "warning",
+    )
+
+
+def test_lines_below_the_level_are_not_written(tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output), level="warning")):
+        structlog.get_logger().info("quiet")
+        structlog.get_logger().error("loud")
+
+    assert [line["event"] for line in lines_of(output)] == ["loud"]
+
+
+def test_what_was_set_up_before_comes_back(tmp_path: Path) -> None:
+    before = structlog.get_config()["processors"]
+    with logging_to(LogConfig(output=str(tmp_path / "log"))):
+        assert structlog.get_config()["processors"] is not before
+    assert structlog.get_config()["processors"] is before
+
+
+@pytest.mark.parametrize("wrong", [{"level": "loud"}, {"format": "xml"}])
+def test_unknown_setting_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="log"):
+        LogConfig(**wrong)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.methods import is_read_only, operate_method, unary_methods
+from tarn.rpc.system import SystemClock
+from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
+from tarn_proto.graveler.v1 import (
+    branch_service_pb2,
+    commit_service_pb2,
+    entry_service_pb2,
+    repository_service_pb2,
+    tag_service_pb2,
+    upload_service_pb2,
+)
+
+ENTRIES = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
+
+READS = {
+    *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
+    *("GetCommit", "ListCommits", "DiffRefs", "DiffUncommitted", "ListEntries"),
+    *("GetUpload", "ListUploadParts", "ListUploads"),
+    *("GetSetupState", "GetCaller", "GetUser", "ListUsers", "ListCredentials"),
+}
+
+
+def test_reads_are_told_from_changes_by_their_verbs() -> None:
+    files = [
+        session_service_pb2,
+        user_service_pb2,
+        branch_service_pb2,
+        commit_service_pb2,
+        entry_service_pb2,
+        repository_service_pb2,
+        tag_service_pb2,
+        upload_service_pb2,
+    ]
+    services = [s for file in files for s in file.DESCRIPTOR.services_by_name.values()]
+    names = {name for service in services for name in unary_methods(service)}
+
+    assert {name for name in names if is_read_only(name)} == READS
+
+
+def test_coalesced_streams_have_the_shape_that_batches_need() -> None:
+    authorizations = authorization_service_pb2.DESCRIPTOR.services_by_name["AuthorizationService"]
+    for service in (ENTRIES, authorizations):
+        method = operate_method(service)
+        assert method is not None
+        assert method.path == f"/{service.full_name}/Operate"
+        result = method.result_type.DESCRIPTOR.fields_by_name
+        assert {"operation_id", "error"} <= set(result)
+
+
+def test_handler_that_lacks_an_rpc_is_refused() -> None:
+    class Half:
+        async def ListEntries(self, request: object, call: object) -> object:  # noqa: N802 - an rpc
+            return request, call
+
+        def operate(self, operation: object, call: object) -> object:
+            return operation, call
+
+    with pytest.raises(TypeError, match="operate, UnstageEntries"):
+        InProcessTransport([Endpoint(ENTRIES, Half())], SystemClock())

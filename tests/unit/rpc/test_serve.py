@@ -1,0 +1,222 @@
+"""Real processes under `serve`: they start, say so, answer, and stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tarn.core.errors import Kind
+from tarn.testing.toy_service import SERVICE, call_in, failure, lookup, transport_to
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+pytestmark = pytest.mark.system
+
+PROGRAM = """
+import asyncio, sys
+from tarn.rpc.serve import ServeConfig, serve
+from tarn.rpc.server import ServerConfig
+from tarn.rpc.log import LogConfig
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.testing.toy_service import Toy
+
+class App:
+    def __init__(self, name, runtime):
+        self.name, self.runtime, self.toy = name, runtime, Toy()
+    @property
+    def endpoints(self):
+        return [self.toy.endpoint] if self.name == "inner" else []
+    async def __aenter__(self):
+        {enter}
+        print("enter", self.name, flush=True)
+        self.runtime.listens(self.name, "nowhere")
+        return self
+    async def __aexit__(self, *exc):
+        print("exit", self.name, flush=True)
+    async def drain(self, timeout_s):
+        print("drain", self.name, flush=True)
+        {drain}
+
+async def build(runtime):
+    return [App("inner", runtime), App("outer", runtime)]
+
+sys.exit(serve(build, ServeConfig(
+    "toy", ServerConfig("127.0.0.1:0"), drain_seconds={seconds}, ready_fd={fd},
+    log=LogConfig(output={log!r}),
+)))
+"""
+
+
+class Process:
+    """A program under `serve`."""
+
+    def __init__(self, log: Path, enter: str, drain: str, seconds: float) -> None:
+        read, write = os.pipe()
+        text = textwrap.dedent(PROGRAM).format(
+            enter=enter, drain=drain, seconds=seconds, fd=write, log=str(log)
+        )
+        self._log = log
+        self._ready = os.fdopen(read, encoding="utf-8")
+        self._popen = subprocess.Popen(
+            [sys.executable, "-c", text],
+            pass_fds=[write],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        os.close(write)
+
+    def ready(self) -> dict[str, str]:
+        """Its addresses, once it serves."""
+        addresses: dict[str, str] = json.loads(self._ready.readline())["addresses"]
+        return addresses
+
+    def tell(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
+
+    def until_it_logs(self, event: str) -> None:
+        for _ in range(500):
+            if self._log.exists() and f'"event": "{event}"' in self._log.read_text():
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{event!r} is not in the log")
+
+    def end(self) -> tuple[int, list[str]]:
+        """Exit code and what it printed."""
+        out, err = self._popen.communicate(timeout=20)
+        assert "Traceback" not in err, err
+        return self._popen.returncode, out.splitlines()
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in self._log.read_text().splitlines()]
+
+    def close(self) -> None:
+        self._ready.close()
+        if self._popen.poll() is None:
+            self._popen.kill()
+            self._popen.communicate()
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Process] = []
+
+    def begin(enter: str = "pass", drain: str = "pass", seconds: float = 5.0) -> Process:
+        started.append(Process(tmp_path / "log", enter, drain, seconds))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.close()
+
+
+def test_applications_start_in_order_and_stop_in_the_other(start: Start) -> None:
+    process = start()
+    addresses = process.ready()
+    assert addresses.keys() == {"inner", "outer", "grpc"}
+    assert addresses["grpc"].startswith("127.0.0.1:")
+    assert not addresses["grpc"].endswith(":0")
+
+    process.tell(signal.SIGTERM)
+
+    code, printed = process.end()
+    assert code == 0
+    assert printed == [
+        "enter inner",
+        "enter outer",
+        "drain outer",
+        "drain inner",
+        "exit outer",
+        "exit inner",
+    ]
+    assert process.events() == ["ready", "stopping", "stopped"]
+
+
+def test_endpoints_of_applications_are_served(start: Start) -> None:
+    process = start(seconds=0.2)  # one operation never ends
+    address = process.ready()["grpc"]
+
+    async def ask() -> pb.OperationResult:
+        transport = transport_to(address)
+        result = await transport.operate(SERVICE, lookup("a"), call_in(), read_only=True)
+        slow = transport.operate(SERVICE, lookup("wait"), call_in(0.1), read_only=True)
+        assert (await failure(slow)).kind is Kind.DEADLINE
+        await transport.close()
+        assert isinstance(result, pb.OperationResult)
+        return result
+
+    assert asyncio.run(ask()).lookup.entry == b"a"
+    process.tell(signal.SIGINT)
+    assert process.end()[0] == 0
+
+
+def test_second_signal_does_not_wait_for_the_drain(start: Start) -> None:
+    process = start(drain="await asyncio.sleep(60)", seconds=60)
+    process.ready()
+    process.tell(signal.SIGTERM)
+    process.until_it_logs("stopping")
+    process.tell(signal.SIGTERM)
+
+    code, printed = process.end()
+    assert code == 0
+    assert printed[-2:] == ["exit outer", "exit inner"]
+
+
+def test_drain_that_ignores_its_limit_is_cut(start: Start) -> None:
+    process = start(drain="await asyncio.sleep(60)", seconds=0.1)
+    process.ready()
+    process.tell(signal.SIGTERM)
+
+    assert process.end()[0] == 0
+    assert "drain took too long" in process.events()
+
+
+def test_failed_drain_does_not_keep_others_from_theirs(start: Start) -> None:
+    process = start(drain="raise ZeroDivisionError")
+    process.ready()
+    process.tell(signal.SIGTERM)
+
+    assert process.end()[1][2:4] == ["drain outer", "drain inner"]
+    assert process.events().count("drain failed") == 2
+
+
+def test_application_that_cannot_start_ends_the_process_with_a_reason(start: Start) -> None:
+    failing = 'raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no store") '
+    process = start(enter=f'if self.name == "outer": {failing}')
+
+    code, printed = process.end()
+    assert code == 1
+    assert printed == ["enter inner", "exit inner"]
+    assert process.events() == ["cannot run"]
+
+
+def test_stop_while_starting_is_obeyed(start: Start) -> None:
+    process = start(enter='print("starting", flush=True); await asyncio.sleep(60)')
+    assert process._popen.stdout is not None
+    assert process._popen.stdout.readline() == "starting\n"
+    process.tell(signal.SIGTERM)
+
+    assert process.end()[0] == 0
+    assert "stopped while starting" in process.events()
+
+
+def test_application_may_end_the_process(start: Start) -> None:
+    process = start(
+        enter='asyncio.get_running_loop().call_later(0.1, self.runtime.stop, "disk is full")'
+    )
+    process.ready()
+
+    assert process.end()[0] == 1
+    assert "stopped by itself" in process.events()
