@@ -260,18 +260,22 @@ class Building:
 
     async def _write(self, place: int, run: Run) -> None:
         try:
-            info = await self._reader.compute(describe_range, run)
+            info, body = await self._reader.compute(self._file, run)
             self._made[place] = info
-            if info.range_id in self._known:
+            if body is None:
                 return
             self._written += 1
             is_kept = self._written <= _KEEP_MAX
-            body = await self._reader.compute(encode_range, run)
             await self._put(range_path(info.range_id), body)
             if is_kept:
                 await self._reader.cache.add(info.range_id, run)
         finally:
             self._room.release()
+
+    def _file(self, run: Run) -> tuple[RangeInfo, pa.Buffer | None]:
+        """A range's row in the metarange, and its file unless the base has it."""
+        info = describe_range(run)
+        return info, None if info.range_id in self._known else encode_range(run)
 
     async def _put(self, path: str, body: pa.Buffer) -> None:
         try:

@@ -149,7 +149,7 @@ class RangeCache:
         run = await loop.run_in_executor(self._executor, self._load, range_id)
         if run is None:
             fetched = await fetch()
-            run = await loop.run_in_executor(self._executor, self._store, range_id, fetched)
+            run = await loop.run_in_executor(self._executor, self._keep, range_id, fetched)
         return CachedRange(run)
 
     def _remember(self, range_id: RangeId, found: CachedRange) -> None:
@@ -173,8 +173,13 @@ class RangeCache:
             return None
         return run
 
-    def _store(self, range_id: RangeId, run: Run) -> Run:
-        """Writes a file and maps it. If the disk will not take it, the rows in memory serve."""
+    def _keep(self, range_id: RangeId, run: Run) -> Run:
+        """Stores rows, and maps them; if the disk will not take them, those in memory serve."""
+        self._store(range_id, run)
+        return self._load(range_id) or run
+
+    def _store(self, range_id: RangeId, run: Run) -> None:
+        """Writes a file, if the disk will take it."""
         path = self._path(range_id)
         with self._disk:
             self._writes += 1
@@ -184,10 +189,8 @@ class RangeCache:
             size = beside.stat().st_size
             beside.replace(path)
             self._make_room(size)
-            return _map(path)
         except (pa.ArrowException, OSError):
             beside.unlink(missing_ok=True)
-            return run
 
     def _make_room(self, size: int) -> None:
         with self._disk:

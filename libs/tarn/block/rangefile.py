@@ -44,6 +44,11 @@ METARANGE_SCHEMA = pa.schema(
 
 _ROW_GROUP_ROWS = 128 * 1024
 _PAIR = "metadata.key_value."
+_ENCODINGS = {
+    "path": "DELTA_BYTE_ARRAY",
+    "size": "DELTA_BINARY_PACKED",
+    "mtime": "DELTA_BINARY_PACKED",
+}
 _DICTIONARIES = ["flags", "content_type", _PAIR + "key", _PAIR + "value"]
 
 
@@ -80,7 +85,7 @@ def encode_range(run: Run) -> pa.Buffer:
         compression="zstd",
         compression_level=1,
         use_dictionary=_DICTIONARIES,
-        column_encoding={"path": "DELTA_BYTE_ARRAY"},
+        column_encoding=_ENCODINGS,
         write_statistics=["path", "size", "mtime"],
         sorting_columns=[pq.SortingColumn(0)],
     )

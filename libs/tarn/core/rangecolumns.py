@@ -112,9 +112,8 @@ class _Tails:
         if not good.all():
             rows, starts, lengths = rows[good], starts[good], lengths[good]
             texts = texts.filter(pa.array(good))
-        encoded = texts.cast(pa.string()).dictionary_encode()
         self._starts[rows] = starts + lengths
-        return _spread(encoded, rows, len(self._starts))
+        return _spread(_encoded(texts.cast(pa.string())), rows, len(self._starts))
 
     def take_metadata(self) -> pa.MapArray:
         rows, starts, lengths = self._fields(TailTag.METADATA)
@@ -228,6 +227,15 @@ def _utf8_rows(texts: pa.BinaryArray) -> Bools:
             except UnicodeDecodeError:
                 good[row] = False
     return good
+
+
+def _encoded(texts: pa.StringArray) -> pa.DictionaryArray:
+    """Dictionary-encodes texts, which are mostly all the same: then comparing is enough."""
+    if len(texts) and pc.all(pc.equal(texts, texts[0])).as_py():
+        return pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(texts), np.int32)), texts.slice(0, 1)
+        )
+    return texts.dictionary_encode()
 
 
 def _spread(values: pa.DictionaryArray, rows: Ints, count: int) -> pa.DictionaryArray:

@@ -1,0 +1,129 @@
+"""The root of the command line: global options and the list of commands.
+
+Each command group is a module, imported when it is used: start-up time is what a person feels.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+import click
+
+from tarn_cli.session import Group, Session
+from tarn_cli.settings import Settings
+
+__all__ = ["cli"]
+
+_COMMANDS = {
+    # Running Tarn on this machine.
+    "up": ("tarn_cli.up:up", "Start Tarn on this machine."),
+    "down": ("tarn_cli.up:down", "Stop it."),
+    "status": ("tarn_cli.up:status", "Show whether it runs, and where."),
+    # Versions.
+    "repo": ("tarn_cli.repo:repo", "Repositories."),
+    "branch": ("tarn_cli.branch:branch", "Branches."),
+    "tag": ("tarn_cli.tag:tag", "Tags."),
+    "refs": ("tarn_cli.refs:refs", "What refs name."),
+    "commit": ("tarn_cli.commit:commit", "Commit what is uncommitted on a branch."),
+    "log": ("tarn_cli.commit:log", "Show the history of a ref."),
+    "diff": ("tarn_cli.diff:diff", "Show what is uncommitted, or what differs between two refs."),
+    # Objects.
+    "fs": ("tarn_cli.fs:fs", "Objects: list, read, upload, download, remove."),
+    # Who may do what.
+    "auth": ("tarn_cli.auth:auth", "Users, keys and logging in."),
+    # The command line itself.
+    "config": ("tarn_cli.config:config", "Settings of the command line and of the services."),
+    "completion": ("tarn_cli.completion:completion", "Shell completion."),
+}
+
+
+class _Root(Group):
+    """Imports a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+
+
+@click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--server", default="", help="Address of the rpc, host:port.")
+@click.option("--auth-server", default="", help="Address of auth, if it is another process.")
+@click.option("--endpoint", default="", help="URL of the S3 endpoint.")
+@click.option("--access-key-id", default="", help="Public half of your key.")
+@click.option(
+    "--secret-access-key",
+    default="",
+    help="Secret half; other users of this machine can see it in the process list: prefer "
+    "TARN_SECRET_ACCESS_KEY or `tarn auth login`.",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="TARN_SETTINGS",
+    help="Read server and key from this file.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0.1, 86_400),
+    default=60.0,
+    show_default=True,
+    help="Seconds that one call may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@click.option("--quiet", is_flag=True, help="No remarks and no progress bars.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.version_option(package_name="tarn", prog_name="tarn")
+@click.pass_context
+def cli(
+    context: click.Context,
+    /,
+    settings_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    **flags: str,
+) -> None:
+    """Git for data lakes: branches, commits and tags over an object store.
+
+    Things are named `lake` (a repository), `lake/main` (a ref), `lake/main/raw/a.csv` (an object), with
+    `tarn://` in front if you like.
+
+    \b
+    Examples:
+      tarn up --detach                        start Tarn on this machine
+      tarn auth setup                         create the first admin and its key
+      tarn repo create lake
+      tarn fs upload -r ./raw lake/main/raw/
+      tarn commit lake/main -m "Load raw data"
+      tarn branch create lake/fix --from main
+      tarn diff lake/main lake/fix
+
+    \b
+    Exit codes:
+      0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
+    """
+    context.obj = Session(
+        flags=Settings(**flags),
+        environment=os.environ,
+        settings_file=settings_file,
+        timeout_s=timeout_s,
+        as_json=as_json,
+        quiet=quiet,
+        debug=debug,
+    )

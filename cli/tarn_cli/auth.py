@@ -1,0 +1,269 @@
+"""`tarn auth`: the first admin, logging in, users and their keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from tarn.client.auth import NewCredential
+from tarn.config import ConfigError, installation_secret
+from tarn.core.ids import parse_user_id
+from tarn_cli.data_dir import DataDir
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.node_plan import read_config
+from tarn_cli.output import Record, shown_time
+from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.settings import default_file, read_file, settings_of_environment, write_file
+from tarn_cli.up import config_option, data_dir_option
+from tarn_proto.auth.v1.user_pb2 import Credential, User
+
+__all__ = ["auth"]
+
+
+def _user_record(user: User) -> Record:
+    return {
+        "user": user.user_id,
+        "roles": list(user.roles),
+        "created": shown_time(user.create_time),
+    }
+
+
+def _credential_record(credential: Credential) -> Record:
+    return {
+        "access_key_id": credential.access_key_id,
+        "user": credential.user_id,
+        "description": credential.description,
+        "created": shown_time(credential.create_time),
+    }
+
+
+def _show_new(session: Session, made: NewCredential) -> None:
+    record = {**_credential_record(made.credential), "secret_access_key": made.secret_access_key}
+    text = (
+        f"Access key id:      {made.credential.access_key_id}\n"
+        f"Secret access key:  {made.secret_access_key}"
+    )
+    session.output.one(record, text)
+
+
+@click.group(cls=Group)
+def auth() -> None:
+    """Users, keys and logging in."""
+
+
+@auth.command()
+@config_option
+@data_dir_option
+@click.option("--user", default="admin", show_default=True, help="Name of the first admin.")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write server and key to this settings file too (mode 0600).",
+)
+@click.option("--if-needed", is_flag=True, help="Succeed if it was done before.")
+@pass_session
+def setup(
+    session: Session,
+    config_file: Path | None,
+    data_dir: Path | None,
+    user: str,
+    save: Path | None,
+    if_needed: bool,
+) -> None:
+    """Create the first admin and print its key, once in the life of an installation.
+
+    Proves that it may by the installation's secret: from the configuration, or from the data folder of
+    the Tarn that runs on this machine.
+
+    \b
+    Example:
+      tarn auth setup --save .tarn/credentials
+    """
+    from tarn_cli.connection import Connection
+
+    name = parse_user_id(user)
+    config = read_config(config_file, session.environment, data_dir)
+    where = DataDir(config.data_dir)
+    try:
+        secret = installation_secret(config, make=where.secret_file.exists())
+    except ConfigError as error:
+        hint = "start Tarn with `tarn up`, or name its folder with --data-dir"
+        raise CliError(Exit.NOT_FOUND, str(error), hint) from error
+    given = session.settings()
+    settings = where.settings().over(replace(given, access_key_id="", secret_access_key=""))
+
+    async def work(tarn: Connection) -> NewCredential | None:
+        if if_needed and (await tarn.auth.get_setup_state(tarn.call())).is_set_up:
+            return None
+        return await tarn.auth.set_up(tarn.call(), secret, name)
+
+    made = session.run(work, log_in=False, settings=settings)
+    if made is not None:
+        key, new_secret = made.credential.access_key_id, made.secret_access_key
+        if save is not None:
+            write_file(save, replace(settings, access_key_id=key, secret_access_key=new_secret))
+        _show_new(session, made)
+        session.output.remark("This is the only time that the secret is shown.")
+        return
+    if save is not None:
+        # Done before: the key is in the file, but Tarn may listen elsewhere than last time.
+        write_file(save, settings.over(read_file(save).require_key()))
+    session.output.remark("this installation is set up already")
+
+
+@auth.command()
+@pass_session
+def login(session: Session) -> None:
+    """Check a key and keep it in your settings file.
+
+    Asks for what is not given by flags or the environment.
+
+    \b
+    Example:
+      tarn --server lake.example.org:8001 --endpoint https://lake.example.org auth login
+    """
+    given = session.settings()
+    said = session.flags.over(settings_of_environment(session.environment))
+    key = said.access_key_id or click.prompt(
+        "Access key id", default=given.access_key_id or None, err=True
+    )
+    secret = said.secret_access_key or click.prompt("Secret access key", hide_input=True, err=True)
+    settings = replace(given, access_key_id=key, secret_access_key=secret)
+    caller = session.run(lambda tarn: tarn.auth.get_caller(tarn.call()), settings=settings)
+    file = session.settings_file or default_file(session.environment)
+    write_file(file, settings)
+    session.output.one(
+        {"user": caller.user.user_id, "file": str(file)},
+        f"logged in as {caller.user.user_id}; the key is kept in {file}",
+    )
+
+
+@auth.command()
+@pass_session
+def whoami(session: Session) -> None:
+    """Show who you are and what your roles are."""
+    caller = session.run(lambda tarn: tarn.auth.get_caller(tarn.call()))
+    session.output.one(_user_record(caller.user))
+
+
+@auth.group(cls=Group)
+def user() -> None:
+    """Users and their roles: Admin, Developer, Analyst."""
+
+
+_roles = click.option(
+    "--role", "roles", multiple=True, required=True, metavar="ROLE", help="May be repeated."
+)
+
+
+@user.command(name="create")
+@click.argument("user_id", metavar="USER")
+@_roles
+@pass_session
+def create_user(session: Session, user_id: str, roles: tuple[str, ...]) -> None:
+    """Create a user; it has no key yet.
+
+    \b
+    Example:
+      tarn auth user create ada --role Developer
+      tarn auth credential create --user ada
+    """
+    name = parse_user_id(user_id)
+    made = session.run(lambda tarn: tarn.auth.create_user(tarn.call(), name, roles))
+    session.output.one(_user_record(made))
+
+
+@user.command(name="list")
+@pass_session
+def list_users(session: Session) -> None:
+    """List the users."""
+    from tarn_cli.connection import collect
+
+    found = session.run(
+        lambda tarn: collect(
+            lambda size, token: tarn.auth.list_users(tarn.call(), page_size=size, page_token=token),
+            lambda page: page.users,
+        )
+    )
+    session.output.many(map(_user_record, found), ("user", "roles", "created"), empty="no users")
+
+
+@user.command(name="show")
+@click.argument("user_id", metavar="USER")
+@pass_session
+def show_user(session: Session, user_id: str) -> None:
+    """Show one user."""
+    found = session.run(lambda tarn: tarn.auth.get_user(tarn.call(), user_id))
+    session.output.one(_user_record(found))
+
+
+@user.command(name="roles")
+@click.argument("user_id", metavar="USER")
+@_roles
+@pass_session
+def update_roles(session: Session, user_id: str, roles: tuple[str, ...]) -> None:
+    """Replace the roles of a user."""
+    found = session.run(lambda tarn: tarn.auth.update_user_roles(tarn.call(), user_id, roles))
+    session.output.one(_user_record(found))
+
+
+@user.command(name="delete")
+@click.argument("user_id", metavar="USER")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def delete_user(session: Session, user_id: str, yes: bool) -> None:
+    """Delete a user and its keys."""
+    if not yes:
+        click.confirm(f"Delete {user_id} and its keys?", abort=True, err=True)
+    session.run(lambda tarn: tarn.auth.delete_user(tarn.call(), user_id))
+    session.output.remark(f"deleted {user_id}")
+
+
+@auth.group(cls=Group)
+def credential() -> None:
+    """Keys: a user may have several, so that one can be replaced without a break."""
+
+
+@credential.command(name="create")
+@click.option("--user", "user_id", default="", help="Whose it will be.  [default: yours]")
+@click.option("--description", default="", help="What it is for.")
+@pass_session
+def create_credential(session: Session, user_id: str, description: str) -> None:
+    """Create a key and print it, once."""
+    made = session.run(
+        lambda tarn: tarn.auth.create_credential(
+            tarn.call(), user_id=user_id, description=description
+        )
+    )
+    _show_new(session, made)
+    session.output.remark("This is the only time that the secret is shown.")
+
+
+@credential.command(name="list")
+@click.option("--user", "user_id", default="", help="Whose.  [default: yours]")
+@pass_session
+def list_credentials(session: Session, user_id: str) -> None:
+    """List keys, without their secrets."""
+    from tarn_cli.connection import collect
+
+    found = session.run(
+        lambda tarn: collect(
+            lambda size, token: tarn.auth.list_credentials(
+                tarn.call(), user_id=user_id, page_size=size, page_token=token
+            ),
+            lambda page: page.credentials,
+        )
+    )
+    columns = ("access_key_id", "user", "description", "created")
+    session.output.many(map(_credential_record, found), columns, empty="no keys")
+
+
+@credential.command(name="delete")
+@click.argument("access_key_id")
+@pass_session
+def delete_credential(session: Session, access_key_id: str) -> None:
+    """End a key."""
+    session.run(lambda tarn: tarn.auth.delete_credential(tarn.call(), access_key_id))
+    session.output.remark(f"deleted {access_key_id}")

@@ -1,0 +1,33 @@
+"""`tarn completion`: the script that makes a shell complete commands and options."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from tarn_cli.session import Command
+
+__all__ = ["COMPLETE_VARIABLE", "completion"]
+
+COMPLETE_VARIABLE = "_TARN_COMPLETE"
+"""How the script of a shell asks what may come next."""
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    Examples:
+      eval "$(tarn completion bash)"                              in ~/.bashrc
+      eval "$(tarn completion zsh)"                               in ~/.zshrc
+      tarn completion fish > ~/.config/fish/completions/tarn.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None, "click knows the shells of the choice"
+    root = context.find_root()
+    click.echo(found(root.command, {}, "tarn", COMPLETE_VARIABLE).source())

@@ -1,0 +1,43 @@
+"""`tarn config`: what the command line goes by, and what the services can be told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.settings import LOCAL_FILE, default_file, variable_of
+
+__all__ = ["config"]
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Settings of the command line and of the services."""
+
+
+@config.command()
+@pass_session
+def show(session: Session) -> None:
+    """Show where commands go and with which key; never the secret."""
+    settings = session.settings()
+    record: dict[str, object] = asdict(settings)
+    record["secret_access_key"] = "set" if settings.secret_access_key else "not set"
+    session.output.one(record)
+    files = session.settings_file or f"{LOCAL_FILE}, {default_file(session.environment)}"
+    variables = ", ".join(variable_of(name) for name in asdict(settings))
+    session.output.remark(f"from flags, {variables}, {files}")
+
+
+@config.command()
+@pass_session
+def reference(session: Session) -> None:
+    """Print every key of the services' configuration, as Markdown."""
+    from tarn.config import KEYS, describe
+
+    if session.as_json:
+        keys = ({"key": key.name, "default": key.default, "meaning": key.doc} for key in KEYS)
+        session.output.many(keys, ())
+    else:
+        click.echo(describe(), nl=False)

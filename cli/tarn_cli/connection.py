@@ -1,0 +1,130 @@
+"""A connection to Tarn for the length of one command: logged in, typed, closed at the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.core.clock import Clock, IdSource
+from tarn.rpc.call import Call
+from tarn.rpc.grpc_transport import GrpcTransport
+from tarn_cli.settings import Settings
+
+__all__ = ["Connection", "Page", "collect", "connect"]
+
+T = TypeVar("T")
+
+_PAGE_SIZE = 1000
+
+
+class Connection:
+    """Clients of the services, and the calls that they are called with.
+
+    Args:
+        graveler: versioned metadata.
+        auth: users and keys.
+        clock: for deadlines.
+        ids: for request ids.
+        token: of the logged-in user; empty for nobody.
+        timeout_s: how long one call may take.
+    """
+
+    def __init__(
+        self,
+        graveler: GravelerClient,
+        auth: AuthClient,
+        clock: Clock,
+        ids: IdSource,
+        token: str,
+        timeout_s: float,
+    ) -> None:
+        self.graveler = graveler
+        self.auth = auth
+        self._clock = clock
+        self._ids = ids
+        self._token = token
+        self._timeout_s = timeout_s
+
+    def call(self) -> Call:
+        """The context of a new call."""
+        deadline = self._clock.monotonic() + self._timeout_s
+        return Call(f"cli-{self._ids.nonce().hex()[:16]}", self._token, deadline)
+
+    def logged_in(self, token: str) -> Connection:
+        """The same connection, speaking for the user of a caller token."""
+        return Connection(self.graveler, self.auth, self._clock, self._ids, token, self._timeout_s)
+
+
+@asynccontextmanager
+async def connect(
+    settings: Settings, clock: Clock, ids: IdSource, timeout_s: float, *, log_in: bool = True
+) -> AsyncIterator[Connection]:
+    """Connects, and logs in unless told otherwise.
+
+    Raises:
+        CliError: DENIED, there are no credentials to log in with.
+        TarnError: UNAVAILABLE, nobody answers; UNAUTHENTICATED, the key is wrong.
+    """
+    if log_in:
+        settings.require_key()
+    rng = random.Random(ids.nonce())  # noqa: S311 - jitter
+    graveler = GrpcTransport([settings.server], clock=clock, rng=rng)
+    auth = graveler
+    if settings.auth_server not in ("", settings.server):
+        auth = GrpcTransport([settings.auth_server], clock=clock, rng=rng)
+    try:
+        connection = Connection(
+            GravelerClient(graveler), AuthClient(auth), clock, ids, "", timeout_s
+        )
+        if log_in:
+            session = await connection.auth.log_in(
+                connection.call(),
+                settings.access_key_id,
+                settings.secret_access_key,
+                now_us=clock.now_us(),
+                nonce=ids.nonce(),
+            )
+            connection = connection.logged_in(session.grant.caller_token)
+        yield connection
+    finally:
+        await graveler.close()
+        await auth.close()
+
+
+class Page(Protocol):
+    """Any answer that may have a next page."""
+
+    @property
+    def next_page_token(self) -> str:
+        """Empty at the end."""
+        ...
+
+
+PageT = TypeVar("PageT", bound=Page)
+
+
+async def collect(
+    fetch: Callable[[int, str], Awaitable[PageT]],
+    items: Callable[[PageT], Sequence[T]],
+    limit: int = 0,
+) -> list[T]:
+    """Items of as many pages as needed; at most `limit`, or all if it is 0.
+
+    Args:
+        fetch: takes page size and token.
+        items: of one page.
+        limit: 0 for no limit.
+    """
+    found: list[T] = []
+    token = ""
+    while True:
+        size = min(_PAGE_SIZE, limit - len(found)) if limit else _PAGE_SIZE
+        page = await fetch(size, token)
+        found.extend(items(page))
+        token = page.next_page_token
+        if not token or (limit and len(found) >= limit):
+            return found

@@ -1,0 +1,164 @@
+"""The folder of a Tarn that runs on this machine, and who may use it.
+
+    tarn.lock        held by the supervisor while it runs: one at a time
+    tarn.json        where it listens and which processes it is, rewritten at each change
+    secret           the installation's secret, 64 hex digits, mode 0600, made once (`tarn.config`)
+    logs/tarn.log    what a detached Tarn says
+    kv/ blocks/      the embedded store and the local blocks (`tarn.kv.embedded`, `tarn.block.local`)
+
+A state file without a held lock is what a killed supervisor left behind; it counts for nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.settings import Settings
+
+__all__ = ["DataDir", "State"]
+
+_LOCK_ATTEMPTS = 20
+_LOCK_PAUSE_S = 0.025
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A running Tarn.
+
+    Attributes:
+        pid: of the supervisor.
+        endpoint: URL of the S3 endpoint.
+        server: `host:port` of the rpc of graveler.
+        auth_server: `host:port` of the rpc of auth; the same in a single-node Tarn.
+        processes: pid of each worker by its name, 0 while it is being restarted.
+        restart_count: workers that died and were started again.
+    """
+
+    pid: int
+    endpoint: str
+    server: str
+    auth_server: str
+    processes: dict[str, int]
+    restart_count: int = 0
+
+
+def _lock(descriptor: int) -> bool:
+    """Takes the lock; tries for a moment, because `is_locked` of another process holds it for one."""
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+class DataDir:
+    """One data folder.
+
+    Args:
+        path: need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def log_file(self) -> Path:
+        """What a detached Tarn says."""
+        return self.path / "logs" / "tarn.log"
+
+    @property
+    def secret_file(self) -> Path:
+        """The installation's secret, unless the configuration gives one."""
+        return self.path / "secret"
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / "tarn.lock"
+
+    @property
+    def _state_file(self) -> Path:
+        return self.path / "tarn.json"
+
+    def create(self) -> None:
+        """Makes the folder; other users of the machine have no business in it."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.log_file.parent.mkdir(exist_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this process; the kernel lets go of it when the process ends.
+
+        Raises:
+            CliError: CONFLICT, another supervisor has it.
+        """
+        self.create()
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not _lock(descriptor):
+                text = f"a Tarn runs on {self.path} already"
+                raise CliError(Exit.CONFLICT, text, "`tarn status` shows it")
+            self._state_file.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                self._state_file.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+    def is_locked(self) -> bool:
+        """Whether a supervisor runs."""
+        try:
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def state(self) -> State | None:
+        """The running Tarn; None if none runs, or if it is only just starting."""
+        if not self.is_locked():
+            return None
+        try:
+            return State(**json.loads(self._state_file.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            text = f"{self._state_file} is damaged: {error}"
+            raise CliError(Exit.FAILURE, text, "stop Tarn and start it again") from error
+
+    def write_state(self, state: State) -> None:
+        """Replaces the state file atomically."""
+        self._write(self._state_file, json.dumps(asdict(state), indent=2) + "\n")
+
+    def settings(self) -> Settings:
+        """Where the running Tarn is, for commands; empty if none runs."""
+        state = self.state()
+        if state is None:
+            return Settings()
+        return Settings(server=state.server, auth_server=state.auth_server, endpoint=state.endpoint)
+
+    def _write(self, file: Path, text: str) -> None:
+        # mkstemp makes the file with mode 0600.
+        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{file.name}.")
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(file)

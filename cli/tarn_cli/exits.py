@@ -1,0 +1,165 @@
+"""How a command ends: exit codes that a script can rely on, and one line that a person can act on.
+
+    0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
+
+A failure is told as one line: what failed, and a hint if there is something to do about it. With
+`--json` the same goes to standard error as a JSON object.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+
+import botocore.exceptions
+
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["CliError", "Exit", "Failure", "failure_of"]
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    DENIED = 4
+    CONFLICT = 5
+    UNAVAILABLE = 6
+
+
+class CliError(Exception):
+    """A failure that the command line itself finds, with the code that it ends with."""
+
+    def __init__(self, exit_code: Exit, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is told of a failure.
+
+    Attributes:
+        exit_code: of the process.
+        reason: for programs, upper snake case.
+        message: one sentence.
+        hint: what to do about it, or empty.
+    """
+
+    exit_code: Exit
+    reason: str
+    message: str
+    hint: str = ""
+
+    def line(self) -> str:
+        """For people."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def json(self) -> str:
+        """For programs."""
+        return json.dumps(
+            {
+                "error": self.reason,
+                "message": self.message,
+                "hint": self.hint,
+                "exit_code": int(self.exit_code),
+            }
+        )
+
+
+_EXITS = {
+    Kind.NOT_FOUND: Exit.NOT_FOUND,
+    Kind.INVALID: Exit.USAGE,
+    Kind.DENIED: Exit.DENIED,
+    Kind.UNAUTHENTICATED: Exit.DENIED,
+    Kind.ALREADY_EXISTS: Exit.CONFLICT,
+    Kind.CONFLICT: Exit.CONFLICT,
+    Kind.FAILED_PRECONDITION: Exit.CONFLICT,
+    Kind.EXHAUSTED: Exit.UNAVAILABLE,
+    Kind.UNAVAILABLE: Exit.UNAVAILABLE,
+    Kind.DEADLINE: Exit.UNAVAILABLE,
+    Kind.UNKNOWN_OUTCOME: Exit.UNAVAILABLE,
+}
+
+_HINTS = {
+    Reason.REPOSITORY_NOT_FOUND: "`tarn repo list` shows the repositories",
+    Reason.BRANCH_NOT_FOUND: "`tarn branch list REPOSITORY` shows the branches",
+    Reason.TAG_NOT_FOUND: "`tarn tag list REPOSITORY` shows the tags",
+    Reason.REF_NOT_FOUND: "`tarn refs list REPOSITORY` shows the refs",
+    Reason.REF_AMBIGUOUS: "give more digits of the commit id",
+    Reason.REF_NOT_WRITABLE: "only branches take writes",
+    Reason.NOTHING_TO_COMMIT: "--allow-empty commits all the same",
+    Reason.CREDENTIAL_NOT_FOUND: "check the access key id, or run `tarn auth login`",
+    Reason.SIGNATURE_MISMATCH: "check the secret access key, or run `tarn auth login`",
+    Reason.ACCESS_DENIED: "`tarn auth whoami` shows what you may do",
+    Reason.ALREADY_SET_UP: "log in with the key that was made then",
+    Reason.UNAVAILABLE: "is Tarn running? `tarn status` tells",
+    Reason.OUTCOME_UNKNOWN: "it may or may not have been done: look before you try again",
+}
+
+_S3_EXITS = {
+    400: Exit.USAGE,
+    401: Exit.DENIED,
+    403: Exit.DENIED,
+    404: Exit.NOT_FOUND,
+    409: Exit.CONFLICT,
+    412: Exit.CONFLICT,
+    503: Exit.UNAVAILABLE,
+}
+
+_S3_HINTS = {
+    "NoSuchBucket": "`tarn repo list` shows the repositories",
+    "NoSuchKey": "`tarn fs ls` shows what is there",
+    "InvalidAccessKeyId": "check the access key id, or run `tarn auth login`",
+    "SignatureDoesNotMatch": "check the secret access key, or run `tarn auth login`",
+    "AccessDenied": "`tarn auth whoami` shows what you may do",
+}
+
+
+def _of_s3(error: botocore.exceptions.ClientError) -> Failure:
+    told = error.response.get("Error", {})
+    code = str(told.get("Code", "Unknown"))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    message = str(told.get("Message") or code)
+    exit_code = _S3_EXITS.get(status, Exit.FAILURE)
+    if code.isdigit():  # a HEAD has no body, hence no error code
+        code = message = {404: "no such object", 403: "access denied"}.get(status, f"HTTP {code}")
+    return Failure(exit_code, code, f"{error.operation_name}: {message}", _S3_HINTS.get(code, ""))
+
+
+def _single(error: BaseException) -> BaseException:
+    """The first cause inside exception groups: one is enough to act on."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """What to tell of an error; None for one that nobody expected (a bug: its traceback is wanted)."""
+    error = _single(error)
+    match error:
+        case CliError():
+            return Failure(error.exit_code, error.exit_code.name, error.message, error.hint)
+        case TarnError():
+            exit_code = _EXITS.get(error.kind, Exit.FAILURE)
+            return Failure(exit_code, error.reason, error.message, _HINTS.get(error.reason, ""))
+        case botocore.exceptions.ClientError():
+            return _of_s3(error)
+        case botocore.exceptions.HTTPClientError() | botocore.exceptions.ConnectionError():
+            hint = _HINTS[Reason.UNAVAILABLE]
+            return Failure(Exit.UNAVAILABLE, "UNAVAILABLE", str(error), hint)
+        case botocore.exceptions.BotoCoreError():
+            return Failure(Exit.FAILURE, "S3_CLIENT", str(error))
+        case FileNotFoundError():
+            return Failure(Exit.NOT_FOUND, "FILE_NOT_FOUND", f"no such file: {error.filename}")
+        case OSError():
+            where = f" ({error.filename})" if error.filename else ""
+            return Failure(Exit.FAILURE, "OS", f"{error.strerror or error}{where}")
+        case _:
+            return None

@@ -1,0 +1,197 @@
+"""What `tarn up` will run: the configuration with the flags on top, ports, and the workers' commands.
+
+Workers are told everything by the environment (`TARN_…`, see `tarn.config`), which beats the
+configuration file: so the flags of `tarn up` beat it too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tarn.config import Config, ConfigError, installation_secret, load
+from tarn_cli.data_dir import DataDir, State
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.ports import hold_port, with_port
+from tarn_cli.supervisor import Part
+
+__all__ = ["NodeFlags", "NodePlan", "read_config"]
+
+_AUTH = "TARN_SERVICES_AUTH_ADDRESSES"
+_DATA_DIR = "TARN_DATA_DIR"
+_GRAVELER = "TARN_SERVICES_GRAVELER_ADDRESSES"
+_RPC = "TARN_RPC_LISTEN_ADDRESS"
+_S3 = "TARN_GATEWAYS_S3_LISTEN_ADDRESS"
+_SECRET_FILE = "TARN_INSTALLATION_SECRET_FILE"  # noqa: S105 - the name of a variable
+
+
+def read_config(
+    file: Path | None, environment: Mapping[str, str], data_dir: Path | None = None
+) -> Config:
+    """The configuration of a node; a data folder given as a flag wins.
+
+    Raises:
+        CliError: USAGE, names every problem.
+    """
+    above = {} if data_dir is None else {_DATA_DIR: str(data_dir.absolute())}
+    try:
+        return load(file, {**environment, **above})
+    except ConfigError as error:
+        raise CliError(Exit.USAGE, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFlags:
+    """What the command line says over the configuration; None or empty: nothing.
+
+    Attributes:
+        config_file: YAML.
+        data_dir: folder.
+        host: where the S3 endpoint listens.
+        port: its port; 0 takes a free one.
+        rpc_port: of the rpc; 0 takes a free one.
+        workers: processes.
+        separate: the services as processes of their own.
+    """
+
+    config_file: Path | None = None
+    data_dir: Path | None = None
+    host: str = ""
+    port: int | None = None
+    rpc_port: int | None = None
+    workers: int | None = None
+    separate: bool = False
+
+    def arguments(self) -> list[str]:
+        """The same flags for another `tarn up`."""
+        named = {
+            "--config": self.config_file and str(self.config_file.absolute()),
+            "--data-dir": self.data_dir and str(self.data_dir.absolute()),
+            "--host": self.host or None,
+            "--port": self.port,
+            "--rpc-port": self.rpc_port,
+            "--workers": self.workers,
+        }
+        pairs = [(name, str(value)) for name, value in named.items() if value is not None]
+        flags = ["--separate"] if self.separate else []
+        return [part for pair in pairs for part in pair] + flags
+
+
+@dataclass(slots=True)
+class NodePlan:
+    """A node that is about to run; holds its ports until it is left.
+
+    Attributes:
+        parts: for the supervisor.
+        endpoint: URL of the S3 endpoint.
+        server: `host:port` of graveler's rpc.
+        auth_server: `host:port` of auth's rpc.
+    """
+
+    parts: tuple[Part, ...]
+    endpoint: str
+    server: str
+    auth_server: str
+    _ports: ExitStack
+
+    @staticmethod
+    def of(flags: NodeFlags, config: Config, environment: Mapping[str, str]) -> NodePlan:
+        """Holds the ports, makes the installation's secret if need be, and plans the processes.
+
+        Raises:
+            CliError: CONFLICT, a port is taken; USAGE, the configuration contradicts itself.
+        """
+        s3 = config.gateways.s3.listen_address
+        if flags.host:
+            s3 = f"{flags.host}:{s3.rpartition(':')[2]}"
+        if flags.port is not None:
+            s3 = with_port(s3, flags.port)
+        graveler, auth = _rpc_addresses(flags, config)
+        with ExitStack() as stack:
+            held = []
+            for address in (s3, graveler, auth) if flags.separate else (s3, graveler):
+                port = hold_port(address)
+                stack.callback(port.close)
+                held.append(port.address)
+            s3, graveler, auth = held[0], held[1], held[-1]
+            told = {
+                _DATA_DIR: str(config.data_dir.absolute()),
+                _S3: s3,
+                _GRAVELER: graveler,
+                _AUTH: auth,
+                **_secret(config),
+            }
+            return NodePlan(
+                _parts(flags, config, told, environment),
+                _url(config, s3),
+                graveler,
+                auth,
+                stack.pop_all(),
+            )
+
+    def state(self, processes: dict[str, int], restart_count: int) -> State:
+        """What the state file says while these processes run."""
+        return State(
+            os.getpid(), self.endpoint, self.server, self.auth_server, processes, restart_count
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ports.close()
+
+
+def _rpc_addresses(flags: NodeFlags, config: Config) -> tuple[str, str]:
+    """Of graveler and of auth; one and the same unless they are separate."""
+    try:
+        graveler = config.rpc_address("graveler")
+        auth = config.services.auth.addresses[0]
+    except ConfigError as error:
+        raise CliError(Exit.USAGE, str(error)) from error
+    if flags.rpc_port is not None:
+        graveler = with_port(graveler, flags.rpc_port)
+        auth = with_port(auth, max(0, flags.rpc_port - 1))
+    return graveler, auth
+
+
+def _secret(config: Config) -> dict[str, str]:
+    """How workers get the installation's secret; it is made at the first start."""
+    try:
+        installation_secret(config, make=True)
+    except ConfigError as error:
+        raise CliError(Exit.USAGE, str(error)) from error
+    if config.installation.secret is not None:
+        return {}
+    return {_SECRET_FILE: str(DataDir(config.data_dir).secret_file)}
+
+
+def _parts(
+    flags: NodeFlags, config: Config, told: dict[str, str], environment: Mapping[str, str]
+) -> tuple[Part, ...]:
+    file = [] if flags.config_file is None else ["--config", str(flags.config_file.absolute())]
+
+    def part(name: str, module: str, rpc: str, count: int = 1) -> Part:
+        command = (sys.executable, "-m", module, *file)
+        return Part(name, command, {**environment, **told, _RPC: rpc}, count)
+
+    if not flags.separate:
+        count = flags.workers or config.workers or len(os.sched_getaffinity(0))
+        return (part("worker", "tarn_cli.node", told[_GRAVELER], count),)
+    return (
+        part("auth", "tarn_auth", told[_AUTH]),
+        part("graveler", "tarn_graveler", told[_GRAVELER]),
+        part("gateway", "tarn_gateway", told[_GRAVELER]),
+    )
+
+
+def _url(config: Config, address: str) -> str:
+    """How this machine reaches the S3 endpoint."""
+    scheme = "http" if config.gateways.s3.tls.cert is None else "https"
+    host, _, port = address.rpartition(":")
+    return f"{scheme}://{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"  # noqa: S104 - not bound here

@@ -1,0 +1,101 @@
+"""What a command prints: tables for people, JSON for programs, nothing else on standard output.
+
+JSON is one document: an object for one thing, an array of objects for several. Progress and remarks go
+to standard error, so that output can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import click
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["Output", "Record", "shown_size", "shown_time"]
+
+Record = Mapping[str, object]
+"""One thing, by field names that are the same in every command."""
+
+
+def shown_time(timestamp: Timestamp) -> str:
+    """RFC 3339 in UTC, to the second."""
+    return datetime.fromtimestamp(timestamp.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def shown_size(size: int) -> str:
+    """Bytes with at most four digits and a binary unit."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+class Output:
+    """Prints the results of one command.
+
+    Args:
+        as_json: for programs.
+        quiet: no remarks.
+    """
+
+    def __init__(self, *, as_json: bool, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+
+    @property
+    def progress_console(self) -> Console:
+        """Where progress bars go."""
+        return Console(stderr=True, quiet=self.quiet or self.as_json)
+
+    def one(self, record: Record, text: str | None = None) -> None:
+        """One thing; `text` is how people see it, else a list of its fields."""
+        if self.as_json:
+            click.echo(json.dumps(record, indent=2, default=str))
+        elif text is not None:
+            click.echo(text)
+        else:
+            width = max((len(name) for name in record), default=0)
+            for name, value in record.items():
+                click.echo(f"{name:<{width}}  {_shown(value)}")
+
+    def many(self, records: Iterable[Record], columns: Sequence[str], empty: str = "none") -> None:
+        """Several things of one kind: a table of `columns`, or every field in JSON."""
+        rows = list(records)
+        if self.as_json:
+            click.echo(json.dumps(rows, indent=2, default=str))
+            return
+        if not rows:
+            self.remark(empty)
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            numeric = all(isinstance(row.get(column), int) for row in rows)
+            table.add_column(
+                column.replace("_", " "), justify="right" if numeric else "left", overflow="fold"
+            )
+        for row in rows:
+            table.add_row(*(_shown(row.get(column, "")) for column in columns))
+        # A pipe has no width: rows must not be folded there.
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        if not console.is_terminal:
+            console.width = 10_000
+        console.print(table)
+
+    def remark(self, text: str) -> None:
+        """A word to people on standard error: what was done, what to do next."""
+        if not (self.quiet or self.as_json):
+            click.echo(text, err=True)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    return str(value)

@@ -1,0 +1,61 @@
+"""Runs a planned node in this process until a signal: the supervisor, the state file, the log's size."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Callable
+
+from tarn.core.clock import Clock
+from tarn.rpc.system import SystemClock
+from tarn_cli.data_dir import DataDir
+from tarn_cli.node_plan import NodePlan
+from tarn_cli.supervisor import Supervisor
+
+__all__ = ["run_node"]
+
+_LOG_BYTES_MAX = 256 << 20
+_LOG_CHECK_SECONDS = 30.0
+
+
+def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None:
+    """Returns after SIGTERM or Ctrl-C, when everything has drained.
+
+    Raises:
+        CliError: a worker never served.
+    """
+    clock = SystemClock()
+
+    def changed(processes: dict[str, int], restart_count: int) -> None:
+        where.write_state(plan.state(processes, restart_count))
+
+    async def run() -> None:
+        supervisor = Supervisor(plan.parts, clock, changed, say)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, supervisor.stop)
+        async with asyncio.TaskGroup() as group:
+            trimming = group.create_task(_keep_log_short(where, clock))
+            await supervisor.run()
+            trimming.cancel()
+
+    asyncio.run(run())
+
+
+async def _keep_log_short(where: DataDir, clock: Clock) -> None:
+    """Moves the log aside when it is large, if this process writes to it; keeps one old part.
+
+    Everybody appends to the same open file, so it is copied and cut, not renamed; the lines of the
+    moment between may be lost.
+    """
+    log = where.log_file
+    while True:
+        await clock.sleep(_LOG_CHECK_SECONDS)
+        if not log.exists():
+            continue
+        size = log.stat().st_size
+        if size > _LOG_BYTES_MAX and os.path.samestat(os.fstat(1), log.stat()):
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)

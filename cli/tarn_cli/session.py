@@ -1,0 +1,114 @@
+"""What every command is given, and the command class that gives every command `--json`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tarn_cli import settings as settings_module
+from tarn_cli.output import Output
+from tarn_cli.settings import Settings
+
+if TYPE_CHECKING:  # grpc takes a third of a second to import; `tarn --help` does without
+    from tarn_cli.connection import Connection
+
+__all__ = ["Command", "Group", "Session", "pass_session"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Session:
+    """One run of the command line.
+
+    Attributes:
+        flags: settings given as flags.
+        environment: of the process; read nowhere else.
+        settings_file: instead of the default files, or None.
+        timeout_s: how long one call may take.
+        as_json: output for programs.
+        quiet: no remarks, no progress.
+        debug: tracebacks.
+    """
+
+    flags: Settings
+    environment: Mapping[str, str]
+    settings_file: Path | None
+    timeout_s: float
+    as_json: bool = False
+    quiet: bool = False
+    debug: bool = False
+
+    @property
+    def output(self) -> Output:
+        """Where results go."""
+        return Output(as_json=self.as_json, quiet=self.quiet)
+
+    def settings(self) -> Settings:
+        """Where Tarn is and who asks; see `tarn_cli.settings.load`."""
+        return settings_module.load(self.flags, self.environment, self.settings_file)
+
+    def run(
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        *,
+        log_in: bool = True,
+        settings: Settings | None = None,
+    ) -> T:
+        """Does some work over a connection and returns its result.
+
+        Args:
+            work: takes the connection.
+            log_in: False for the calls that need no user.
+            settings: instead of those of the session.
+        """
+        from tarn.rpc.system import SystemClock, SystemIds
+        from tarn_cli.connection import connect
+
+        where = settings or self.settings()
+
+        clock = SystemClock()
+
+        async def connected() -> T:
+            async with connect(
+                where, clock, SystemIds(clock), self.timeout_s, log_in=log_in
+            ) as connection:
+                return await work(connection)
+
+        return asyncio.run(connected())
+
+
+pass_session = click.make_pass_decorator(Session)
+
+
+def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Session).as_json = True
+
+
+class Command(click.Command):
+    """A command; `--json` is accepted behind its name too, where people type it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["--json"],
+                is_flag=True,
+                expose_value=False,
+                callback=_set_json,
+                help="Print JSON for programs.",
+            )
+        )
+
+
+class Group(click.Group):
+    """A group whose commands are `Command`s."""
+
+    command_class = Command
+    group_class = type

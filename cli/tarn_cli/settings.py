@@ -1,0 +1,153 @@
+"""Where a command finds Tarn and with which key.
+
+Each value comes from the first place that has it: a flag, the environment, `.tarn/credentials` in the
+working directory (what `make quickstart` leaves there), the user's `config.yaml`. The files are YAML
+with the keys of `Settings`, written with mode 0600; the secret leaves them only to sign.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import yaml
+
+from tarn_cli.exits import CliError, Exit
+
+__all__ = [
+    "Settings",
+    "default_file",
+    "load",
+    "read_file",
+    "settings_of_environment",
+    "variable_of",
+    "write_file",
+]
+
+DEFAULT_SERVER = "127.0.0.1:8102"
+DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
+LOCAL_FILE = Path(".tarn/credentials")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where Tarn is, and who asks. Empty means: not said.
+
+    Attributes:
+        server: `host:port` of the rpc.
+        auth_server: `host:port` of auth, if it is another process than the others.
+        endpoint: URL of the S3 endpoint.
+        access_key_id: public half of the key.
+        secret_access_key: secret half.
+    """
+
+    server: str = ""
+    auth_server: str = ""
+    endpoint: str = ""
+    access_key_id: str = ""
+    secret_access_key: str = ""
+
+    def __repr__(self) -> str:  # the secret stays out of tracebacks
+        return f"Settings({self.server!r}, {self.endpoint!r}, {self.access_key_id!r})"
+
+    def over(self, other: Settings) -> Settings:
+        """These values, and the other's where these say nothing. A key pair is never mixed."""
+        merged = {f.name: getattr(self, f.name) or getattr(other, f.name) for f in fields(self)}
+        if self.access_key_id and self.access_key_id != other.access_key_id:
+            merged["secret_access_key"] = self.secret_access_key
+        return Settings(**merged)
+
+    def with_defaults(self) -> Settings:
+        """Where `tarn up` listens if it is not told otherwise."""
+        return self.over(Settings(server=DEFAULT_SERVER, endpoint=DEFAULT_ENDPOINT))
+
+    def require_key(self) -> Settings:
+        """The same, if it has a whole key pair.
+
+        Raises:
+            CliError: DENIED, with how to get one.
+        """
+        if self.access_key_id and self.secret_access_key:
+            return self
+        what = "no secret for this access key id" if self.access_key_id else "no credentials"
+        hint = "run `tarn auth login`, or set TARN_ACCESS_KEY_ID and TARN_SECRET_ACCESS_KEY"
+        raise CliError(Exit.DENIED, what, hint)
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a field."""
+    return f"TARN_{name.upper()}"
+
+
+def settings_of_environment(environment: Mapping[str, str]) -> Settings:
+    """What the environment says."""
+    return Settings(**{f.name: environment.get(variable_of(f.name), "") for f in fields(Settings)})
+
+
+def default_file(environment: Mapping[str, str]) -> Path:
+    """`config.yaml` of this user, by the XDG rules."""
+    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "tarn" / "config.yaml"
+
+
+def read_file(path: Path) -> Settings:
+    """The settings of a file; none if there is no such file.
+
+    Raises:
+        CliError: USAGE, the file is not a YAML mapping of known keys to strings.
+    """
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return Settings()
+    try:
+        found = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        reason = str(error).replace("\n", " ")
+        raise CliError(Exit.USAGE, f"{path} is not YAML: {reason}") from error
+    known = {f.name for f in fields(Settings)}
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise CliError(Exit.USAGE, f"{path} must map {', '.join(sorted(known))} to strings")
+    if unknown := sorted(set(found) - known):
+        hint = f"known keys: {', '.join(sorted(known))}"
+        raise CliError(Exit.USAGE, f"{path} has the unknown key {unknown[0]!r}", hint)
+    return Settings(**found)
+
+
+def write_file(path: Path, settings: Settings) -> None:
+    """Replaces the file atomically; only its owner may read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = {key: value for key, value in asdict(settings).items() if value}
+    # mkstemp makes the file with mode 0600.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yaml.safe_dump(values, file, sort_keys=False)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(flags: Settings, environment: Mapping[str, str], file: Path | None) -> Settings:
+    """The settings of one command.
+
+    Args:
+        flags: from the command line.
+        environment: `TARN_SERVER`, `TARN_ENDPOINT`, `TARN_ACCESS_KEY_ID`, … for every field.
+        file: instead of the two default files.
+
+    Raises:
+        CliError: USAGE, a file cannot be read as settings, or `file` does not exist.
+    """
+    settings = flags.over(settings_of_environment(environment))
+    if file is not None:
+        if not file.exists():
+            raise CliError(Exit.NOT_FOUND, f"no such file: {file}")
+        return settings.over(read_file(file)).with_defaults()
+    for path in (LOCAL_FILE, default_file(environment)):
+        settings = settings.over(read_file(path))
+    return settings.with_defaults()

@@ -1,0 +1,273 @@
+"""Keeps the worker processes of one machine running: starts them, restarts the dead, stops them all.
+
+A worker is any command that writes to the file descriptor named by `TARN_READY_FD` when it
+serves, and drains on SIGTERM. The kernel sends it SIGTERM when the supervisor dies, whatever it died of
+(`tarn_cli.lifeline`), so that no worker is ever left alone.
+
+A worker that dies before it was ever ready is a mistake in the installation: everything stops, and the
+log says why. One that dies later is started again, at once the first time and then after pauses that
+double, until it has lived for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tarn.core.clock import Clock
+from tarn.rpc.process import READY_FD
+from tarn_cli.exits import CliError, Exit
+
+__all__ = ["Limits", "Part", "Supervisor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sort of worker.
+
+    Attributes:
+        name: of its processes, followed by a number if there are several.
+        command: what to run.
+        environment: what it sees.
+        count: how many of them.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    count: int = 1
+
+    def names(self) -> list[str]:
+        """Of its processes."""
+        return [self.name] if self.count == 1 else [f"{self.name}-{n}" for n in range(self.count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long the supervisor waits for what.
+
+    Attributes:
+        ready_s: for a worker to serve.
+        stop_s: for a worker to drain; then it is killed.
+        pause_min_s: before a worker that died early is started again; doubles each time.
+        pause_max_s: the longest such pause.
+        settled_s: a worker that lived so long starts from no pause again.
+    """
+
+    ready_s: float = 60.0
+    stop_s: float = 30.0
+    pause_min_s: float = 0.2
+    pause_max_s: float = 10.0
+    settled_s: float = 30.0
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One worker that must run.
+
+    Attributes:
+        pid: 0 while none runs.
+        failures: deaths in a row without a settled life between them.
+        ready: it was ready at least once.
+        quit: it shall run no more.
+    """
+
+    name: str
+    part: Part
+    pid: int = 0
+    failures: int = 0
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    quit: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Runs parts until it is told to stop.
+
+    Attributes:
+        parts: each one starts when those before it are ready, and drains when those after it ended.
+        clock: for pauses and ages.
+        on_change: called with the pids by name, and the number of restarts, when all are ready for
+            the first time and after each change from then on.
+        say: takes one line for the log.
+        limits: see `Limits`.
+    """
+
+    parts: Sequence[Part]
+    clock: Clock
+    on_change: Callable[[dict[str, int], int], None]
+    say: Callable[[str], None]
+    limits: Limits = field(default_factory=Limits)
+    _stop: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _slots: list[_Slot] = field(default_factory=list, init=False)
+    _restarts: int = field(default=0, init=False)
+    _is_up: bool = field(default=False, init=False)
+
+    def stop(self) -> None:
+        """Ends `run`; may be called again."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Starts everything, keeps it running until `stop`, then drains it.
+
+        Raises:
+            CliError: a worker was never ready.
+        """
+        try:
+            await self._run_parts(self.parts)
+        except* CliError as errors:
+            raise _first(errors) from None
+
+    async def _run_parts(self, parts: Sequence[Part]) -> None:
+        """Runs the first part around the others: it starts before them and drains after them."""
+        if not parts:
+            self._is_up = True
+            self._changed()
+            await self._stop.wait()
+            return
+        slots = [_Slot(name, parts[0]) for name in parts[0].names()]
+        self._slots += slots
+        async with asyncio.TaskGroup() as group:
+            for slot in slots:
+                group.create_task(self._keep(slot), name=slot.name)
+            for slot in slots:
+                await _any_of(slot.ready, self._stop)
+            if not self._stop.is_set():
+                await self._run_parts(parts[1:])
+            for slot in slots:
+                slot.quit.set()
+
+    def _changed(self) -> None:
+        if self._is_up:
+            self.on_change({slot.name: slot.pid for slot in self._slots}, self._restarts)
+
+    async def _keep(self, slot: _Slot) -> None:
+        """Keeps one slot filled until it is told to quit."""
+        while not slot.quit.is_set():
+            began = self.clock.monotonic()
+            await self._live(slot)
+            if slot.quit.is_set():
+                return
+            if not slot.ready.is_set():
+                raise CliError(Exit.FAILURE, f"{slot.name} did not start; its own message is above")
+            settled = self.clock.monotonic() - began >= self.limits.settled_s
+            slot.failures = 1 if settled else slot.failures + 1
+            self._restarts += 1
+            await self._pause(slot)
+
+    async def _pause(self, slot: _Slot) -> None:
+        """Before a restart; none after the first of several deaths."""
+        if slot.failures <= 1:
+            return
+        doubled = self.limits.pause_min_s * 2 ** min(slot.failures - 2, 30)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(self.limits.pause_max_s, doubled)):
+                await slot.quit.wait()
+
+    async def _live(self, slot: _Slot) -> None:
+        """One life of a worker: returns after its end."""
+        read_fd, write_fd = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tarn_cli.lifeline",
+                str(os.getpid()),
+                *slot.part.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(write_fd,),
+                env={**slot.part.environment, READY_FD: str(write_fd)},
+                process_group=0,  # Ctrl-C is for the supervisor, which stops the workers in order
+            )
+        except BaseException:
+            os.close(read_fd)
+            raise
+        finally:
+            os.close(write_fd)
+        slot.pid = process.pid
+        try:
+            if await self._until_ready(slot, process, read_fd):
+                self.say(f"{slot.name} serves (process {process.pid})")
+                slot.ready.set()
+                self._changed()
+                await _until_end(slot, process)
+        finally:
+            await self._end(slot, process)
+
+    async def _until_ready(
+        self, slot: _Slot, process: asyncio.subprocess.Process, read_fd: int
+    ) -> bool:
+        """True when the worker said so; False when it died, is to quit, or the time is over."""
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(read_fd, readable.set)
+        try:
+            async with asyncio.timeout(self.limits.ready_s):
+                await _any_of(readable, slot.quit)
+            # Nothing to read means that the worker ended: the other end of the pipe is closed.
+            return readable.is_set() and bool(os.read(read_fd, 1))
+        except TimeoutError:
+            self.say(f"process {process.pid} is not ready after {self.limits.ready_s:.0f} s")
+            return False
+        finally:
+            loop.remove_reader(read_fd)
+            os.close(read_fd)
+
+    async def _end(self, slot: _Slot, process: asyncio.subprocess.Process) -> None:
+        """Drains a worker that still runs; says how one ended that should not have."""
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(self.limits.stop_s):
+                    await process.wait()
+            except TimeoutError:
+                self.say(f"{slot.name} does not end by itself: killed")
+                process.kill()
+                await process.wait()
+        slot.pid = 0
+        if not slot.quit.is_set():
+            self.say(f"{slot.name} ended unexpectedly ({_ending(process.returncode)})")
+            self._changed()
+
+
+async def _any_of(*events: asyncio.Event) -> None:
+    """Returns when one of the events is set."""
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
+
+
+async def _until_end(slot: _Slot, process: asyncio.subprocess.Process) -> None:
+    """Returns when the worker is dead or is to quit."""
+    ended = asyncio.Event()
+
+    async def watch() -> None:
+        await process.wait()
+        ended.set()
+
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(watch())
+        await _any_of(ended, slot.quit)
+        watching.cancel()
+
+
+def _first(errors: BaseExceptionGroup[CliError]) -> CliError:
+    """The first error inside nested groups."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, CliError), "the group holds nothing else"
+    return error
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"

@@ -1,0 +1,78 @@
+"""A Spark session that reads and writes Tarn through S3A: the settings that users need, in one place.
+
+See `docs/user/spark.md`. The jars come from `tools/spark/pom.xml`. With spark-hadoop-cloud among them
+Spark commits its jobs by the magic committer: tasks upload, and the driver completes the uploads, so that
+a file appears once and nothing is renamed. Without it the classic file committer writes to `_temporary`
+and renames, which Tarn does without copying bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+__all__ = ["Lake", "spark_session", "spark_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """Where Tarn is, and with which key.
+
+    Attributes:
+        endpoint: URL of the S3 endpoint.
+        access_key_id: public half.
+        secret_access_key: secret half.
+    """
+
+    endpoint: str
+    access_key_id: str
+    secret_access_key: str
+
+    def __repr__(self) -> str:
+        return f"Lake({self.endpoint!r}, {self.access_key_id!r})"
+
+
+def spark_settings(lake: Lake) -> dict[str, str]:
+    """What S3A must know, as Spark settings."""
+    s3a = {
+        "endpoint": lake.endpoint,
+        # Any region will do, but it must be named.
+        "endpoint.region": "us-east-1",
+        "access.key": lake.access_key_id,
+        "secret.key": lake.secret_access_key,
+        # A repository is a bucket, not a host name.
+        "path.style.access": "true",
+        "connection.ssl.enabled": str(lake.endpoint.startswith("https:")).lower(),
+        # Skips checks before creating, at the price of less early errors; Tarn's listings are consistent.
+        "performance.flags": "create,mkdir",
+    }
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()}
+
+
+def spark_session(name: str, lake: Lake, jars: Path, *, magic: bool = True) -> SparkSession:
+    """A session on this machine, with two threads.
+
+    Args:
+        name: of the application.
+        lake: where to.
+        jars: the folder that `tools/jars-dir` prints; holds `s3` and `cloud`.
+        magic: commit by the magic committer; else by the classic file committer.
+    """
+    folders = [jars / "s3", jars / "cloud"] if magic else [jars / "s3"]
+    class_path = [str(jar) for folder in folders for jar in sorted(folder.glob("*.jar"))]
+    builder = (
+        SparkSession.builder.appName(name)
+        .master("local[2]")
+        .config("spark.jars", ",".join(class_path))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.hadoop.fs.s3a.committer.name", "magic" if magic else "file")
+    )
+    for key, value in spark_settings(lake).items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session

@@ -1,0 +1,43 @@
+"""auth as a process of its own: `tarn-auth [--config FILE]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from tarn.config import Config
+from tarn.kv.opening import open_kv
+from tarn.rpc.process import run
+from tarn.rpc.serve import Application, Runtime
+from tarn_auth.application import AuthApplication
+from tarn_auth.config import AuthConfig
+
+__all__ = ["main"]
+
+
+async def _assemble(
+    config: Config, runtime: Runtime, stack: AsyncExitStack
+) -> Sequence[Application]:
+    settings = AuthConfig.of(config)
+    kv = await open_kv(config)
+    stack.push_async_callback(kv.close)
+    auth = AuthApplication(
+        kv,
+        settings.installation_id,
+        settings.installation_secret,
+        runtime.clock,
+        runtime.ids,
+        previous_secrets=settings.previous_secrets,
+    )
+    return [auth]
+
+
+def main() -> int:
+    """Runs auth until it is told to stop; the exit code."""
+    about = "Tarn's service of users, keys and authorisation."
+    return run("auth", about, _assemble, takes_rpcs_as="auth")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

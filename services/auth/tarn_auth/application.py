@@ -1,0 +1,99 @@
+"""Auth, put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Self
+
+import structlog
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import TarnError
+from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.port import Kv
+from tarn.rpc.endpoint import Endpoint
+from tarn_auth.authorization_service import AuthorizationService
+from tarn_auth.authorizer import Authorizer
+from tarn_auth.callers import Callers
+from tarn_auth.credentials import Credentials
+from tarn_auth.log_in import LogIn
+from tarn_auth.registers import Registers
+from tarn_auth.secret_box import RandomBytes, SecretBox, derive_key
+from tarn_auth.session_service import SessionService
+from tarn_auth.set_up import SetUp
+from tarn_auth.user_service import UserService
+from tarn_auth.users import Users
+from tarn_proto.auth.v1 import (
+    authorization_service_pb2,
+    session_service_pb2,
+    user_service_pb2,
+)
+
+__all__ = ["AuthApplication"]
+
+_log = structlog.get_logger()
+
+
+class AuthApplication:
+    """The endpoints of auth over one store, which its owner closes.
+
+    Replicas need nothing of each other: all state is in the store, but for what log-ins were seen.
+
+    Args:
+        installation_secret: at least 32 bytes; everything that auth keeps secret hangs on it.
+        previous_secrets: still open what they sealed (see `tarn_auth.secret_box`).
+        random_bytes: unpredictable; keys and nonces are made of it.
+    """
+
+    name = "auth"
+
+    def __init__(
+        self,
+        kv: Kv,
+        installation_id: str,
+        installation_secret: bytes,
+        clock: Clock,
+        ids: IdSource,
+        *,
+        previous_secrets: Sequence[bytes] = (),
+        random_bytes: RandomBytes = os.urandom,
+    ) -> None:
+        registers = Registers(kv, AuthKeys(installation_id).partition)
+        box = SecretBox((installation_secret, *previous_secrets), random_bytes)
+        credentials = Credentials(registers, box, clock, random_bytes)
+        self._users = Users(registers, credentials, clock, ids)
+        token_key = derive_key(installation_secret, "caller token v1")
+        authorizer = Authorizer(self._users, credentials, token_key, clock)
+        callers = Callers(authorizer)
+        set_up = SetUp(registers, self._users, credentials, authorizer, installation_secret, clock)
+        log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
+        sessions = SessionService(installation_id, set_up, log_in, authorizer, callers)
+        self.endpoints: Sequence[Endpoint] = (
+            Endpoint(
+                authorization_service_pb2.DESCRIPTOR.services_by_name["AuthorizationService"],
+                AuthorizationService(authorizer),
+            ),
+            Endpoint(session_service_pb2.DESCRIPTOR.services_by_name["SessionService"], sessions),
+            Endpoint(
+                user_service_pb2.DESCRIPTOR.services_by_name["UserService"],
+                UserService(self._users, credentials, authorizer, callers),
+            ),
+        )
+
+    async def __aenter__(self) -> Self:
+        """Finishes what a crash cut short. A store that is away now is no reason not to start."""
+        try:
+            finished = await self._users.finish_deletions()
+        except TarnError as error:
+            _log.warning("deletions were not finished", reason=error.reason, error=error.message)
+        else:
+            if finished:
+                _log.info("deletions finished", users=finished)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Nothing of its own to close."""
+
+    async def drain(self, timeout_s: float) -> None:
+        """Nothing outlives a call; the server waits for those under way."""

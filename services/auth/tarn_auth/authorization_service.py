@@ -1,0 +1,41 @@
+"""`tarn.auth.v1.AuthorizationService`: the authorisation itself, so it asks for no caller token.
+
+Who reaches it gets signing keys: it is for services only. Their transport says who is one: this process,
+or mTLS and a network policy (see README.md).
+"""
+
+from __future__ import annotations
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.call import Call
+from tarn_auth.authorizer import Authorizer
+from tarn_auth.messages import to_grant
+from tarn_proto.auth.v1 import authorization_service_pb2 as pb
+
+__all__ = ["AuthorizationService"]
+
+
+class AuthorizationService:
+    """Answers one operation at a time; the transport moves and matches them."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
+        """Who signed, or whose token it is."""
+        match operation.WhichOneof("operation"):
+            case "authorize_key":
+                asked = operation.authorize_key
+                found = await self._authorizer.authorize_key(
+                    asked.access_key_id, asked.date, asked.region, asked.service
+                )
+                key = pb.AuthorizeKeyResult(signing_key=found.key, grant=to_grant(found.grant))
+                return pb.OperationResult(authorize_key=key)
+            case "authorize_token":
+                token = operation.authorize_token.caller_token
+                grant = await self._authorizer.authorize_token(token)
+                answer = pb.AuthorizeTokenResult(grant=to_grant(grant))
+                return pb.OperationResult(authorize_token=answer)
+            case _:
+                text = "the operation asks for nothing that this version knows"
+                raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)

@@ -1,0 +1,203 @@
+"""Who a key or a token speaks for, and what they may do now.
+
+A key pair counts only while its user lives: the user's record must carry the uid that the key pair
+names, so a re-created user inherits no key of its namesake (lakeFS CVE-2024-43784).
+
+What was read is kept for `CACHE_TTL_S`, counted from before it was read, and a grant may be used for
+`GRANT_TTL_MS` from before it was asked for. A deleted key pair or a changed role therefore works on for
+at most the sum of both, 10 seconds, anywhere; in the process that made the change, for the grant's own
+time. What changes users and keys never decides by what was kept.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+
+from tarn.client.expiring import Expiring
+from tarn.core.caller_token import CallerToken, issue, verify
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.policy import Grant, Role, compile_policy, statements_of
+from tarn.kv.auth_records import Credential, User
+from tarn_auth.credentials import Credentials
+from tarn_auth.users import Users
+
+__all__ = [
+    "CACHE_TTL_S",
+    "GRANT_TTL_MS",
+    "TOKEN_LIFE_US",
+    "Authorizer",
+    "Holder",
+    "SigningKey",
+    "signing_key",
+]
+
+CACHE_TTL_S = 5.0
+GRANT_TTL_MS = 5_000
+TOKEN_LIFE_US = 3_600_000_000
+"""Longer than one request takes, a large upload included; its key pair's end ends a token sooner."""
+
+# Tokens made within one such window are the same text, so that those who keep grants by token do not
+# meet a new one every few seconds.
+_TOKEN_WINDOW_US = 300_000_000
+_HOLDERS_MAX = 8192
+_ACCESS_KEY_ID_MAX = 128
+_DATE = re.compile(r"[0-9]{8}")
+_REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
+_SERVICE = "s3"
+
+
+def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
+    """The SigV4 key of one day: HMAC over date, region, service and `aws4_request`."""
+    key = f"AWS4{secret}".encode()
+    for part in (date, region, service, "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A key pair and its living user."""
+
+    user: User
+    credential: Credential
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A signing key of one day and the grant of its user."""
+
+    key: bytes = field(repr=False)
+    grant: Grant
+
+
+class Authorizer:
+    """Decides who somebody is.
+
+    Args:
+        token_key: 32 bytes that only auth knows.
+    """
+
+    def __init__(
+        self, users: Users, credentials: Credentials, token_key: bytes, clock: Clock
+    ) -> None:
+        self._users = users
+        self._credentials = credentials
+        self._token_key = token_key
+        self._clock = clock
+        self._holders: Expiring[str, Holder] = Expiring(clock, _HOLDERS_MAX)
+
+    async def authorize_key(
+        self, access_key_id: str, date: str, region: str, service: str
+    ) -> SigningKey:
+        """The signing key of an access key for one day, and its user's grant.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND when the key pair or its user is not
+                there; INVALID for a date more than a day off, or another service than `s3`.
+        """
+        self._check_scope(date, region, service)
+        holder = await self._kept(access_key_id)
+        if holder is None:
+            text = "the access key does not exist"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND, text)
+        secret = self._credentials.open(holder.credential)
+        return SigningKey(signing_key(secret, date, region, service), self.grant(holder))
+
+    async def authorize_token(self, token: str) -> Grant:
+        """What the bearer of a token may do; the grant carries the same token.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID when it is false or has ended, or the key
+                pair it was made for has.
+        """
+        claims = verify(self._token_key, token, self._clock.now_us())
+        holder = _claimed(claims, await self._kept(claims.access_key_id))
+        return self._grant(holder.user, token)
+
+    async def holder(self, token: str) -> Holder:
+        """Whose token it is, by what is stored now; raises as `authorize_token`."""
+        claims = verify(self._token_key, token, self._clock.now_us())
+        return _claimed(claims, await self.find(claims.access_key_id))
+
+    async def find(self, access_key_id: str) -> Holder | None:
+        """A key pair and its user as stored now; None when either is not there.
+
+        A key that does not exist costs the same reads as one that does.
+        """
+        # What is too long for a key is looked up as another name that nobody has.
+        name = access_key_id if len(access_key_id) <= _ACCESS_KEY_ID_MAX else ""
+        credential = await self._credentials.find(name)
+        user = await self._users.find(credential.user_id if credential is not None else "")
+        if credential is None or user is None:
+            return None
+        if not hmac.compare_digest(user.user_uid, credential.user_uid):
+            return None  # a namesake
+        return Holder(user, credential)
+
+    def grant(self, holder: Holder) -> Grant:
+        """A grant with a new token."""
+        now = self._clock.now_us()
+        window = now - now % _TOKEN_WINDOW_US
+        token = issue(
+            self._token_key,
+            holder.user.user_id,
+            holder.user.user_uid,
+            holder.credential.access_key_id,
+            window,
+            window + _TOKEN_WINDOW_US + TOKEN_LIFE_US,
+        )
+        return self._grant(holder.user, token)
+
+    def expire_time_us(self, grant: Grant) -> int:
+        """When the token of a grant of this process ends."""
+        return verify(self._token_key, grant.caller_token, self._clock.now_us()).expire_time_us
+
+    def forget(self) -> None:
+        """What is kept may be wrong: a user or a key pair of this process has changed."""
+        self._holders.clear()
+
+    async def _kept(self, access_key_id: str) -> Holder | None:
+        holder = self._holders.get(access_key_id)
+        if holder is None:
+            begin = self._clock.monotonic()
+            holder = await self.find(access_key_id)
+            if holder is not None:  # what is not there is not kept: strangers choose its name
+                self._holders.put(access_key_id, holder, begin + CACHE_TTL_S)
+        return holder
+
+    @staticmethod
+    def _grant(user: User, token: str) -> Grant:
+        known = {role.value for role in Role}
+        roles = [Role(name) for name in user.roles if name in known]
+        policy = compile_policy(statements_of(roles, user.user_id))
+        return Grant(user.user_id, policy, token, GRANT_TTL_MS)
+
+    def _check_scope(self, date: str, region: str, service: str) -> None:
+        if service != _SERVICE:
+            raise _invalid("service", service, f"must be {_SERVICE!r}")
+        if not _REGION.fullmatch(region):
+            raise _invalid("region", region, "must be 1 to 64 letters, digits and '-'")
+        try:
+            day = dt.date.fromisoformat(date if _DATE.fullmatch(date) else "")
+        except ValueError:
+            raise _invalid("date", date, "must be a day as yyyymmdd") from None
+        now = dt.datetime.fromtimestamp(self._clock.now_us() // 1_000_000, dt.UTC)
+        if abs(day - now.date()) > dt.timedelta(days=1):
+            raise _invalid("date", date, "must be within a day of today, UTC")
+
+
+def _claimed(claims: CallerToken, holder: Holder | None) -> Holder:
+    if holder is None or holder.user.user_uid != claims.user_uid:
+        text = "the caller token's key pair or user has ended"
+        raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
+    return holder
+
+
+def _invalid(name: str, value: str, rule: str) -> TarnError:
+    text = f"{name} {value[:80]!r} {rule}"
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=name, value=value[:80])

@@ -1,0 +1,126 @@
+"""Logging in: a proof of a secret, once, for a caller token.
+
+Whatever is wrong with a proof, the answer and the work behind it are the same: an unknown access key is
+checked against a secret that nobody holds.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections import Counter, OrderedDict
+
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import AccessKeyId, UserId
+from tarn.core.policy import Grant
+from tarn.core.proof import NONCE_BYTES, log_in_proof
+from tarn.kv.auth_records import Credential
+from tarn_auth.authorizer import Authorizer
+from tarn_auth.credentials import Credentials
+from tarn_auth.secret_box import RandomBytes, SecretBox
+
+__all__ = ["SKEW_US_MAX", "LogIn", "Nonces"]
+
+SKEW_US_MAX = 900_000_000
+_NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
+_NONCES_MAX = 100_000
+_NONCES_PER_KEY_MAX = 10_000
+
+
+class LogIn:
+    """Checks proofs."""
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        credentials: Credentials,
+        box: SecretBox,
+        clock: Clock,
+        random_bytes: RandomBytes,
+    ) -> None:
+        self._authorizer = authorizer
+        self._credentials = credentials
+        self._clock = clock
+        self._nonces = Nonces(clock)
+        self._decoy = _decoy(box, random_bytes)
+
+    async def log_in(
+        self, access_key_id: str, sign_time_s: int, nonce: str, signature: str
+    ) -> tuple[Grant, int]:
+        """The grant of the key pair's user, and when its token ends, in Unix microseconds.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH for a wrong secret, an unknown key, a time
+                more than 15 minutes off, or a proof that was used before (in this process: another
+                replica knows nothing of it, so a thief of a proof has 15 minutes there; TLS is what
+                keeps proofs from thieves). EXHAUSTED, OVERLOADED for too many at a time.
+        """
+        holder = await self._authorizer.find(access_key_id)
+        secret = self._credentials.open(holder.credential if holder is not None else self._decoy)
+        expected = log_in_proof(secret, access_key_id, sign_time_s, nonce)
+        matches = hmac.compare_digest(expected.encode(), signature.encode())
+        skew_us = abs(self._clock.now_us() - sign_time_s * 1_000_000)
+        fits = skew_us <= SKEW_US_MAX and _NONCE.fullmatch(nonce) is not None
+        # Only true proofs are remembered, so that strangers cannot fill the memory.
+        if holder is None or not (matches and fits) or not self._nonces.use(access_key_id, nonce):
+            text = "the log-in proof is not valid: check the key pair and this machine's clock"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
+        grant = self._authorizer.grant(holder)
+        return grant, self._authorizer.expire_time_us(grant)
+
+
+class Nonces:
+    """Those that were used and could be used again, were they forgotten."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        nonces_max: int = _NONCES_MAX,
+        per_key_max: int = _NONCES_PER_KEY_MAX,
+    ) -> None:
+        self._clock = clock
+        self._nonces_max = nonces_max
+        self._per_key_max = per_key_max
+        # (access key id, nonce) → end on the monotonic clock. Invariant: ends never decrease.
+        self._ends: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._per_key: Counter[str] = Counter()
+
+    def use(self, access_key_id: str, nonce: str) -> bool:
+        """Whether a nonce is new; from now on it is not.
+
+        Raises:
+            TarnError: EXHAUSTED, OVERLOADED when this key pair or all of them log in too often: to
+                forget a nonce early would let its proof be used again.
+        """
+        self._forget()
+        if (access_key_id, nonce) in self._ends:
+            return False
+        full = len(self._ends) >= self._nonces_max
+        if full or self._per_key[access_key_id] >= self._per_key_max:
+            text = "too many log-ins within 30 minutes; keep the caller token and use it again"
+            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
+        # A proof from 15 minutes ahead is good for 30 minutes.
+        self._ends[access_key_id, nonce] = self._clock.monotonic() + 2 * SKEW_US_MAX / 1_000_000
+        self._per_key[access_key_id] += 1
+        return True
+
+    def _forget(self) -> None:
+        now = self._clock.monotonic()
+        while self._ends:
+            key = next(iter(self._ends))
+            # One second more: proofs carry whole seconds.
+            if self._ends[key] + 1 > now:
+                return
+            del self._ends[key]
+            self._per_key[key[0]] -= 1
+            if not self._per_key[key[0]]:
+                del self._per_key[key[0]]
+
+
+def _decoy(box: SecretBox, random_bytes: RandomBytes) -> Credential:
+    """A key pair of nobody, whose secret nobody knows."""
+    access_key_id = AccessKeyId("")
+    sealed, key_id = box.seal(access_key_id, random_bytes(20).hex())
+    return Credential(access_key_id, UserId(""), b"", "", 0, sealed, key_id)

@@ -1,0 +1,54 @@
+"""What auth knows, as messages of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tarn.core.policy import Grant, Statement
+from tarn.kv.auth_records import Credential, User
+from tarn_proto.auth.v1 import caller_pb2 as caller_pb
+from tarn_proto.auth.v1 import user_pb2 as user_pb
+
+__all__ = ["to_credential", "to_grant", "to_statements", "to_timestamp", "to_user"]
+
+
+def to_timestamp(time_us: int) -> Timestamp:
+    """Unix microseconds as a timestamp."""
+    return Timestamp(seconds=time_us // 1_000_000, nanos=time_us % 1_000_000 * 1000)
+
+
+def to_statements(statements: Iterable[Statement]) -> list[caller_pb.Statement]:
+    """Statements of a policy."""
+    return [
+        caller_pb.Statement(allow=s.allow, actions=s.actions, resources=s.resources)
+        for s in statements
+    ]
+
+
+def to_grant(grant: Grant) -> caller_pb.Grant:
+    """A grant, its token included."""
+    return caller_pb.Grant(
+        user_id=grant.user_id,
+        statements=to_statements(grant.policy.statements),
+        caller_token=grant.caller_token,
+        ttl_ms=grant.ttl_ms,
+    )
+
+
+def to_user(user: User) -> user_pb.User:
+    """A user; its uid is nobody's business."""
+    return user_pb.User(
+        user_id=user.user_id, roles=user.roles, create_time=to_timestamp(user.create_time_us)
+    )
+
+
+def to_credential(credential: Credential) -> user_pb.Credential:
+    """A key pair without its secret."""
+    return user_pb.Credential(
+        access_key_id=credential.access_key_id,
+        user_id=credential.user_id,
+        description=credential.description,
+        create_time=to_timestamp(credential.create_time_us),
+    )

@@ -1,0 +1,91 @@
+"""Compare-and-set on one row, with unknown outcomes settled.
+
+A write that timed out may have landed. It is settled by the one read that may (`settle=True`) and by
+comparing values: every value of auth holds something random (a uid, a sealed secret) or names the
+whole new state, so an equal value is this write or one that is just as good (design §4.8).
+"""
+
+from __future__ import annotations
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError, Row, Versioned
+
+__all__ = ["Registers"]
+
+
+class Registers:
+    """The rows of one register partition."""
+
+    def __init__(self, kv: Kv, partition: Partition) -> None:
+        self._kv = kv
+        self._partition = partition
+
+    async def get(self, key: bytes) -> Versioned | None:
+        """A row, None when it is absent."""
+        return (await self._kv.get_many(self._partition, [key]))[0]
+
+    async def get_many(self, keys: list[bytes]) -> list[Versioned | None]:
+        """Rows in the order of the keys."""
+        return await self._kv.get_many(self._partition, keys)
+
+    async def page(self, start: bytes, end: bytes, limit: int) -> list[Row]:
+        """Up to `limit` rows of `start <= key < end`."""
+        return await self._kv.scan(self._partition, start, end, limit)
+
+    async def insert(self, key: bytes, value: bytes) -> None:
+        """Writes a row that is absent.
+
+        Raises:
+            PredicateFailedError: there is one, with another value; it is in `current`.
+            TarnError: UNAVAILABLE when the outcome was unknown and turned out to be nothing.
+        """
+        await self._set(key, value, None)
+
+    async def replace(self, key: bytes, value: bytes, current: Versioned) -> None:
+        """Writes over the version that was read; raises as `insert`."""
+        await self._set(key, value, current)
+
+    async def remove(self, key: bytes, current: Versioned) -> None:
+        """Removes the version that was read; a row that is gone already is no error.
+
+        Raises:
+            PredicateFailedError: there is another version.
+            TarnError: UNAVAILABLE as `insert`.
+        """
+        try:
+            await self._kv.delete_if(self._partition, key, current.predicate)
+        except PredicateFailedError as error:
+            if error.current is not None:
+                raise
+        except OutcomeUnknownError as error:
+            found = await self._settle(key)
+            if found is not None:
+                raise _lost(key, found, current) from error
+
+    async def drop(self, keys: list[bytes]) -> None:
+        """Removes rows whatever they hold."""
+        if keys:
+            await self._kv.delete_many(self._partition, keys)
+
+    async def _set(self, key: bytes, value: bytes, current: Versioned | None) -> None:
+        predicate = None if current is None else current.predicate
+        try:
+            await self._kv.set_if(self._partition, key, value, predicate)
+        except OutcomeUnknownError as error:
+            found = await self._settle(key)
+            if found is None or found.value != value:
+                raise _lost(key, found, current) from error
+
+    async def _settle(self, key: bytes) -> Versioned | None:
+        return (await self._kv.get_many(self._partition, [key], settle=True))[0]
+
+
+def _lost(key: bytes, found: Versioned | None, expected: Versioned | None) -> TarnError:
+    """Why a settled write is not there: it never landed, or another one came between."""
+    same = found is expected or (
+        found is not None and expected is not None and found.predicate == expected.predicate
+    )
+    if not same:
+        return PredicateFailedError(key, found)
+    text = f"the store did not take the write of key {key!r}; nothing changed"
+    return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text, key=repr(key))

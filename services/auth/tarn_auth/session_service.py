@@ -1,0 +1,75 @@
+"""`tarn.auth.v1.SessionService`: set-up, log-in, and who the caller is."""
+
+from __future__ import annotations
+
+from tarn.core.actions import user_resource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_user_id
+from tarn.rpc.call import Call
+from tarn_auth.authorizer import Authorizer
+from tarn_auth.callers import Callers
+from tarn_auth.credentials import parse_access_key_id, parse_secret
+from tarn_auth.log_in import LogIn
+from tarn_auth.messages import to_credential, to_grant, to_statements, to_timestamp, to_user
+from tarn_auth.set_up import SetUp
+from tarn_proto.auth.v1 import session_service_pb2 as pb
+
+__all__ = ["SessionService"]
+
+_GET_CALLER = "tarn.auth.v1.SessionService.GetCaller"
+
+
+class SessionService:
+    """The first three rpcs are public: each brings its own proof, or needs none."""
+
+    def __init__(
+        self,
+        installation_id: str,
+        set_up: SetUp,
+        log_in: LogIn,
+        authorizer: Authorizer,
+        callers: Callers,
+    ) -> None:
+        self._installation_id = installation_id
+        self._set_up = set_up
+        self._log_in = log_in
+        self._authorizer = authorizer
+        self._callers = callers
+
+    async def GetSetupState(
+        self, request: pb.GetSetupStateRequest, call: Call
+    ) -> pb.GetSetupStateResponse:
+        """Whether the first admin exists."""
+        return pb.GetSetupStateResponse(
+            is_set_up=await self._set_up.is_done(), installation_id=self._installation_id
+        )
+
+    async def SetUp(self, request: pb.SetUpRequest, call: Call) -> pb.SetUpResponse:
+        """Creates the first admin."""
+        user_id = parse_user_id(request.user_id)
+        chosen = None
+        if bool(request.access_key_id) != bool(request.secret_access_key):
+            text = "access_key_id and secret_access_key are given together or not at all"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="access_key_id")
+        if request.access_key_id:
+            access_key_id = parse_access_key_id(request.access_key_id)
+            chosen = access_key_id, parse_secret(request.secret_access_key)
+        made = await self._set_up.set_up(request.setup_proof, user_id, chosen)
+        self._authorizer.forget()
+        return pb.SetUpResponse(
+            credential=to_credential(made.credential), secret_access_key=made.secret
+        )
+
+    async def LogIn(self, request: pb.LogInRequest, call: Call) -> pb.LogInResponse:
+        """Exchanges a proof for a caller token."""
+        grant, expire_time_us = await self._log_in.log_in(
+            request.access_key_id, request.sign_time.seconds, request.nonce, request.signature
+        )
+        return pb.LogInResponse(grant=to_grant(grant), expire_time=to_timestamp(expire_time_us))
+
+    async def GetCaller(self, request: pb.GetCallerRequest, call: Call) -> pb.GetCallerResponse:
+        """Who the caller is."""
+        caller = await self._callers.identify(call)
+        self._callers.require(caller, _GET_CALLER, user_resource(caller.user.user_id))
+        statements = self._authorizer.grant(caller).policy.statements
+        return pb.GetCallerResponse(user=to_user(caller.user), statements=to_statements(statements))

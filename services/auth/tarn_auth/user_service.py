@@ -1,0 +1,177 @@
+"""`tarn.auth.v1.UserService`: users, their roles and their key pairs."""
+
+from __future__ import annotations
+
+from tarn.core.actions import USERS, user_resource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_user_id
+from tarn.core.policy import Role, parse_roles
+from tarn.kv.auth_records import User
+from tarn.kv.port import PredicateFailedError
+from tarn.rpc import pagination
+from tarn.rpc.call import Call
+from tarn_auth.authorizer import Authorizer, Holder
+from tarn_auth.callers import Callers
+from tarn_auth.credentials import (
+    Credentials,
+    credential_not_found,
+    parse_access_key_id,
+    parse_description,
+)
+from tarn_auth.messages import to_credential, to_user
+from tarn_auth.users import Users, user_not_found
+from tarn_proto.auth.v1 import user_service_pb2 as pb
+
+__all__ = ["UserService"]
+
+_SERVICE = "tarn.auth.v1.UserService."
+_PAGE_DEFAULT = 100
+_PAGE_MAX = 1000
+
+
+class UserService:
+    """Every rpc asks whether its caller may, before it looks at anything.
+
+    Nobody takes from themselves what only an admin can give back: one's own user, one's own role of
+    Admin, or the key pair of the very call. So an installation always keeps an admin with a key (two
+    admins who end each other in the same instant are on their own).
+    """
+
+    def __init__(
+        self, users: Users, credentials: Credentials, authorizer: Authorizer, callers: Callers
+    ) -> None:
+        self._users = users
+        self._credentials = credentials
+        self._authorizer = authorizer
+        self._callers = callers
+
+    async def CreateUser(self, request: pb.CreateUserRequest, call: Call) -> pb.CreateUserResponse:
+        """A new user without key pairs."""
+        caller = await self._callers.identify(call)
+        user_id = parse_user_id(request.user_id)
+        self._callers.require(caller, _SERVICE + "CreateUser", user_resource(user_id))
+        user = await self._users.create(user_id, parse_roles(request.roles))
+        return pb.CreateUserResponse(user=to_user(user))
+
+    async def GetUser(self, request: pb.GetUserRequest, call: Call) -> pb.GetUserResponse:
+        """One user."""
+        caller = await self._callers.identify(call)
+        user_id = parse_user_id(request.user_id)
+        self._callers.require(caller, _SERVICE + "GetUser", user_resource(user_id))
+        return pb.GetUserResponse(user=to_user(await self._users.get(user_id)))
+
+    async def ListUsers(self, request: pb.ListUsersRequest, call: Call) -> pb.ListUsersResponse:
+        """A page of users."""
+        caller = await self._callers.identify(call)
+        self._callers.require(caller, _SERVICE + "ListUsers", USERS)
+        size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
+        after = pagination.decode(request.page_token, listing="users")
+        # One more than asked tells whether there is a next page.
+        users = await self._users.page(after, size + 1)
+        token = ""
+        if len(users) > size:
+            users = users[:size]
+            token = pagination.encode(users[-1].user_id, listing="users")
+        return pb.ListUsersResponse(users=map(to_user, users), next_page_token=token)
+
+    async def UpdateUserRoles(
+        self, request: pb.UpdateUserRolesRequest, call: Call
+    ) -> pb.UpdateUserRolesResponse:
+        """Replaces a user's roles."""
+        caller = await self._callers.identify(call)
+        user_id = parse_user_id(request.user_id)
+        self._callers.require(caller, _SERVICE + "UpdateUserRoles", user_resource(user_id))
+        roles = parse_roles(request.roles)
+        if user_id == caller.user.user_id and Role.ADMIN not in roles:
+            raise _oneself(f"user {user_id} may not take the role Admin from itself")
+        user = await self._users.update_roles(user_id, roles)
+        self._authorizer.forget()
+        return pb.UpdateUserRolesResponse(user=to_user(user))
+
+    async def DeleteUser(self, request: pb.DeleteUserRequest, call: Call) -> pb.DeleteUserResponse:
+        """Deletes a user and its key pairs."""
+        caller = await self._callers.identify(call)
+        user_id = parse_user_id(request.user_id)
+        self._callers.require(caller, _SERVICE + "DeleteUser", user_resource(user_id))
+        if user_id == caller.user.user_id:
+            raise _oneself(f"user {user_id} may not delete itself")
+        try:
+            await self._users.delete(user_id)
+        finally:
+            self._authorizer.forget()
+        return pb.DeleteUserResponse()
+
+    async def CreateCredential(
+        self, request: pb.CreateCredentialRequest, call: Call
+    ) -> pb.CreateCredentialResponse:
+        """A new key pair, its secret shown this once."""
+        caller = await self._callers.identify(call)
+        owner = await self._owner(caller, "CreateCredential", request.user_id)
+        description = parse_description(request.description)
+        access_key_id, secret = self._credentials.make_pair()
+        try:
+            credential = await self._credentials.create(owner, description, access_key_id, secret)
+        except PredicateFailedError as error:
+            text = f"access key {access_key_id} exists already; try again"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+        # The user may have gone meanwhile, with all the key pairs that were there to see.
+        now = await self._users.find(owner.user_id)
+        if now is None or now.user_uid != owner.user_uid:
+            await self._credentials.delete(credential)
+            raise user_not_found(owner.user_id)
+        return pb.CreateCredentialResponse(
+            credential=to_credential(credential), secret_access_key=secret
+        )
+
+    async def ListCredentials(
+        self, request: pb.ListCredentialsRequest, call: Call
+    ) -> pb.ListCredentialsResponse:
+        """A page of a user's key pairs."""
+        caller = await self._callers.identify(call)
+        owner = await self._owner(caller, "ListCredentials", request.user_id)
+        size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
+        uid = owner.user_uid
+        after = pagination.decode(request.page_token, listing="credentials", user_uid=uid)
+        found, last = await self._credentials.page(uid, after, size)
+        token = pagination.encode(last, listing="credentials", user_uid=uid) if last else ""
+        return pb.ListCredentialsResponse(
+            credentials=map(to_credential, found), next_page_token=token
+        )
+
+    async def DeleteCredential(
+        self, request: pb.DeleteCredentialRequest, call: Call
+    ) -> pb.DeleteCredentialResponse:
+        """Ends a key pair.
+
+        Whose it is decides who may; to those who may not, a key pair of another user and one that
+        does not exist look alike.
+        """
+        caller = await self._callers.identify(call)
+        access_key_id = parse_access_key_id(request.access_key_id)
+        credential = await self._credentials.find(access_key_id)
+        resource = USERS if credential is None else user_resource(credential.user_id)
+        try:
+            self._callers.require(caller, _SERVICE + "DeleteCredential", resource)
+        except TarnError:
+            raise credential_not_found(access_key_id) from None
+        if credential is None:
+            raise credential_not_found(access_key_id)
+        if credential.access_key_id == caller.credential.access_key_id:
+            raise _oneself(f"access key {access_key_id} makes this call; end it with another one")
+        try:
+            await self._credentials.delete(credential)
+        finally:
+            self._authorizer.forget()
+        return pb.DeleteCredentialResponse()
+
+    async def _owner(self, caller: Holder, method: str, named: str) -> User:
+        """The user whose key pairs are meant: the one named, or the caller."""
+        user_id = parse_user_id(named) if named else caller.user.user_id
+        self._callers.require(caller, _SERVICE + method, user_resource(user_id))
+        if user_id == caller.user.user_id:
+            return caller.user
+        return await self._users.get(user_id)
+
+
+def _oneself(text: str) -> TarnError:
+    return TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text)

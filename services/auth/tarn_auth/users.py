@@ -1,0 +1,176 @@
+"""Users: names, roles, and an end that takes their key pairs along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import structlog
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UserId
+from tarn.core.policy import Role
+from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.auth_records import User, decode_user, encode_user
+from tarn.kv.keys import after_prefix
+from tarn.kv.port import PredicateFailedError, Versioned
+from tarn_auth.credentials import Credentials
+from tarn_auth.registers import Registers
+
+__all__ = ["Users", "user_not_found"]
+
+_log = structlog.get_logger()
+
+_ATTEMPTS_MAX = 8
+_DELETIONS_PAGE = 100
+
+
+def user_not_found(user_id: str) -> TarnError:
+    """The error for a user that is not there."""
+    text = f"user {user_id} does not exist"
+    return TarnError(Kind.NOT_FOUND, Reason.USER_NOT_FOUND, text, user_id=user_id)
+
+
+class Users:
+    """Creates, finds, changes and deletes users."""
+
+    def __init__(
+        self, registers: Registers, credentials: Credentials, clock: Clock, ids: IdSource
+    ) -> None:
+        self._registers = registers
+        self._credentials = credentials
+        self._clock = clock
+        self._ids = ids
+
+    async def create(self, user_id: UserId, roles: Iterable[Role]) -> User:
+        """A new user, with a uid that no earlier user of this name had.
+
+        Raises:
+            TarnError: ALREADY_EXISTS, USER_EXISTS.
+        """
+        names = tuple(role.value for role in roles)
+        user = User(user_id, self._ids.nonce(), names, self._clock.now_us())
+        try:
+            await self._registers.insert(AuthKeys.user(user_id), encode_user(user))
+        except PredicateFailedError as error:
+            text = f"user {user_id} exists already"
+            raise TarnError(
+                Kind.ALREADY_EXISTS, Reason.USER_EXISTS, text, user_id=user_id
+            ) from error
+        return user
+
+    async def find(self, user_id: str) -> User | None:
+        """One user, None when there is none."""
+        found = await self._registers.get(AuthKeys.user(user_id))
+        return None if found is None else decode_user(found.value)
+
+    async def get(self, user_id: str) -> User:
+        """One user.
+
+        Raises:
+            TarnError: NOT_FOUND, USER_NOT_FOUND.
+        """
+        return decode_user((await self._row(user_id)).value)
+
+    async def page(self, after: str, limit: int) -> list[User]:
+        """Up to `limit` users in byte order of their ids, beginning after one."""
+        start = AuthKeys.user(after + "\0" if after else "")
+        rows = await self._registers.page(start, after_prefix(AuthKeys.user("")), limit)
+        return [decode_user(value) for _, value in rows]
+
+    async def update_roles(self, user_id: UserId, roles: Iterable[Role]) -> User:
+        """Replaces a user's roles.
+
+        Raises:
+            TarnError: NOT_FOUND, USER_NOT_FOUND; CONFLICT, TOO_MANY_RETRIES when others keep
+                changing the user.
+        """
+        names = tuple(role.value for role in roles)
+        for _ in range(_ATTEMPTS_MAX):
+            row = await self._row(user_id)
+            user = replace(decode_user(row.value), roles=names)
+            try:
+                await self._registers.replace(AuthKeys.user(user_id), encode_user(user), row)
+            except PredicateFailedError:
+                continue
+            return user
+        raise _contended(user_id)
+
+    async def delete(self, user_id: UserId) -> None:
+        """Deletes a user and its key pairs.
+
+        The intent is written down first, so that `finish_deletions` can remove what a crash leaves.
+        Then the user goes: its key pairs name a uid that nobody has any more, so all of them are
+        dead from here on, and only their rows are left to remove.
+
+        Raises:
+            TarnError: NOT_FOUND, USER_NOT_FOUND; CONFLICT as `update_roles`.
+        """
+        await self.end(decode_user((await self._row(user_id)).value))
+
+    async def end(self, user: User) -> None:
+        """Deletes this life of a user, as `delete`; one that has ended is no error."""
+        await self._begin_deletion(user)
+        row = await self._registers.get(AuthKeys.user(user.user_id))
+        for _ in range(_ATTEMPTS_MAX):
+            # Nobody, or a namesake: that one is not ours to delete.
+            if row is None or not _is(user, row):
+                break
+            try:
+                await self._registers.remove(AuthKeys.user(user.user_id), row)
+            except PredicateFailedError as error:
+                row = error.current
+            else:
+                break
+        else:
+            raise _contended(user.user_id)
+        try:
+            await self._end_deletion(user)
+        except TarnError as error:
+            # The user is gone, as was asked; dead rows wait for `finish_deletions`.
+            _log.warning("rows of a deleted user remain", user_id=user.user_id, reason=error.reason)
+
+    async def finish_deletions(self) -> int:
+        """Removes what deletions left that a crash cut short; returns how many. Repeatable.
+
+        A deletion that never reached its user was answered with an error, so it is called off.
+        """
+        start = AuthKeys.deletion(None)
+        count = 0
+        while rows := await self._registers.page(start, after_prefix(start), _DELETIONS_PAGE):
+            for key, value in rows:
+                user = decode_user(value)
+                row = await self._registers.get(AuthKeys.user(user.user_id))
+                if row is not None and _is(user, row):
+                    await self._registers.drop([key])
+                else:
+                    await self._end_deletion(user)
+                    count += 1
+        return count
+
+    async def _begin_deletion(self, user: User) -> None:
+        try:
+            await self._registers.insert(AuthKeys.deletion(user.user_uid), encode_user(user))
+        except PredicateFailedError:
+            return  # somebody deletes or deleted the same user; the uid is what counts
+
+    async def _end_deletion(self, user: User) -> None:
+        await self._credentials.delete_all(user.user_uid)
+        await self._registers.drop([AuthKeys.deletion(user.user_uid)])
+
+    async def _row(self, user_id: str) -> Versioned:
+        found = await self._registers.get(AuthKeys.user(user_id))
+        if found is None:
+            raise user_not_found(user_id)
+        return found
+
+
+def _is(user: User, row: Versioned) -> bool:
+    """Whether a row is this life of the user."""
+    return decode_user(row.value).user_uid == user.user_uid
+
+
+def _contended(user_id: str) -> TarnError:
+    text = f"user {user_id} kept changing through {_ATTEMPTS_MAX} attempts"
+    return TarnError(Kind.CONFLICT, Reason.TOO_MANY_RETRIES, text, user_id=user_id)

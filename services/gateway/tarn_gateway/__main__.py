@@ -1,0 +1,54 @@
+"""The gateway as a process of its own: `tarn-gateway [--config FILE]`.
+
+It reaches auth and graveler over gRPC, and the bodies of objects directly in the block store. Several of
+them may run over one store; none needs anything of the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from tarn.block.opening import open_blocks
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.config import Config
+from tarn.rpc.process import connect, run
+from tarn.rpc.serve import Application, Runtime
+from tarn_gateway.application import GatewayApplication
+from tarn_gateway.config import server_tls, settings_of
+
+__all__ = ["main"]
+
+
+async def _assemble(
+    config: Config, runtime: Runtime, stack: AsyncExitStack
+) -> Sequence[Application]:
+    blocks = await open_blocks(config, runtime.clock)
+    stack.push_async_callback(blocks.close)
+    auth = connect(config, runtime, "auth")
+    stack.push_async_callback(auth.close)
+    graveler = connect(config, runtime, "graveler")
+    stack.push_async_callback(graveler.close)
+    gateway = GatewayApplication(
+        settings_of(config),
+        GravelerClient(graveler),
+        Access(AuthClient(auth), runtime.clock),
+        blocks,
+        clock=runtime.clock,
+        ids=runtime.ids,
+        tls=server_tls(config),
+        listens=runtime.listens,
+    )
+    return [gateway]
+
+
+def main() -> int:
+    """Runs a gateway until it is told to stop; the exit code."""
+    return run("gateway", "The S3 endpoint of Tarn.", _assemble)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Which bucket and key a request names, and which ref and path a key names.
+
+`s3://<repository>/<ref>/<path>`: the bucket is the repository (or a bucket view, whose keys are plain
+paths: the caller asks before it splits a key), the key begins with the ref.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["Address", "RefPath", "parse_address", "parse_copy_source", "split_key"]
+
+KEY_BYTES_MAX = 1024 + 1 + 128
+"""A path of 1,024 bytes behind a ref of at most 128 characters and `/`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a request names.
+
+    Attributes:
+        bucket: empty for the service itself (ListBuckets).
+        key: decoded; empty for the bucket itself.
+        virtual_host: the bucket came from the Host header.
+    """
+
+    bucket: str
+    key: str
+    virtual_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefPath:
+    """A key split at its first `/`.
+
+    Attributes:
+        ref: not yet checked against the ref grammar; not empty.
+        path: empty for the root of the ref (`main` and `main/`, told apart by `slash`).
+        slash: whether a `/` follows the ref.
+    """
+
+    ref: str
+    path: str
+    slash: bool
+
+
+def _decode(raw: bytes, what: str) -> str:
+    try:
+        text = (unquote_to_bytes(raw) if b"%" in raw else raw).decode()
+    except UnicodeDecodeError:
+        raise S3Error("InvalidURI", f"The {what} is not UTF-8.") from None
+    if "\x00" in text:
+        raise S3Error("InvalidURI", f"The {what} holds a NUL character.")
+    return text
+
+
+def _bucket_of_host(host: str, domains: Sequence[str]) -> str:
+    """The labels before one of our domains, or empty. The port does not count."""
+    if not domains:
+        return ""
+    name = host.lower()
+    if not name.startswith("["):
+        name = name.partition(":")[0]
+    name = name.rstrip(".")
+    # The longest domain first: with `s3.a` and `x.s3.a` both ours, `b.x.s3.a` is bucket `b`.
+    for domain in sorted(domains, key=len, reverse=True):
+        if name == domain:
+            return ""
+        if name.endswith("." + domain):
+            return name[: -len(domain) - 1]
+    return ""
+
+
+def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Address:
+    """Bucket and key of a request, decoded exactly once.
+
+    Args:
+        host: the Host header, port and all.
+        raw_path: `Request.raw_path`.
+        domains: lower-case names whose subdomains are buckets (`gateways.s3.domain_name`).
+
+    Raises:
+        S3Error: InvalidURI (not UTF-8, NUL), KeyTooLongError.
+    """
+    bucket = _bucket_of_host(host, domains)
+    if bucket:
+        key = _decode(raw_path[1:], "key")
+        virtual_host = True
+    else:
+        raw_bucket, _, raw_key = raw_path[1:].partition(b"/")
+        bucket, key = _decode(raw_bucket, "bucket name"), _decode(raw_key, "key")
+        virtual_host = False
+    if len(key) * 4 > KEY_BYTES_MAX and len(key.encode()) > KEY_BYTES_MAX:
+        raise S3Error("KeyTooLongError")
+    return Address(bucket, key, virtual_host)
+
+
+def split_key(key: str) -> RefPath:
+    """Ref and path of a key in a repository's bucket.
+
+    Raises:
+        S3Error: InvalidArgument if the key is empty or begins with `/`.
+    """
+    ref, slash, path = key.partition("/")
+    if not ref:
+        raise S3Error("InvalidArgument", "The key must begin with a branch, tag or commit.")
+    return RefPath(ref, path, bool(slash))
+
+
+def parse_copy_source(value: str) -> Address:
+    """The `x-amz-copy-source` header: `[/]bucket/key`, percent-encoded.
+
+    Raises:
+        S3Error: InvalidArgument without bucket or key; NotImplemented with `?versionId=`.
+    """
+    raw, query, version = value.encode("latin-1").lstrip(b"/").partition(b"?versionId=")
+    if query and version != b"null":
+        raise S3Error("NotImplemented", "x-amz-copy-source with versionId is not implemented.")
+    bucket, slash, key = _decode(raw, "copy source").partition("/")
+    if not (bucket and slash and key):
+        raise S3Error(
+            "InvalidArgument",
+            "The copy source must be bucket and key.",
+            ArgumentName="x-amz-copy-source",
+        )
+    return Address(bucket, key)

@@ -1,0 +1,83 @@
+"""What operations work with: metadata, blocks, time, and the bounds they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tarn.block.port import BlockStore
+from tarn.client.graveler import GravelerClient
+from tarn.core.clock import Clock, IdSource
+from tarn.rpc.call import Call
+from tarn_gateway.asked import Asked
+from tarn_gateway.checksums import Algorithm
+from tarn_gateway.homes import Homes
+from tarn_gateway.http import Request
+from tarn_gateway.payload import Payload, PayloadPolicy, open_payload
+
+__all__ = ["Backend", "Bounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of operations.
+
+    Attributes:
+        call_timeout_s: how long one call to graveler or auth may take.
+        list_timeout_s: how long a listing may search; above `call_timeout_s` because a page may lie
+            behind many deleted keys.
+        complete_timeout_s: how long graveler may take to stage a completed upload.
+        small_body_bytes: bodies up to this size are held in memory and stored in one piece.
+        refs_max: refs that a listing of a whole bucket looks through.
+        payload: which bodies are accepted.
+    """
+
+    call_timeout_s: float = 10.0
+    list_timeout_s: float = 30.0
+    complete_timeout_s: float = 60.0
+    small_body_bytes: int = 64 * 1024
+    refs_max: int = 10_000
+    payload: PayloadPolicy = field(default_factory=PayloadPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Everything that operations reach for; they keep no state of their own."""
+
+    graveler: GravelerClient
+    blocks: BlockStore
+    homes: Homes
+    clock: Clock
+    ids: IdSource
+    bounds: Bounds
+    region: str
+
+    def call(self, asked: Asked, timeout_s: float = 0.0) -> Call:
+        """The context of one call to graveler, its time beginning now: bodies take as long as they
+        take, so a request as a whole has no deadline."""
+        return Call(
+            asked.request.request_id,
+            asked.granted.grant.caller_token,
+            self.clock.monotonic() + (timeout_s or self.bounds.call_timeout_s),
+        )
+
+    def payload(
+        self,
+        asked: Asked,
+        *,
+        request: Request | None = None,
+        wanted: frozenset[Algorithm] = frozenset(),
+    ) -> Payload:
+        """The request's body.
+
+        Args:
+            asked: whose body.
+            request: read its headers instead; see `completing`.
+            wanted: checksums to compute although the client sent none.
+
+        Raises:
+            S3Error: as `open_payload`.
+        """
+        key = asked.granted.signing_key
+        return open_payload(
+            request or asked.request, asked.signed, key, self.bounds.payload, wanted
+        )

@@ -1,0 +1,168 @@
+"""Bodies between clients and the block store. Nothing here knows of entries or refs.
+
+A body is either small, then it is held in memory and stored in one piece, or it is streamed in pieces of
+at most `CHUNK_BYTES`: the memory of a transfer does not grow with its size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import structlog
+
+from tarn.block.port import (
+    CHUNK_BYTES,
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+    BlockWriter,
+    FileBacked,
+)
+from tarn.core.errors import TarnError
+from tarn_gateway.checksums import NO_CLAIMS, Algorithm, BodyDigests, BodySums
+from tarn_gateway.http import FileSlice
+from tarn_gateway.payload import Payload
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["Body", "copy_block", "digest_block", "discard", "open_body", "receive"]
+
+Body = bytes | AsyncIterator[bytes | memoryview] | FileSlice
+
+_log = structlog.get_logger()
+
+
+async def receive(blocks: BlockStore, key: BlockKey, payload: Payload, small: int) -> BodySums:
+    """Makes a block of a request's body, verified.
+
+    On any failure, a wrong digest included, there is no block: bodies are checked before they become
+    visible.
+
+    Args:
+        blocks: where to.
+        key: a new block.
+        payload: the body.
+        small: largest body to hold in memory.
+
+    Raises:
+        S3Error: as `Payload.pump`.
+        TarnError: what the store raises.
+    """
+    if payload.size is not None and payload.size <= small:
+        body, sums = await payload.read_all(small)
+        await blocks.put(key, body)
+        return sums
+    async with await blocks.open_write(key) as writer:
+        sums = await payload.pump(writer.write)
+        await writer.finish()
+    return sums
+
+
+async def discard(blocks: BlockStore, key: BlockKey) -> None:
+    """Removes a block that nothing refers to; if that fails, garbage collection will."""
+    try:
+        await blocks.delete_many(key.namespace, [key.path])
+    except TarnError as error:
+        _log.warning("block left behind", path=key.path, error=error.message)
+
+
+async def open_body(blocks: BlockStore, key: BlockKey, start: int, length: int, small: int) -> Body:
+    """The bytes `[start, start + length)` of a block, in the cheapest form that can be sent.
+
+    Raises:
+        S3Error: InternalError when the block is gone or too short. That is lost data and is logged as
+            such; as a 404 it would look as if the object had never been written.
+    """
+    try:
+        if length <= small:
+            return await _read(blocks, key, start, length)
+        if isinstance(blocks, FileBacked):
+            file = await blocks.open_file(key)
+            if file is not None:
+                return FileSlice(file, start, length)
+        if length <= CHUNK_BYTES:
+            return await _read(blocks, key, start, length)
+        return await _begun(blocks.stream(key, start, length))
+    except BlockNotFoundError as error:
+        raise _lost(key, error) from error
+
+
+async def _read(blocks: BlockStore, key: BlockKey, start: int, length: int) -> bytes:
+    if not length:
+        return b""
+    body = await blocks.read(key, start, length)
+    if len(body) != length:
+        text = f"block {key.path} gave {len(body)} bytes from {start} instead of {length}"
+        _log.error("block too short", path=key.path, namespace=key.namespace, detail=text)
+        raise S3Error("InternalError", "The object's data is incomplete.")
+    return body
+
+
+async def _begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | memoryview]:
+    """The same chunks, the first one fetched: a missing block is known before the answer begins."""
+    first = await anext(chunks)
+
+    async def all_chunks() -> AsyncIterator[bytes | memoryview]:
+        yield first
+        async for chunk in chunks:
+            yield chunk
+
+    return all_chunks()
+
+
+def _lost(key: BlockKey, error: BlockNotFoundError) -> S3Error:
+    _log.error("block lost", path=key.path, namespace=key.namespace, error=error.message)
+    return S3Error("InternalError", "The object's data is missing.")
+
+
+async def copy_block(
+    blocks: BlockStore,
+    key: BlockKey,
+    start: int,
+    length: int,
+    writer: BlockWriter,
+    wanted: frozenset[Algorithm] = frozenset(),
+) -> BodySums:
+    """Writes bytes of a block to a writer, which the caller finishes; tells their digests.
+
+    Raises:
+        S3Error: InternalError when the block is gone.
+        TarnError: what the store raises.
+    """
+    digests = BodyDigests(NO_CLAIMS, wanted=wanted)
+    async for chunk in _chunks(blocks, key, start, length):
+        await asyncio.to_thread(digests.update, chunk)
+        await writer.write(chunk)
+    return digests.finish()
+
+
+async def digest_block(
+    blocks: BlockStore,
+    key: BlockKey,
+    length: int,
+    wanted: frozenset[Algorithm] = frozenset(),
+    *,
+    start: int = 0,
+) -> BodySums:
+    """Digests of bytes of a block that is there already, in O(length).
+
+    Raises:
+        S3Error: InternalError when the block is gone.
+        TarnError: what the store raises; CORRUPT when the block ends early.
+    """
+    digests = BodyDigests(NO_CLAIMS, wanted=wanted)
+    async for chunk in _chunks(blocks, key, start, length):
+        await asyncio.to_thread(digests.update, chunk)
+    return digests.finish()
+
+
+async def _chunks(
+    blocks: BlockStore, key: BlockKey, start: int, length: int
+) -> AsyncIterator[bytes]:
+    if not length:
+        return
+    try:
+        async for chunk in blocks.stream(key, start, length):
+            yield chunk
+    except BlockNotFoundError as error:
+        raise _lost(key, error) from error

@@ -1,0 +1,372 @@
+"""Content checksums: what a client claims of its body, and what the body really has.
+
+MD5 is always computed, since it is the ETag. At most one of S3's five further algorithms is claimed, in
+a header or in a trailer; a multipart upload may want one that the client left away. The CRCs of parts
+combine into the CRC of the whole object (FULL_OBJECT); any algorithm hashes the parts' checksums into a
+COMPOSITE one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from awscrt import checksums as crt
+
+from tarn.core.entry import Checksum
+from tarn_gateway.http import Headers
+from tarn_gateway.s3error import S3Error
+
+__all__ = [
+    "Algorithm",
+    "BodyDigests",
+    "BodySums",
+    "Claims",
+    "NO_CLAIMS",
+    "checksum_header",
+    "composite_checksum",
+    "full_object_checksum",
+    "multipart_md5",
+    "parse_algorithm",
+    "parse_claims",
+]
+
+PREFIX: Final = "x-amz-checksum-"
+# Headers with the prefix that hold no checksum value.
+_NO_VALUES: Final = frozenset(
+    {"x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"}
+)
+
+
+class Algorithm(enum.StrEnum):
+    """S3's checksum algorithms, named as S3 names them."""
+
+    CRC32 = "CRC32"
+    CRC32C = "CRC32C"
+    CRC64NVME = "CRC64NVME"
+    SHA1 = "SHA1"
+    SHA256 = "SHA256"
+
+
+class _Digest(Protocol):
+    def update(self, data: bytes | memoryview, /) -> object: ...
+
+    def digest(self) -> bytes: ...
+
+
+class _Crc:
+    """A CRC with the face of a hashlib object."""
+
+    __slots__ = ("_crc", "_function", "_size")
+
+    def __init__(self, function: Callable[[bytes | memoryview, int], int], size: int) -> None:
+        self._function = function
+        self._size = size
+        self._crc = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._crc = self._function(data, self._crc)
+
+    def digest(self) -> bytes:
+        return self._crc.to_bytes(self._size, "big")
+
+
+_SIZES: Final[Mapping[Algorithm, int]] = {
+    Algorithm.CRC32: 4,
+    Algorithm.CRC32C: 4,
+    Algorithm.CRC64NVME: 8,
+    Algorithm.SHA1: 20,
+    Algorithm.SHA256: 32,
+}
+
+
+def _new(algorithm: Algorithm) -> _Digest:
+    match algorithm:
+        case Algorithm.CRC32:
+            return _Crc(crt.crc32, 4)
+        case Algorithm.CRC32C:
+            return _Crc(crt.crc32c, 4)
+        case Algorithm.CRC64NVME:
+            return _Crc(crt.crc64nvme, 8)
+        case Algorithm.SHA1:
+            return hashlib.sha1(usedforsecurity=False)
+        case Algorithm.SHA256:
+            return hashlib.sha256(usedforsecurity=False)
+
+
+def checksum_header(algorithm: str) -> str:
+    """`CRC32C` → `x-amz-checksum-crc32c`."""
+    return PREFIX + algorithm.lower()
+
+
+_BY_HEADER: Final[Mapping[str, Algorithm]] = {checksum_header(each): each for each in Algorithm}
+
+
+def parse_algorithm(value: str) -> Algorithm:
+    """The algorithm of a name, in any case.
+
+    Raises:
+        S3Error: InvalidRequest for a name that S3 does not know.
+    """
+    try:
+        return Algorithm(value.strip().upper())
+    except ValueError:
+        names = ", ".join(Algorithm)
+        text = f"The checksum algorithm {value[:40]!r} is none of {names}."
+        raise S3Error("InvalidRequest", text) from None
+
+
+def _decode(value: str, size: int) -> bytes | None:
+    """The bytes of a base64 text that stands for exactly `size` bytes."""
+    try:
+        raw = base64.b64decode(value.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return raw if len(raw) == size else None
+
+
+def _parse_value(algorithm: Algorithm, value: str) -> bytes:
+    raw = _decode(value, _SIZES[algorithm])
+    if raw is None:
+        name = checksum_header(algorithm)
+        raise S3Error("InvalidRequest", f"The value of {name} is invalid.")
+    return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the headers of a request say about the checksums of its body.
+
+    Attributes:
+        md5: of Content-MD5, or None.
+        algorithm: the further algorithm that the client uses, or None.
+        value: its checksum; None if it comes as a trailer.
+        trailer: its checksum is announced as a trailer.
+    """
+
+    md5: bytes | None = None
+    algorithm: Algorithm | None = None
+    value: bytes | None = None
+    trailer: bool = False
+
+
+NO_CLAIMS: Final = Claims()
+
+
+def _parse_trailer(value: str) -> Algorithm:
+    name = value.strip().lower()
+    algorithm = _BY_HEADER.get(name)
+    if algorithm is None:
+        text = f"x-amz-trailer {value[:80]!r} is not the name of one checksum header."
+        raise S3Error("InvalidRequest", text)
+    return algorithm
+
+
+def parse_claims(headers: Headers) -> Claims:
+    """Reads Content-MD5, `x-amz-checksum-*`, `x-amz-trailer` and `x-amz-sdk-checksum-algorithm`.
+
+    Raises:
+        S3Error: InvalidDigest for a bad Content-MD5; InvalidRequest for a bad or unknown checksum,
+            for several of them, and for an algorithm that is named but not sent.
+    """
+    md5: bytes | None = None
+    if (text := headers.get("content-md5")) is not None:
+        md5 = _decode(text, 16)
+        if md5 is None:
+            raise S3Error("InvalidDigest")
+    algorithm: Algorithm | None = None
+    value: bytes | None = None
+    for name, text in headers.with_prefix(PREFIX):
+        if name in _NO_VALUES:
+            continue
+        if algorithm is not None:
+            raise S3Error("InvalidRequest", "More than one x-amz-checksum- header was sent.")
+        if name not in _BY_HEADER:
+            raise S3Error("InvalidRequest", f"The checksum header {name[:80]!r} is not known.")
+        algorithm = _BY_HEADER[name]
+        value = _parse_value(algorithm, text)
+    trailer = headers.get("x-amz-trailer")
+    if trailer is not None:
+        if algorithm is not None:
+            raise S3Error("InvalidRequest", "A checksum came as a header and as a trailer.")
+        algorithm = _parse_trailer(trailer)
+    named = headers.get("x-amz-sdk-checksum-algorithm")
+    if named is not None and parse_algorithm(named) is not algorithm:
+        text = (
+            "x-amz-sdk-checksum-algorithm names an algorithm for which there is neither an "
+            "x-amz-checksum- header nor a trailer."
+        )
+        raise S3Error("InvalidRequest", text)
+    if md5 is None and algorithm is None:
+        return NO_CLAIMS
+    return Claims(md5, algorithm, value, trailer is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class BodySums:
+    """What is known of a body that was read to its end and found right.
+
+    Attributes:
+        size: bytes.
+        md5: 16 bytes.
+        checksums: those that the client sent or that were wanted, for `Entry.checksums`.
+    """
+
+    size: int
+    md5: bytes
+    checksums: tuple[Checksum, ...]
+
+
+class BodyDigests:
+    """Computes everything that is to be known of one body, then compares.
+
+    `update` is pure computation over memory, so it may run in a thread (hashlib and awscrt release
+    the GIL); never two at once.
+
+    Args:
+        claims: of the request.
+        sha256: the body hash that the signature covers, 32 bytes; None in the other modes.
+        wanted: algorithms to compute in addition.
+    """
+
+    __slots__ = ("_claims", "_digests", "_md5", "_sha256", "_signed", "size")
+
+    def __init__(
+        self,
+        claims: Claims,
+        sha256: bytes | None = None,
+        wanted: frozenset[Algorithm] = frozenset(),
+    ) -> None:
+        self._claims = claims
+        self._sha256 = sha256
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._digests = {each: _new(each) for each in sorted(wanted)}
+        if claims.algorithm is not None and claims.algorithm not in self._digests:
+            self._digests[claims.algorithm] = _new(claims.algorithm)
+        # One SHA-256 serves both the signature and an x-amz-checksum-sha256.
+        self._signed: _Digest | None = None
+        if sha256 is not None:
+            self._signed = self._digests.get(Algorithm.SHA256) or hashlib.sha256()
+        self.size = 0
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Takes the next bytes."""
+        self.size += len(data)
+        self._md5.update(data)
+        for digest in self._digests.values():
+            digest.update(data)
+        if self._signed is not None and Algorithm.SHA256 not in self._digests:
+            self._signed.update(data)
+
+    def finish(self, trailers: Mapping[str, str] | None = None) -> BodySums:
+        """Compares with what was claimed.
+
+        Args:
+            trailers: those received behind the body, lower-case names.
+
+        Raises:
+            S3Error: XAmzContentSHA256Mismatch, BadDigest; MalformedTrailerError when a trailer was
+                announced and another or none came; InvalidRequest for a value of the wrong form.
+        """
+        claims = self._claims
+        if self._signed is not None:
+            self._check_signed(self._signed.digest())
+        md5 = self._md5.digest()
+        if claims.md5 is not None and claims.md5 != md5:
+            raise _bad_digest("Content-MD5", claims.md5, md5)
+        values = {each: digest.digest() for each, digest in self._digests.items()}
+        if claims.algorithm is not None:
+            expected = self._expected(claims.algorithm, trailers or {})
+            if expected != values[claims.algorithm]:
+                name = checksum_header(claims.algorithm)
+                raise _bad_digest(name, expected, values[claims.algorithm])
+        elif trailers:
+            raise S3Error("MalformedTrailerError", "A trailer came that was not announced.")
+        return BodySums(
+            self.size,
+            md5,
+            tuple(Checksum(str(each), _text(value)) for each, value in values.items()),
+        )
+
+    def _check_signed(self, computed: bytes) -> None:
+        assert self._sha256 is not None, "a digest is kept only to be compared"
+        if computed != self._sha256:
+            raise S3Error(
+                "XAmzContentSHA256Mismatch",
+                ClientComputedContentSHA256=self._sha256.hex(),
+                S3ComputedContentSHA256=computed.hex(),
+            )
+
+    def _expected(self, algorithm: Algorithm, trailers: Mapping[str, str]) -> bytes:
+        claims = self._claims
+        if claims.value is not None:
+            if trailers:
+                raise S3Error("MalformedTrailerError", "A trailer came that was not announced.")
+            return claims.value
+        name = checksum_header(algorithm)
+        if set(trailers) != {name}:
+            raise S3Error("MalformedTrailerError", f"The announced trailer {name} did not come.")
+        return _parse_value(algorithm, trailers[name])
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _bad_digest(name: str, expected: bytes, computed: bytes) -> S3Error:
+    return S3Error(
+        "BadDigest",
+        f"The {name} that you sent is not that of the body received.",
+        ExpectedDigest=_text(expected),
+        CalculatedDigest=_text(computed),
+    )
+
+
+def multipart_md5(md5s: Iterable[bytes]) -> bytes:
+    """MD5 of the parts' MD5s: with `Entry.etag_parts` the ETag of a multipart object."""
+    return hashlib.md5(b"".join(md5s), usedforsecurity=False).digest()
+
+
+def composite_checksum(algorithm: Algorithm, parts: Iterable[str]) -> Checksum:
+    """The COMPOSITE checksum over the parts' base64 values, `-N` appended.
+
+    Raises:
+        S3Error: InvalidRequest for CRC64NVME, which S3 defines for whole objects only, and for a
+            value of the wrong form.
+    """
+    if algorithm is Algorithm.CRC64NVME:
+        raise S3Error("InvalidRequest", "CRC64NVME has no COMPOSITE form.")
+    digest = _new(algorithm)
+    count = 0
+    for part in parts:
+        digest.update(_parse_value(algorithm, part))
+        count += 1
+    return Checksum(str(algorithm), f"{_text(digest.digest())}-{count}", composite=True)
+
+
+def full_object_checksum(algorithm: Algorithm, parts: Iterable[tuple[str, int]]) -> Checksum:
+    """The FULL_OBJECT checksum from the parts' `(base64 value, size in bytes)`, in O(parts).
+
+    Raises:
+        S3Error: InvalidRequest for SHA1 and SHA256, which do not combine, and for a value of the
+            wrong form.
+    """
+    combine: Callable[[int, int, int], int]
+    match algorithm:
+        case Algorithm.CRC32:
+            combine = crt.combine_crc32
+        case Algorithm.CRC32C:
+            combine = crt.combine_crc32c
+        case Algorithm.CRC64NVME:
+            combine = crt.combine_crc64nvme
+        case _:
+            raise S3Error("InvalidRequest", f"{algorithm} has no FULL_OBJECT form for multipart.")
+    crc = 0
+    for value, size in parts:
+        crc = combine(crc, int.from_bytes(_parse_value(algorithm, value), "big"), size)
+    return Checksum(str(algorithm), _text(crc.to_bytes(_SIZES[algorithm], "big")))

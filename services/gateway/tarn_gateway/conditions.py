@@ -1,0 +1,186 @@
+"""Conditional requests: RFC 9110 §13, as S3 reads it.
+
+Reads are decided here. Of writes only the headers are read: whether a write's condition holds is decided
+by graveler, together with the write.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from tarn_gateway.http import Headers
+from tarn_gateway.s3error import S3Error
+
+__all__ = [
+    "ReadConditions",
+    "Verdict",
+    "WriteCondition",
+    "copy_source_conditions",
+    "http_date",
+    "parse_http_date",
+    "read_conditions",
+    "write_condition",
+]
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(time_us: int) -> str:
+    """A time as `Sun, 06 Nov 1994 08:49:37 GMT`; fractions of a second are cut off."""
+    at = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+    return (
+        f"{_DAYS[at.weekday()]}, {at.day:02d} {_MONTHS[at.month - 1]} {at.year:04d} "
+        f"{at.hour:02d}:{at.minute:02d}:{at.second:02d} GMT"
+    )
+
+
+def parse_http_date(value: str) -> int | None:
+    """Seconds since the epoch, or None for what is no date (such a header is ignored, §13.1.3)."""
+    try:
+        at = parsedate_to_datetime(value)
+    except (ValueError, IndexError, TypeError, OverflowError):
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    try:
+        return int(at.timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
+class Verdict(enum.Enum):
+    """What the conditions of a read say."""
+
+    PROCEED = "proceed"
+    NOT_MODIFIED = "not modified"
+    FAILED = "failed"
+
+
+def _matches(value: str, etag: str) -> bool:
+    """Whether a list of entity tags holds `etag` or `*`; quotes may be missing, as S3 allows."""
+    for item in value.split(","):
+        tag = item.strip()
+        if tag == "*":
+            return True
+        if tag.removeprefix("W/").strip('"') == etag:
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConditions:
+    """The conditions of a GET, a HEAD or a copy's source. None: not given."""
+
+    if_match: str | None = None
+    if_none_match: str | None = None
+    if_modified_since_s: int | None = None
+    if_unmodified_since_s: int | None = None
+
+    def judge(self, etag: str, mtime_us: int) -> Verdict:
+        """Decides in the order of RFC 9110 §13.2.2.
+
+        Args:
+            etag: without quotes.
+            mtime_us: of the object; compared in whole seconds, as Last-Modified shows them.
+        """
+        mtime_s = mtime_us // 1_000_000
+        if self.if_match is not None:
+            if not _matches(self.if_match, etag):
+                return Verdict.FAILED
+        elif self.if_unmodified_since_s is not None and mtime_s > self.if_unmodified_since_s:
+            return Verdict.FAILED
+        if self.if_none_match is not None:
+            if _matches(self.if_none_match, etag):
+                return Verdict.NOT_MODIFIED
+        elif self.if_modified_since_s is not None and mtime_s <= self.if_modified_since_s:
+            return Verdict.NOT_MODIFIED
+        return Verdict.PROCEED
+
+    def check_copy_source(self, etag: str, mtime_us: int) -> None:
+        """For a copy both refusals are 412.
+
+        Raises:
+            S3Error: PreconditionFailed.
+        """
+        if self.judge(etag, mtime_us) is not Verdict.PROCEED:
+            raise S3Error("PreconditionFailed", Condition="x-amz-copy-source-if")
+
+
+NO_CONDITIONS = ReadConditions()
+
+
+def _read(headers: Headers, prefix: str) -> ReadConditions:
+    since = headers.get(prefix + "if-modified-since")
+    unmodified = headers.get(prefix + "if-unmodified-since")
+    return ReadConditions(
+        headers.get(prefix + "if-match"),
+        headers.get(prefix + "if-none-match"),
+        None if since is None else parse_http_date(since),
+        None if unmodified is None else parse_http_date(unmodified),
+    )
+
+
+def read_conditions(headers: Headers) -> ReadConditions:
+    """The conditions of a GET or HEAD. A FAILED verdict is answered 412 PreconditionFailed, a
+    NOT_MODIFIED one 304 with ETag and Last-Modified and no body."""
+    return _read(headers, "")
+
+
+def copy_source_conditions(headers: Headers) -> ReadConditions:
+    """The `x-amz-copy-source-if-*` conditions."""
+    return _read(headers, "x-amz-copy-source-")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCondition:
+    """The condition of a PUT, Complete or DELETE; at most one of the two is set.
+
+    Attributes:
+        if_none_match: only if there is no object.
+        if_match: only if the object has this ETag (without quotes; `*`: any object).
+    """
+
+    if_none_match: bool = False
+    if_match: str = ""
+
+    def __bool__(self) -> bool:
+        return self.if_none_match or bool(self.if_match)
+
+
+UNCONDITIONAL = WriteCondition()
+
+
+def write_condition(headers: Headers) -> WriteCondition:
+    """The condition of a write.
+
+    Raises:
+        S3Error: NotImplemented for what S3 refuses too: If-None-Match of an ETag, both headers at
+            once, several ETags, and the two date conditions.
+    """
+    none_match, match = headers.get("if-none-match"), headers.get("if-match")
+    for name in ("if-modified-since", "if-unmodified-since"):
+        if name in headers:
+            raise _refused(name)
+    if none_match is None and match is None:
+        return UNCONDITIONAL
+    if none_match is not None:
+        if match is not None or none_match.strip() != "*":
+            raise _refused("if-none-match")
+        return WriteCondition(if_none_match=True)
+    assert match is not None, "one of the two is set"
+    tag = match.strip().removeprefix("W/").strip('"')
+    if not tag or "," in tag:
+        raise _refused("if-match")
+    return WriteCondition(if_match=tag)
+
+
+def _refused(name: str) -> S3Error:
+    return S3Error(
+        "NotImplemented",
+        f"This form of the header {name} is not implemented for writes.",
+        Header=name,
+    )

@@ -1,0 +1,85 @@
+"""What an operator decides about the gateway, from the configuration of the installation."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+
+from tarn.config import Config, ConfigError
+from tarn_gateway.backend import Bounds
+from tarn_gateway.http import HttpLimits
+from tarn_gateway.payload import PayloadPolicy
+
+__all__ = ["GatewaySettings", "server_tls", "settings_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Settings of the S3 endpoint.
+
+    Attributes:
+        host, port: where it listens; port 0 takes a free one.
+        reuse_port: several processes share the port (one gateway per core).
+        region: told to clients that ask, and the only one accepted in signatures.
+        domains: lower-case host names whose subdomains are buckets (virtual-host addressing); other
+            host names get path style.
+        access_log: a log line for every request, not only for failures of ours.
+        limits: of the HTTP server.
+        bounds: of operations.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    reuse_port: bool = False
+    region: str = "us-east-1"
+    domains: tuple[str, ...] = ()
+    access_log: bool = True
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ValueError(f"gateway port {self.port} is not 0 to 65535")
+        if not self.region:
+            raise ValueError("the gateway needs a region, such as us-east-1")
+        if bad := [name for name in self.domains if name != name.lower() or not name]:
+            raise ValueError(f"gateway domain {bad[0]!r} must be lower case and not empty")
+
+
+def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
+    """The gateway's part of a configuration.
+
+    Args:
+        config: of the installation.
+        reuse_port: several processes of this machine listen on the one address.
+    """
+    section = config.gateways.s3
+    host, _, port = section.listen_address.rpartition(":")
+    return GatewaySettings(
+        host=host.strip("[]"),
+        port=int(port),
+        reuse_port=reuse_port,
+        region=section.region,
+        domains=(section.domain_name.lower(),) if section.domain_name else (),
+        limits=HttpLimits(connections_max=config.limits.connections),
+        bounds=Bounds(payload=PayloadPolicy(object_bytes_max=config.limits.body_size_bytes)),
+    )
+
+
+def server_tls(config: Config) -> ssl.SSLContext | None:
+    """The endpoint's certificate; None for http.
+
+    Raises:
+        ConfigError: the files cannot be read or do not belong together.
+    """
+    section = config.gateways.s3.tls
+    if section.cert is None or section.key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(section.cert, section.key)
+    except OSError as error:
+        text = f"gateways.s3.tls: {section.cert} and {section.key}: {error.strerror or error}"
+        raise ConfigError([text]) from error
+    return context

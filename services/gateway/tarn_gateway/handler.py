@@ -1,0 +1,123 @@
+"""The life of a request: address → signature → operation → permission → answer.
+
+The order is part of the safety: nobody learns anything before the signature is verified, what is not
+offered is refused before anything is done, and no operation runs that the table of actions does not allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import parse_repository_id
+from tarn.rpc.log import REQUEST_ID
+from tarn_gateway.address import Address, parse_address
+from tarn_gateway.asked import Asked
+from tarn_gateway.backend import Backend
+from tarn_gateway.grants import Gate, authorize
+from tarn_gateway.http import Request, Response
+from tarn_gateway.operations import OPERATIONS
+from tarn_gateway.query import parse_query
+from tarn_gateway.refused import refuse_headers, refuse_parameters
+from tarn_gateway.router import READS, route
+from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
+from tarn_gateway.trace import Trace, Traces
+
+__all__ = ["S3Handler"]
+
+_ID_2: Final = ("x-amz-id-2", HOST_ID)
+_OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
+
+_log = structlog.get_logger()
+
+
+class S3Handler:
+    """Answers requests; `refuse` is the `on_error` of the HTTP server that calls it.
+
+    Args:
+        gate: finds out who asks.
+        backend: what operations work with.
+        traces: the access log.
+        domains: lower-case host names whose subdomains are buckets.
+    """
+
+    def __init__(
+        self, gate: Gate, backend: Backend, traces: Traces, *, domains: Sequence[str] = ()
+    ) -> None:
+        self._gate = gate
+        self._backend = backend
+        self._traces = traces
+        self._domains = tuple(domains)
+
+    async def __call__(self, request: Request) -> Response:
+        """Answers one request, or raises what `refuse` makes an answer of."""
+        REQUEST_ID.set(request.request_id)
+        trace = self._traces.begin(request)
+        host = request.headers.text("host")
+        address = parse_address(host, request.raw_path, self._domains)
+        signed, granted = await self._gate.authenticate(request)
+        trace.user = granted.grant.user_id
+        query = parse_query(request.raw_query)
+        refuse_parameters(query)
+        operation = route(request.method, address, query, request.headers)
+        trace.operation = operation.value
+        refuse_headers(request.headers)
+        _check_bucket(address)
+        asked = Asked(request, operation, address, query, signed, granted)
+        _note(trace, asked)
+        authorize(asked)
+        response = await OPERATIONS[operation](self._backend, asked)
+        response.headers.append(_ID_2)
+        return response
+
+    def refuse(self, request: Request, error: Exception) -> Response:
+        """The answer for what was raised. What is broken on our side is logged with its traceback."""
+        trace = self._traces.of(request)
+        if isinstance(error, TarnError):
+            if error.kind in _OURS:
+                self._log_failure(request, trace, error)
+            shown = from_tarn_error(error, write=_writes(request, trace))
+        elif isinstance(error, S3Error):
+            shown = error
+        else:
+            self._log_failure(request, trace, error)
+            shown = S3Error("InternalError")
+        trace.code = shown.code
+        response = error_response(shown, request)
+        response.headers.append(_ID_2)
+        return response
+
+    @staticmethod
+    def _log_failure(request: Request, trace: Trace, error: Exception) -> None:
+        _log.error(
+            "s3 request failed",
+            operation=trace.operation,
+            request_id=request.request_id,
+            exc_info=error,
+        )
+
+
+def _writes(request: Request, trace: Trace) -> bool:
+    """Whether a missing ref is to be told as a missing bucket; see `from_tarn_error`."""
+    if trace.operation:
+        return trace.operation not in READS
+    return request.method not in ("GET", "HEAD")
+
+
+def _check_bucket(address: Address) -> None:
+    """Raises S3Error InvalidBucketName for a name that no repository can have."""
+    if not address.bucket:
+        return
+    try:
+        parse_repository_id(address.bucket)
+    except TarnError as error:
+        raise S3Error("InvalidBucketName", error.message, BucketName=address.bucket[:80]) from None
+
+
+def _note(trace: Trace, asked: Asked) -> None:
+    trace.repository = asked.bucket
+    if asked.at is not None:
+        trace.ref, trace.path = asked.at.ref, asked.at.path

@@ -1,0 +1,64 @@
+"""Where repositories keep their blocks, remembered for a few seconds.
+
+Only what cannot change in a repository's life is kept: its instance and its namespace. Refs are never
+kept here (design §6). A record that has become wrong, because the repository was deleted and made again,
+is found out when graveler refuses to stage an entry of another instance (design §3).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from tarn.client.graveler import GravelerClient
+from tarn.core.clock import Clock
+from tarn.rpc.call import Call
+
+__all__ = ["Home", "Homes"]
+
+_TTL_S = 5.0
+_HOMES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One life of a repository and the place of its blocks."""
+
+    repository_id: str
+    instance_uid: str
+    namespace: str
+
+
+class Homes:
+    """A small cache over `GravelerClient.get_repository`.
+
+    Absence is not remembered: a repository can be used as soon as it was created.
+    """
+
+    def __init__(self, graveler: GravelerClient, clock: Clock, *, ttl_s: float = _TTL_S) -> None:
+        self._graveler = graveler
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._homes: OrderedDict[str, tuple[Home, float]] = OrderedDict()
+
+    async def get(self, call: Call, repository_id: str) -> Home:
+        """The home of a repository.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND; DENIED if the caller may not read the repository.
+        """
+        kept = self._homes.get(repository_id)
+        if kept is not None and kept[1] > self._clock.monotonic():
+            return kept[0]
+        return await self.fresh(call, repository_id)
+
+    async def fresh(self, call: Call, repository_id: str) -> Home:
+        """The same, asked for now. Raises as `get`."""
+        self._homes.pop(repository_id, None)
+        begin = self._clock.monotonic()
+        found = await self._graveler.get_repository(call, repository_id)
+        home = Home(repository_id, found.instance_uid, found.storage_namespace)
+        self._homes[repository_id] = (home, begin + self._ttl_s)
+        if len(self._homes) > _HOMES_MAX:
+            self._homes.popitem(last=False)
+        return home

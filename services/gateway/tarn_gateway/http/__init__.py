@@ -1,0 +1,36 @@
+"""HTTP/1.1 for the gateway: from a socket to a `Request`, from a `Response` to bytes.
+
+Knows nothing of S3. A raw `asyncio.BufferedProtocol` with llhttp's head parser: 1.65 times the
+requests per second of Go's `net/http` at half the CPU (facts/python-stack §1).
+"""
+
+from tarn_gateway.http.body import (
+    BodyError,
+    BodyMalformedError,
+    BodyReader,
+    BodyStalledError,
+    BodyTruncatedError,
+)
+from tarn_gateway.http.headers import Headers
+from tarn_gateway.http.limits import HttpLimits
+from tarn_gateway.http.request import Request
+from tarn_gateway.http.response import FileSlice, Response
+from tarn_gateway.http.server import Exchange, Handler, HttpServer, Observer, OnError
+
+__all__ = [
+    "HttpServer",
+    "HttpLimits",
+    "Handler",
+    "Observer",
+    "OnError",
+    "Exchange",
+    "Request",
+    "Headers",
+    "BodyReader",
+    "BodyError",
+    "BodyMalformedError",
+    "BodyStalledError",
+    "BodyTruncatedError",
+    "Response",
+    "FileSlice",
+]

@@ -1,0 +1,296 @@
+"""The body of a request: received into two buffers in turn, read piece by piece.
+
+While the handler works on what one buffer holds, the socket fills the other; when that is full too, the
+connection stops reading and TCP holds the client back. Receiving straight into a large buffer is
+1.5 times as fast as callbacks per received segment (facts/python-stack §1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from tarn_gateway.http.body_error import (
+    BodyError,
+    BodyMalformedError,
+    BodyStalledError,
+    BodyTruncatedError,
+)
+from tarn_gateway.http.chunked import ChunkedDecoder
+
+__all__ = [
+    "BodyError",
+    "BodyMalformedError",
+    "BodyReader",
+    "BodyStalledError",
+    "BodyTruncatedError",
+    "BufferPool",
+    "Channel",
+]
+
+
+class BufferPool:
+    """Receive buffers that are used again: a fresh 512 KiB costs a page fault per 4 KiB.
+
+    Args:
+        size: bytes of each buffer.
+        idle_max: how many are kept while nobody uses them.
+    """
+
+    def __init__(self, size: int, idle_max: int) -> None:
+        self.size = size
+        self._idle_max = idle_max
+        self._idle: list[bytearray] = []
+
+    def take(self) -> bytearray:
+        """A buffer with arbitrary content."""
+        return self._idle.pop() if self._idle else bytearray(self.size)
+
+    def give(self, buffer: bytearray) -> None:
+        """Takes a buffer back; its views must not be used any more."""
+        if len(buffer) == self.size and len(self._idle) < self._idle_max:
+            self._idle.append(buffer)
+
+
+class Channel(Protocol):
+    """What a body needs of its connection."""
+
+    def send_continue(self) -> None:
+        """Tells the client to send the body."""
+        ...
+
+    def pause_body(self) -> None:
+        """Stops receiving."""
+        ...
+
+    def resume_body(self) -> None:
+        """Goes on receiving."""
+        ...
+
+    def end_body(self, rest: bytes) -> None:
+        """The body is received; `rest` are bytes behind its end that belong to the next request."""
+        ...
+
+
+class BodyReader:
+    """Reads one body. `100 Continue`, where the client waits for it, is sent by the first read that
+    finds nothing received.
+
+    Args:
+        length: Content-Length; None for a chunked body; 0 if there is none.
+        first: what was received of it together with the head.
+        channel: the connection; None only if `first` is the whole body.
+        pool: buffers for large and chunked bodies.
+        small_bytes: bodies up to this length get a buffer of their own size instead.
+        expects_continue: the client waits for `100 Continue`.
+
+    Attributes:
+        length: as above.
+        received: bytes received so far, framing included.
+        waiting: whether a read waits for bytes.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_decoder",
+        "_error",
+        "_expects_continue",
+        "_fill",
+        "_filled",
+        "_first",
+        "_held",
+        "_left",
+        "_paused",
+        "_pool",
+        "_slices",
+        "_small_bytes",
+        "_waiter",
+        "length",
+        "received",
+    )
+
+    def __init__(
+        self,
+        length: int | None,
+        first: bytes = b"",
+        channel: Channel | None = None,
+        pool: BufferPool | None = None,
+        *,
+        small_bytes: int = 0,
+        expects_continue: bool = False,
+    ) -> None:
+        self.length = length
+        self.received = len(first)
+        self._first = first
+        self._channel = channel
+        self._pool = pool
+        self._small_bytes = small_bytes
+        # Without a byte of the body at hand only: a client that sends at once does not wait.
+        self._expects_continue = expects_continue and not first
+        self._decoder = ChunkedDecoder() if length is None else None
+        # Invariant with a known length: received + left = length.
+        self._left = 0 if length is None else length - len(first)
+        self._fill: bytearray | None = None
+        self._filled = 0
+        self._held: bytearray | None = None
+        self._paused = False
+        self._slices: deque[memoryview] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: BodyError | None = None
+
+    # --- the reading side
+
+    async def read(self) -> bytes | memoryview:
+        """The next piece, empty at the end. A piece is valid until the next call only: its memory
+        is used again.
+
+        Raises:
+            BodyTruncatedError, BodyStalledError, BodyMalformedError: and again on every later call.
+        """
+        while True:
+            if self._slices:
+                return self._slices.popleft()
+            if isinstance(self._error, BodyMalformedError):
+                raise self._error  # what follows a broken chunk means nothing
+            piece = self._take()
+            if piece:
+                if self._decoder is None:
+                    return piece
+                self._decode(self._decoder, memoryview(piece))
+            elif self.complete:
+                return b""
+            elif self._error is not None:
+                raise self._error
+            else:
+                await self._wait()
+
+    async def read_all(self, limit: int) -> bytes | None:
+        """The whole rest in one object, or None as soon as it is longer than `limit` bytes."""
+        if self.length is not None and self.length > limit:
+            return None
+        piece = await self.read()
+        if self.length is not None and len(piece) == self.length:
+            return bytes(piece)
+        whole = bytearray()
+        while piece:
+            whole += piece
+            if len(whole) > limit:
+                return None
+            piece = await self.read()
+        return bytes(whole)
+
+    async def __aiter__(self) -> AsyncIterator[bytes | memoryview]:
+        """The pieces of `read` until the end."""
+        while piece := await self.read():
+            yield piece
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the body was received (of a chunked one: also read)."""
+        return self._left == 0 if self._decoder is None else self._decoder.done
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a read waits for bytes."""
+        return self._waiter is not None
+
+    def left_at_most(self, limit: int) -> bool:
+        """Whether the client will send at most `limit` more bytes without being asked to."""
+        return not self._expects_continue and self._decoder is None and self._left <= limit
+
+    def _take(self) -> bytes | memoryview:
+        """What was received since the last piece, undecoded; frees the last piece."""
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        if self._fill is None or self._filled == 0:
+            return b""
+        piece = memoryview(self._fill)[: self._filled]
+        self._fill, self._held = self._held, self._fill
+        self._filled = 0
+        if self._paused:
+            self._paused = False
+            assert self._channel is not None, "only a channel fills a buffer"
+            self._channel.resume_body()
+        return piece
+
+    def _decode(self, decoder: ChunkedDecoder, piece: memoryview) -> None:
+        try:
+            events, used = decoder.feed(piece)
+        except BodyMalformedError as error:
+            self._error = error
+            return
+        self._slices.extend(event for event in events if isinstance(event, memoryview))
+        if decoder.done and self._channel is not None:
+            rest = bytes(piece[used:])
+            if self._fill is not None and self._filled:
+                rest += memoryview(self._fill)[: self._filled]
+                self._filled = 0
+            self._channel.end_body(rest)
+
+    async def _wait(self) -> None:
+        assert self._waiter is None, "one reader at a time"
+        assert self._channel is not None, "without a channel the body is complete"
+        if self._expects_continue:
+            self._expects_continue = False
+            self._channel.send_continue()
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    # --- the receiving side, called by the connection
+
+    def get_buffer(self) -> memoryview:
+        """Where the socket is to write; never empty, never beyond the end of the body."""
+        if self._fill is None:
+            self._fill = self._new_buffer()
+        room = memoryview(self._fill)[self._filled :]
+        return room if self.length is None else room[: self._left]
+
+    def _new_buffer(self) -> bytearray:
+        if self.length is not None and self._left <= self._small_bytes:
+            return bytearray(self._left)
+        assert self._pool is not None, "a body that is not complete has a pool"
+        return self._pool.take()
+
+    def commit(self, count: int) -> None:
+        """`count` bytes were written into the buffer."""
+        assert self._fill is not None, "get_buffer comes first"
+        assert self._channel is not None, "bytes come from a channel"
+        self._expects_continue = False
+        self._filled += count
+        self.received += count
+        if self.length is not None:
+            self._left -= count
+            if self._left == 0:
+                self._channel.end_body(b"")
+        if self._filled == len(self._fill) and not self.complete:
+            # The held buffer is the handler's until it reads again.
+            self._paused = True
+            self._channel.pause_body()
+        self._wake()
+
+    def fail(self, error: BodyError) -> None:
+        """Nothing more will be received; what was is still read first."""
+        if self._error is None and not self.complete:
+            self._error = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def release(self) -> None:
+        """Gives the buffers back; the request is over and nobody reads any more."""
+        self._slices.clear()
+        if self._pool is not None:
+            for buffer in (self._fill, self._held):
+                if buffer is not None:
+                    self._pool.give(buffer)
+        self._fill = self._held = None
+        self._filled = 0
+        self._first = b""

@@ -1,0 +1,34 @@
+"""Why the rest of a request body will not come."""
+
+from __future__ import annotations
+
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["BodyError", "BodyMalformedError", "BodyStalledError", "BodyTruncatedError"]
+
+
+class BodyError(TarnError):
+    """The rest of a body will not come."""
+
+
+class BodyTruncatedError(BodyError):
+    """The client went away before the end of its body."""
+
+    def __init__(self, received: int) -> None:
+        text = f"the connection was lost after {received} bytes of the body"
+        super().__init__(Kind.INVALID, Reason.INVALID_ARGUMENT, text, received=str(received))
+
+
+class BodyStalledError(BodyError):
+    """The client sent no byte of its body for too long."""
+
+    def __init__(self, received: int, seconds: float) -> None:
+        text = f"no byte of the body for {seconds:g} s after {received} bytes"
+        super().__init__(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text, received=str(received))
+
+
+class BodyMalformedError(BodyError):
+    """The chunked coding of a body is broken."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Kind.INVALID, Reason.INVALID_ARGUMENT, f"chunked body: {detail}")

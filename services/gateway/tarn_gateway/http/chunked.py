@@ -1,0 +1,169 @@
+"""Chunk framing without I/O: HTTP's chunked coding, and S3's aws-chunked, which borrowed its form.
+
+    chunk   = hex-size [";" extension] CRLF data CRLF
+    end     = "0" [";" extension] CRLF *( trailer CRLF ) CRLF
+
+The decoder is fed memoryviews and gives back slices of them: nothing is copied but the short lines.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final, NamedTuple
+
+from tarn_gateway.http.body_error import BodyMalformedError
+
+__all__ = ["ChunkHead", "ChunkedDecoder", "Event"]
+
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;(.*))?", re.DOTALL)
+
+
+class ChunkHead(NamedTuple):
+    """A chunk begins; size 0 is the last one, which the trailers follow."""
+
+    size: int
+    extension: bytes
+
+
+Event = ChunkHead | memoryview
+"""What comes out of a decoder: heads, each followed by the slices of its data."""
+
+
+class _State(enum.Enum):
+    SIZE = "size"
+    DATA = "data"
+    DATA_END = "data end"
+    TRAILER = "trailer"
+    DONE = "done"
+
+
+class ChunkedDecoder:
+    """One chunked body.
+
+    Args:
+        line_bytes_max: longest size line or trailer line.
+        trailer_bytes_max: all trailer lines together.
+        chunk_bytes_max: largest announced chunk.
+        last_trailer: if given, an empty line ends the body only behind a trailer of this lower-case
+            name, and lines may end with a bare LF. AWS's own example puts an empty line between the
+            trailers and their signature.
+
+    Attributes:
+        trailers: lines between the last chunk and the end, without line ends, in order.
+    """
+
+    __slots__ = (
+        "_chunk_bytes_max",
+        "_last_trailer",
+        "_left",
+        "_line",
+        "_line_bytes_max",
+        "_state",
+        "_trailer_bytes_left",
+        "trailers",
+    )
+
+    def __init__(
+        self,
+        *,
+        line_bytes_max: int = 1024,
+        trailer_bytes_max: int = 8192,
+        chunk_bytes_max: int = 1 << 40,
+        last_trailer: bytes | None = None,
+    ) -> None:
+        self._line_bytes_max = line_bytes_max
+        self._trailer_bytes_left = trailer_bytes_max
+        self._chunk_bytes_max = chunk_bytes_max
+        self._last_trailer = last_trailer
+        self._state = _State.SIZE
+        self._left = 0
+        self._line = bytearray()
+        self.trailers: list[bytes] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the end of the body was seen."""
+        return self._state is _State.DONE
+
+    def feed(self, data: memoryview) -> tuple[list[Event], int]:
+        """Takes the next bytes; returns what they hold and how many of them belong to the body
+        (all, unless the body ended).
+
+        Raises:
+            BodyMalformedError: the framing is broken or a limit is passed.
+        """
+        events: list[Event] = []
+        at, end = 0, len(data)
+        while at < end and self._state is not _State.DONE:
+            if self._state is _State.DATA:
+                size = min(self._left, end - at)
+                events.append(data[at : at + size])
+                at += size
+                self._left -= size
+                if self._left == 0:
+                    self._state = _State.DATA_END
+                continue
+            line, at = self._take_line(data, at)
+            if line is not None:
+                self._on_line(line, events)
+        return events, at
+
+    def _take_line(self, data: memoryview, at: int) -> tuple[bytes | None, int]:
+        """The next line without its end, if it is complete, and the position behind what was taken."""
+        window = bytes(data[at : at + self._line_bytes_max + 2])
+        newline = window.find(b"\n")
+        part = window if newline < 0 else window[: newline + 1]
+        self._line += part
+        if len(self._line) > self._line_bytes_max + 2:
+            raise BodyMalformedError(f"a line is longer than {self._line_bytes_max} bytes")
+        if newline < 0:
+            return None, at + len(part)
+        line = bytes(self._line)
+        self._line.clear()
+        if line.endswith(b"\r\n"):
+            line = line[:-2]
+        elif self._last_trailer is not None and self._state is _State.TRAILER:
+            line = line[:-1]
+        else:
+            raise BodyMalformedError("a line does not end with CR LF")
+        return line, at + len(part)
+
+    def _on_line(self, line: bytes, events: list[Event]) -> None:
+        match self._state:
+            case _State.SIZE:
+                self._on_size(line, events)
+            case _State.DATA_END:
+                if line:
+                    raise BodyMalformedError("a chunk is longer than its size says")
+                self._state = _State.SIZE
+            case _:
+                self._on_trailer(line)
+
+    def _on_size(self, line: bytes, events: list[Event]) -> None:
+        match = _SIZE_LINE.fullmatch(line)
+        if match is None:
+            raise BodyMalformedError("a chunk does not begin with its size")
+        size = int(match[1], 16)
+        if size > self._chunk_bytes_max:
+            raise BodyMalformedError(f"a chunk of {size} bytes, more than {self._chunk_bytes_max}")
+        events.append(ChunkHead(size, match[2] or b""))
+        self._left = size
+        self._state = _State.DATA if size else _State.TRAILER
+
+    def _on_trailer(self, line: bytes) -> None:
+        if not line and (self._last_trailer is None or self._saw_last_trailer()):
+            self._state = _State.DONE
+            return
+        # An empty line counts too: an endless run of them is no body.
+        self._trailer_bytes_left -= len(line) + 2
+        if self._trailer_bytes_left < 0:
+            raise BodyMalformedError("the trailers are too long")
+        if line:
+            self.trailers.append(line)
+
+    def _saw_last_trailer(self) -> bool:
+        if not self.trailers:
+            return False
+        name = self.trailers[-1].partition(b":")[0]
+        return name.strip().lower() == self._last_trailer

@@ -1,0 +1,461 @@
+"""One connection: bytes in, requests one after the other, responses out.
+
+The callbacks of the transport only receive: they parse heads, fill body buffers and wake the
+connection's one task, which runs the handler and sends what it answers. So the requests of a connection
+are served strictly in order (pipelined ones wait in `_pending`), and there is exactly one task to hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple, cast
+
+from tarn_gateway.http.body import BodyError, BodyReader, BodyStalledError, BodyTruncatedError
+from tarn_gateway.http.context import Exchange, ServerContext, Spawn
+from tarn_gateway.http.head import HeadError, parse_head
+from tarn_gateway.http.outlet import ConnectionLostError, Framing, Outlet, frame, render_head
+from tarn_gateway.http.request import Request
+from tarn_gateway.http.response import Response
+from tarn_gateway.http.sender import close_body, send_body
+
+__all__ = ["Connection"]
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
+    b"Connection: close\r\n\r\n"
+)
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class Sent(NamedTuple):
+    """What became of a response: see `Exchange`; `keep` if the connection may be used again."""
+
+    status: int
+    body_bytes: int
+    error: Exception | None
+    keep: bool
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one connection.
+
+    Args:
+        context: what the server's connections share.
+        spawn: starts the connection's task in the server's task group.
+    """
+
+    __slots__ = (
+        "_body",
+        "_cancellable",
+        "_context",
+        "_deadline",
+        "_last_read",
+        "_next",
+        "_outlet",
+        "_paused",
+        "_pending",
+        "_remote_addr",
+        "_request_begun",
+        "_secure",
+        "_spawn",
+        "_task",
+        "_transport",
+    )
+
+    def __init__(self, context: ServerContext, spawn: Spawn) -> None:
+        self._context = context
+        self._spawn = spawn
+        self._transport: asyncio.Transport | None = None
+        self._outlet: Outlet | None = None
+        self._task: asyncio.Task[None] | None = None
+        # The body that the socket's bytes belong to now, None between bodies.
+        self._body: BodyReader | None = None
+        # Bytes received that no body and no head has taken yet.
+        self._pending = bytearray()
+        self._paused = False
+        # Set while the task waits for the next request.
+        self._next: asyncio.Future[Request | HeadError | None] | None = None
+        self._cancellable = False
+        self._request_begun = True  # the first header timeout runs from connecting
+        self._deadline = context.loop.time() + context.limits.header_timeout_s
+        self._last_read = 0.0
+        self._remote_addr = ""
+        self._secure = False
+
+    # --- callbacks of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Starts the connection's task, or turns the client away."""
+        context = self._context
+        self._transport = cast("asyncio.Transport", transport)
+        if context.draining or len(context.connections) >= context.limits.connections_max:
+            self._transport.write(_FULL)
+            self._transport.close()
+            return
+        peer = transport.get_extra_info("peername")
+        self._remote_addr = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
+        self._secure = transport.get_extra_info("sslcontext") is not None
+        self._outlet = Outlet(self._transport, context.loop, context.limits.write_buffer_bytes)
+        self._last_read = context.loop.time()
+        context.connections.add(self)
+        self._task = self._spawn(self._run(self._outlet))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - buffers have their own size
+        """Where the next bytes go: the body that is being received, or the shared head buffer."""
+        if self._body is not None:
+            return self._body.get_buffer()
+        return self._context.head_view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` were received into what `get_buffer` gave."""
+        self._last_read = self._context.loop.time()
+        if self._body is not None:
+            self._body.commit(nbytes)
+            return
+        received = self._context.head_view[:nbytes]
+        if self._next is not None and not self._next.done():
+            if not self._pending and self._begin_whole(received):
+                return
+            self._pending += received
+            if (begun := self._begin_pending()) is not None:
+                self._next.set_result(begun)
+            return
+        self._pending += received
+        if len(self._pending) > self._context.limits.header_bytes_max:
+            self._pause()
+
+    def eof_received(self) -> bool:
+        """Half a connection is no use to S3 clients: the transport closes, `connection_lost` follows."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client takes less than we send."""
+        if self._outlet is not None:
+            self._outlet.pause()
+
+    def resume_writing(self) -> None:
+        """The client caught up."""
+        if self._outlet is not None:
+            self._outlet.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason changes nothing
+        """Wakes or cancels whatever waits for this client."""
+        if self._outlet is None:
+            return
+        self._outlet.lose()
+        if self._body is not None:
+            self._body.fail(BodyTruncatedError(self._body.received))
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+        elif self._cancellable and self._task is not None:
+            self._task.cancel()
+
+    # --- what a body needs (`Channel`)
+
+    def send_continue(self) -> None:
+        """The handler wants the body."""
+        assert self._outlet is not None, "a body has a connection"
+        if not self._outlet.lost:
+            self._outlet.write(_CONTINUE)
+
+    def pause_body(self) -> None:
+        """Both buffers of the body are full."""
+        self._pause()
+
+    def resume_body(self) -> None:
+        """A buffer of the body is free."""
+        self._resume()
+
+    def end_body(self, rest: bytes) -> None:
+        """What follows belongs to the next request."""
+        self._body = None
+        self._pending += rest
+        if len(self._pending) <= self._context.limits.header_bytes_max:
+            self._resume()
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            # A wait for the body begins now, not when the client last got through to us.
+            self._last_read = self._context.loop.time()
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # --- from bytes to requests
+
+    def _begin_whole(self, received: memoryview) -> bool:
+        """The fast path: a head that came in one piece is parsed where it lies."""
+        buffer = self._context.head_buffer
+        if buffer[0] <= 0x0D:  # an empty line before the request: the slow path strips it
+            return False
+        end = buffer.find(b"\r\n\r\n", 0, len(received)) + 4
+        if end < 4 or end > self._context.limits.header_bytes_max:
+            return False
+        assert self._next is not None, "somebody waits"
+        self._next.set_result(self._begin(received[:end], bytes(received[end:])))
+        return True
+
+    def _begin_pending(self) -> Request | HeadError | None:
+        """The next request of `_pending`, if its head is complete."""
+        pending = self._pending
+        while pending[:2] == b"\r\n":
+            del pending[:2]
+        limits = self._context.limits
+        end = pending.find(b"\r\n\r\n", 0, limits.header_bytes_max) + 4
+        if end >= 4:
+            head, rest = bytes(pending[:end]), bytes(pending[end:])
+            pending.clear()
+            return self._begin(head, rest)
+        if len(pending) >= limits.header_bytes_max:
+            return HeadError(431, f"the head is longer than {limits.header_bytes_max} bytes")
+        if pending and not self._request_begun:
+            self._request_begun = True
+            self._deadline = self._context.loop.time() + limits.header_timeout_s
+        return None
+
+    def _begin(self, data: memoryview | bytes, rest: bytes) -> Request | HeadError:
+        """Parses a head and sets up its body, which begins with `rest`."""
+        context = self._context
+        try:
+            head = parse_head(data, context.limits)
+        except HeadError as error:
+            return error
+        length = head.body_length
+        first = rest if length is None else rest[:length]
+        body = BodyReader(
+            length,
+            first,
+            self,
+            context.pool,
+            small_bytes=context.limits.small_body_bytes,
+            expects_continue=head.expects_continue,
+        )
+        if not body.complete:
+            self._body = body
+            self._resume()  # pipelined bytes may have stopped it
+        if length is not None:
+            self._pending += rest[length:]
+        return Request(
+            head.method,
+            head.raw_path,
+            head.raw_query,
+            head.headers,
+            body,
+            remote_addr=self._remote_addr,
+            request_id=context.next_request_id(),
+            secure=self._secure,
+            keep_alive=head.keep_alive,
+            http_1_0=head.http_1_0,
+        )
+
+    async def _next_request(self) -> Request | HeadError | None:
+        """The next request; None when the connection is to end."""
+        context = self._context
+        if context.draining or self._outlet is None or self._outlet.lost:
+            return None
+        begun = self._begin_pending()
+        if begun is None:
+            if not self._request_begun:
+                self._deadline = context.loop.time() + context.limits.idle_timeout_s
+            self._resume()
+            self._next = context.loop.create_future()
+            try:
+                begun = await self._next
+            finally:
+                self._next = None
+        self._request_begun = False
+        return begun
+
+    # --- from requests to responses
+
+    async def _run(self, outlet: Outlet) -> None:
+        """The connection's task: requests one after the other until one of the sides is done."""
+        try:
+            while (begun := await self._next_request()) is not None:
+                if isinstance(begun, HeadError):
+                    await self._refuse(outlet, begun)
+                    break
+                if not await self._serve(outlet, begun):
+                    break
+            # The sweeper watches this wait; it would not watch a transport that closes by itself.
+            await outlet.flush()
+        except ConnectionLostError:
+            pass
+        except Exception as error:  # noqa: BLE001 - one connection must not end the server
+            outlet.transport.abort()
+            what = {"message": "a connection failed", "exception": error}
+            self._context.loop.call_exception_handler(what)
+        finally:
+            outlet.transport.close()
+            self._context.leave(self)
+
+    async def _refuse(self, outlet: Outlet, error: HeadError) -> None:
+        """Answers a request that no handler gets to see."""
+        self._body = None
+        body = f"{error}\n".encode("latin-1", "replace")
+        response = Response(error.status, [("Content-Type", "text/plain")], body)
+        framing = Framing(len(body), chunked=False, connection="close")
+        request_id = self._context.next_request_id()
+        head = render_head(response, self._context.common_headers(), request_id, framing)
+        await send_body(outlet, head, response, chunked=False)
+        await self._linger(outlet)
+
+    async def _serve(self, outlet: Outlet, request: Request) -> bool:
+        """One exchange; returns whether the connection may serve another."""
+        context = self._context
+        started = context.loop.time()
+        sent = Sent(0, 0, None, keep=False)
+        self._cancellable = request.method in _SAFE_METHODS
+        try:
+            response, error = await self._handle(request)
+            sent = await self._send(outlet, request, response, error)
+        finally:
+            # Reached by cancellation too: a client that went away is in the log like any other.
+            self._cancellable = False
+            if context.observer is not None:
+                seconds = context.loop.time() - started
+                received = request.body.received
+                context.observer(
+                    Exchange(request, sent.status, sent.body_bytes, received, seconds, sent.error)
+                )
+        return await self._finish(outlet, request, keep=sent.keep)
+
+    async def _handle(self, request: Request) -> tuple[Response, Exception | None]:
+        try:
+            return await self._context.handler(request), None
+        except Exception as error:  # noqa: BLE001 - the edge of the handler's code
+            return self._context.on_error(request, error), error
+
+    async def _send(
+        self, outlet: Outlet, request: Request, response: Response, error: Exception | None
+    ) -> Sent:
+        """Sends a response; one that fails before its first byte is out is replaced."""
+        keep = self._may_keep(request)
+        outlet.begun = False
+        try:
+            return await self._send_once(outlet, request, response, error, keep=keep)
+        except ConnectionLostError:
+            return Sent(0, 0, error, keep=False)
+        except Exception as failure:  # noqa: BLE001 - the body's iterator is the handler's code
+            if outlet.begun:
+                # A cut connection is the only way left to say that the body is not whole.
+                outlet.transport.abort()
+                return Sent(response.status, 0, failure, keep=False)
+            error = failure
+        replacement = self._context.on_error(request, error)
+        try:
+            return await self._send_once(outlet, request, replacement, error, keep=keep)
+        except ConnectionLostError:
+            return Sent(0, 0, error, keep=False)
+
+    async def _send_once(
+        self,
+        outlet: Outlet,
+        request: Request,
+        response: Response,
+        error: Exception | None,
+        *,
+        keep: bool,
+    ) -> Sent:
+        try:
+            framing = frame(response, request.method, http_1_0=request.http_1_0, keep=keep)
+            head = render_head(
+                response, self._context.common_headers(), request.request_id, framing
+            )
+            count = 0
+            if framing.bodiless:
+                outlet.write(head)
+            else:
+                count = await send_body(outlet, head, response, chunked=framing.chunked)
+            return Sent(response.status, count, error, keep=framing.connection != "close")
+        finally:
+            await close_body(response)
+
+    def _may_keep(self, request: Request) -> bool:
+        body = request.body
+        return (
+            request.keep_alive
+            and not self._context.draining
+            and (body.complete or body.left_at_most(self._context.limits.drain_bytes_max))
+        )
+
+    async def _finish(self, outlet: Outlet, request: Request, *, keep: bool) -> bool:
+        """Deals with what is left of the request's body; returns whether to go on."""
+        body = request.body
+        try:
+            if outlet.lost or outlet.transport.is_closing():
+                return False
+            if keep and not body.complete:
+                keep = await self._discard(body, self._context.limits.body_stall_timeout_s)
+            elif not keep and not body.complete:
+                await self._linger(outlet)
+            return keep
+        finally:
+            self._body = None
+            body.release()
+
+    async def _discard(self, body: BodyReader, seconds: float) -> bool:
+        """Reads an unread body to its end."""
+        try:
+            async with asyncio.timeout(seconds):
+                async for _ in body:
+                    pass
+        except (TimeoutError, BodyError):
+            return False
+        return True
+
+    async def _linger(self, outlet: Outlet) -> None:
+        """Closes our side and drops what the client still sends for a moment. Closing a socket with
+        unread bytes resets the connection, and the reset may overtake the answer."""
+        if outlet.lost or outlet.transport.is_closing():
+            return
+        if outlet.transport.can_write_eof():
+            outlet.transport.write_eof()
+        # An endless body, fed into a reader that nobody but this loop looks at.
+        self._body = BodyReader(LINGER_BYTES_MAX, b"", self, self._context.pool, small_bytes=0)
+        body = self._body
+        self._resume()
+        await self._discard(body, self._context.limits.linger_s)
+        self._body = None
+        body.release()
+
+    # --- called by the server
+
+    def sweep(self, now: float) -> None:
+        """Ends waits that take too long; called about once a second."""
+        limits = self._context.limits
+        outlet = self._outlet
+        if outlet is None:
+            return
+        if self._next is not None and not self._next.done():
+            if now > self._deadline:
+                error = HeadError(408, "the head did not arrive in time")
+                self._next.set_result(error if self._request_begun and self._pending else None)
+        elif outlet.waiting_since is not None:
+            if now - outlet.waiting_since > limits.write_stall_timeout_s:
+                outlet.transport.abort()
+        elif (
+            self._body is not None
+            and self._body.waiting
+            and now - self._last_read > limits.body_stall_timeout_s
+        ):
+            self._body.fail(BodyStalledError(self._body.received, limits.body_stall_timeout_s))
+
+    def end_idle(self) -> None:
+        """Ends the connection if it waits for a request."""
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+    def abort(self) -> None:
+        """Ends the connection now, whatever it does."""
+        if self._outlet is not None:
+            self._outlet.transport.abort()
+        if self._task is not None:
+            self._task.cancel()

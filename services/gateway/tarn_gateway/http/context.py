@@ -1,0 +1,137 @@
+"""What the connections of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Final, Protocol
+
+from tarn.core.clock import Clock, IdSource
+from tarn_gateway.http.body import BufferPool
+from tarn_gateway.http.limits import HttpLimits
+from tarn_gateway.http.request import Request
+from tarn_gateway.http.response import Response
+
+__all__ = ["Exchange", "Handler", "Observer", "OnError", "ServerContext", "Spawn", "Sweepable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What became of a request, for the access log and metrics.
+
+    Attributes:
+        request: as the handler got it.
+        status: what was sent; 0 if the connection was lost before.
+        sent_bytes: of the response body, handed to the socket.
+        received_bytes: of the request body, chunk framing included.
+        seconds: from the last header received to the last byte handed to the socket.
+        error: what the handler or the iterator of its response raised, if it did.
+    """
+
+    request: Request
+    status: int
+    sent_bytes: int
+    received_bytes: int
+    seconds: float
+    error: Exception | None
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers a request. Cancelled when the client goes away during GET or HEAD; never so for another
+method (a mutation that has its body runs to its end; one that has not meets `BodyTruncatedError`)."""
+
+OnError = Callable[[Request, Exception], Response]
+"""The answer for what a handler raised, or the iterator of its response before its first piece."""
+
+Observer = Callable[[Exchange], None]
+"""Told of every exchange when it is over; must not raise."""
+
+Spawn = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
+
+HEAD_BUFFER_BYTES: Final = 64 * 1024
+IDLE_BUFFERS_MAX: Final = 64
+
+
+class Sweepable(Protocol):
+    """A connection, as the server sees it."""
+
+    def sweep(self, now: float) -> None:
+        """Ends waits that take too long, at loop time `now`."""
+        ...
+
+    def end_idle(self) -> None:
+        """Ends the connection if it waits for a request."""
+        ...
+
+    def abort(self) -> None:
+        """Ends the connection now, whatever it does."""
+        ...
+
+
+class ServerContext:
+    """Shared by the connections of one server; lives on one event loop.
+
+    Attributes:
+        head_buffer: everything but bodies is received into this one buffer and is parsed or copied
+            before the loop turns, so idle connections hold no memory for it.
+        draining: no further request is to be accepted.
+        connections: those whose task has not ended.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: HttpLimits,
+        clock: Clock,
+        ids: IdSource,
+        on_error: OnError,
+        observer: Observer | None,
+        server_name: str,
+    ) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.on_error = on_error
+        self.observer = observer
+        self.loop = asyncio.get_running_loop()
+        self.pool = BufferPool(limits.body_buffer_bytes, IDLE_BUFFERS_MAX)
+        self.head_buffer = bytearray(HEAD_BUFFER_BYTES)
+        self.head_view = memoryview(self.head_buffer)
+        self.draining = False
+        self.connections: set[Sweepable] = set()
+        self._empty = asyncio.Event()
+        self._clock = clock
+        self._server_name = server_name
+        self._date_s = -1
+        self._common = ""
+        # Unique without a system call per request: 48 random bits of this server, then a count.
+        self._id_prefix = ids.nonce()[:6].hex().upper()
+        self._requests = 0
+
+    def leave(self, connection: Sweepable) -> None:
+        """A connection's task ends."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Waits until no connection is left."""
+        while self.connections:
+            self._empty.clear()
+            await self._empty.wait()
+
+    def next_request_id(self) -> str:
+        """20 upper-case hex digits."""
+        self._requests += 1
+        return f"{self._id_prefix}{self._requests:08X}"
+
+    def common_headers(self) -> str:
+        """The lines `Date` and `Server`, made once per second."""
+        now_s = self._clock.now_us() // 1_000_000
+        if now_s != self._date_s:
+            self._date_s = now_s
+            date = format_datetime(datetime.fromtimestamp(now_s, UTC), usegmt=True)
+            self._common = f"Date: {date}\r\nServer: {self._server_name}\r\n"
+        return self._common

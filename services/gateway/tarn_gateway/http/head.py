@@ -1,0 +1,163 @@
+"""The head of a request: llhttp does the grammar, this does the limits and what S3 needs to be sure of.
+
+llhttp in its strict mode refuses what request smuggling lives on: bare LF, folded lines, blanks before
+the colon, Content-Length twice or beside Transfer-Encoding. It is given one complete head at a time and
+never sees a body, so pipelined requests and large bodies need no callbacks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import httptools
+
+from tarn_gateway.http.headers import Headers
+from tarn_gateway.http.limits import HttpLimits
+
+__all__ = ["Head", "HeadError", "parse_head"]
+
+
+class HeadError(Exception):
+    """A head that cannot be answered by a handler.
+
+    Attributes:
+        status: what to answer.
+    """
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Head(NamedTuple):
+    """A parsed head.
+
+    Attributes:
+        method: upper case.
+        raw_path, raw_query: of the target, see `Request`.
+        headers: names in lower case.
+        body_length: Content-Length; None for a chunked body; 0 without a body.
+        expects_continue: `Expect: 100-continue`.
+        keep_alive: the client wants to go on using the connection.
+        http_1_0: the version.
+    """
+
+    method: str
+    raw_path: bytes
+    raw_query: bytes
+    headers: Headers
+    body_length: int | None
+    expects_continue: bool
+    keep_alive: bool
+    http_1_0: bool
+
+
+@lru_cache(maxsize=1024)  # the same names come with every request
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
+class _Sink:
+    """Collects llhttp's callbacks."""
+
+    __slots__ = ("complete", "pairs", "target")
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.pairs: list[tuple[str, str]] = []
+        self.complete = False
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # llhttp leaves blanks behind a value; they are no part of it (RFC 9110 §5.5).
+        self.pairs.append((_lower(name), value.decode("latin-1").rstrip(" \t")))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+def _body_length(headers: Headers, *, http_1_0: bool) -> int | None:
+    coding = headers.get("transfer-encoding")
+    if coding is not None:
+        if coding.strip().lower() != "chunked" or http_1_0:
+            raise HeadError(501, f"transfer coding {coding[:40]!r} is not implemented")
+        if "content-length" in headers:
+            raise HeadError(400, "Content-Length beside Transfer-Encoding")
+        return None
+    length = headers.get("content-length")
+    if length is None:
+        return 0
+    if not (length.isascii() and length.isdigit()) or len(length) > 18:
+        raise HeadError(400, "Content-Length is no length")
+    return int(length)
+
+
+def _keep_alive(headers: Headers, *, http_1_0: bool) -> bool:
+    """RFC 9112 §9.3. llhttp's own answer is gone by the time a head without a body is parsed."""
+    value = headers.get("connection")
+    if value is None:
+        return not http_1_0
+    options = [option.strip() for option in value.lower().split(",")]
+    return "close" not in options and (not http_1_0 or "keep-alive" in options)
+
+
+def _split_target(target: bytes, limit: int) -> tuple[bytes, bytes]:
+    if len(target) > limit:
+        raise HeadError(414, f"the target is longer than {limit} bytes")
+    if not target.startswith(b"/"):
+        # The absolute form, which a server must accept (RFC 9112 §3.2.2).
+        scheme, found, rest = target.partition(b"://")
+        if not found or scheme.lower() not in (b"http", b"https"):
+            raise HeadError(400, "the target is neither a path nor an http URL")
+        slash = rest.find(b"/")
+        target = rest[slash:] if slash >= 0 else b"/"
+    if b"#" in target:
+        raise HeadError(400, "the target has a fragment")
+    path, _, query = target.partition(b"?")
+    return path, query
+
+
+def parse_head(data: memoryview | bytes, limits: HttpLimits) -> Head:
+    """Reads a head that ends with its empty line.
+
+    Raises:
+        HeadError: 400 malformed, 405 CONNECT, 414 and 431 too long, 501 unknown transfer coding,
+            505 another version of HTTP.
+    """
+    sink = _Sink()
+    parser = httptools.HttpRequestParser(sink)
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        pass  # `Upgrade: h2c` is an offer, which a server may pass over (RFC 9110 §7.8)
+    except httptools.HttpParserError as error:
+        raise HeadError(400, f"malformed request: {error}") from None
+    if not sink.complete:
+        raise HeadError(400, "malformed request: the headers do not end")
+    method = parser.get_method().decode("ascii")
+    if method == "CONNECT":
+        raise HeadError(405, "CONNECT is not offered")
+    version = parser.get_http_version()
+    if version not in ("1.1", "1.0"):
+        raise HeadError(505, f"HTTP/{version} is not offered")
+    if len(sink.pairs) > limits.header_count_max:
+        raise HeadError(431, f"more than {limits.header_count_max} headers")
+    path, query = _split_target(sink.target, limits.url_bytes_max)
+    headers = Headers(sink.pairs)
+    http_1_0 = version == "1.0"
+    host = headers.get("host")
+    if not http_1_0 and (host is None or "," in host):
+        raise HeadError(400, "exactly one Host header is required")
+    return Head(
+        method,
+        path,
+        query,
+        headers,
+        _body_length(headers, http_1_0=http_1_0),
+        not http_1_0 and headers.text("expect").lower() == "100-continue",
+        _keep_alive(headers, http_1_0=http_1_0),
+        http_1_0,
+    )

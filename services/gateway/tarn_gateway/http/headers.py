@@ -1,0 +1,57 @@
+"""Request headers: case-insensitive, in order, duplicates kept.
+
+Values are the bytes on the wire read as Latin-1, which loses nothing: `value.encode("latin-1")` is what
+the client sent, as a signature needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+__all__ = ["Headers"]
+
+
+class Headers:
+    """The headers of one request.
+
+    Args:
+        pairs: `(name, value)` in the order received; names in lower case.
+    """
+
+    __slots__ = ("_joined", "pairs")
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self.pairs = list(pairs)
+        self._joined: dict[str, str] = {}
+        joined = self._joined
+        for name, value in self.pairs:
+            joined[name] = f"{joined[name]},{value}" if name in joined else value
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The value under a lower-case name; values of duplicates joined with `,` (RFC 9110 §5.3)."""
+        return self._joined.get(name, default)
+
+    def text(self, name: str) -> str:
+        """The value under a lower-case name, empty if absent."""
+        return self._joined.get(name, "")
+
+    def get_all(self, name: str) -> list[str]:
+        """Every value under a lower-case name, in order."""
+        return [value for key, value in self.pairs if key == name]
+
+    def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """`(name, joined value)` of the names that begin with a lower-case prefix."""
+        return ((name, value) for name, value in self._joined.items() if name.startswith(prefix))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._joined
+
+    def __iter__(self) -> Iterator[str]:
+        """The distinct names."""
+        return iter(self._joined)
+
+    def __len__(self) -> int:
+        return len(self._joined)
+
+    def __repr__(self) -> str:
+        return f"Headers({len(self.pairs)} lines: {', '.join(self._joined)})"

@@ -1,0 +1,46 @@
+"""The bounds of one HTTP server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["HttpLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one server and each of its connections may take.
+
+    Attributes:
+        connections_max: open connections; one more is answered 503 and closed.
+        header_count_max: header lines of a request; more is 431.
+        header_bytes_max: request line and headers together; more is 431.
+        url_bytes_max: request target; more is 414.
+        header_timeout_s: from the first byte of a request (or from connecting) to its last header.
+        idle_timeout_s: between two requests of a connection.
+        body_stall_timeout_s: without one byte of a body that is being waited for.
+        write_stall_timeout_s: without the client taking enough of an answer to go on.
+        body_buffer_bytes: size of each of the two receive buffers of a large or chunked body.
+        small_body_bytes: bodies up to this length get one buffer of exactly their size instead.
+        write_buffer_bytes: unsent bytes of one connection above which its handler waits.
+        drain_bytes_max: what is left of an unread body is read and dropped up to this size to keep
+            the connection; above it the connection closes.
+        linger_s: how long a closing connection still drops what the client is sending, so that a
+            reset does not destroy the answer on its way.
+        tls_handshake_timeout_s: from accepting to the end of the TLS handshake.
+    """
+
+    connections_max: int = 10_000
+    header_count_max: int = 100
+    header_bytes_max: int = 32 * 1024
+    url_bytes_max: int = 16 * 1024
+    header_timeout_s: float = 20.0
+    idle_timeout_s: float = 120.0
+    body_stall_timeout_s: float = 30.0
+    write_stall_timeout_s: float = 60.0
+    body_buffer_bytes: int = 512 * 1024
+    small_body_bytes: int = 64 * 1024
+    write_buffer_bytes: int = 512 * 1024
+    drain_bytes_max: int = 256 * 1024
+    linger_s: float = 2.0
+    tls_handshake_timeout_s: float = 15.0

@@ -1,0 +1,187 @@
+"""The writing side of a connection: back pressure, and the head of a response."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from tarn_gateway.http.response import Response
+
+__all__ = ["ConnectionLostError", "Framing", "Outlet", "frame", "render_head"]
+
+_REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
+
+
+class ConnectionLostError(Exception):
+    """The client is gone; there is nobody to write to. Never leaves this package."""
+
+
+class Outlet:
+    """Writes to a transport and waits while too much is unsent.
+
+    Attributes:
+        begun: something was written since this was last set to False.
+        lost: the connection is gone; writing raises.
+        waiting_since: loop time at which a wait began, None while nobody waits.
+    """
+
+    __slots__ = (
+        "_drained",
+        "_loop",
+        "_paused",
+        "begun",
+        "high_bytes",
+        "lost",
+        "transport",
+        "waiting_since",
+    )
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, high_bytes: int
+    ) -> None:
+        self.transport = transport
+        self.begun = False
+        self.lost = False
+        self.waiting_since: float | None = None
+        self.high_bytes = high_bytes
+        self._loop = loop
+        self._paused = False
+        self._drained: asyncio.Future[None] | None = None
+        transport.set_write_buffer_limits(high=high_bytes)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Hands bytes to the transport, which sends them now or later.
+
+        Raises:
+            ConnectionLostError: the client is gone.
+        """
+        if self.lost:
+            raise ConnectionLostError
+        self.begun = True
+        self.transport.write(data)
+
+    async def drain(self) -> None:
+        """Waits until few enough bytes are unsent.
+
+        Raises:
+            ConnectionLostError: the client is gone.
+        """
+        if self._paused and not self.lost:
+            await self._wait()
+        if self.lost:
+            raise ConnectionLostError
+
+    async def writable(self, descriptor: int) -> None:
+        """Waits until a duplicate of the socket's descriptor takes more.
+
+        Raises:
+            ConnectionLostError: the client is gone.
+        """
+        self._loop.add_writer(descriptor, self._wake)
+        try:
+            await self._wait()
+        finally:
+            self._loop.remove_writer(descriptor)
+        if self.lost:
+            raise ConnectionLostError
+
+    async def _wait(self) -> None:
+        self._drained = self._loop.create_future()
+        self.waiting_since = self._loop.time()
+        try:
+            await self._drained
+        finally:
+            self._drained = None
+            self.waiting_since = None
+
+    async def flush(self) -> None:
+        """Waits until every byte is with the kernel.
+
+        Raises:
+            ConnectionLostError: the client is gone.
+        """
+        if self.lost or self.transport.is_closing():
+            raise ConnectionLostError
+        self.transport.set_write_buffer_limits(high=0)
+        try:
+            await self.drain()
+        finally:
+            if not self.lost:  # uvloop refuses to be set once it is closed
+                self.transport.set_write_buffer_limits(high=self.high_bytes)
+
+    def pause(self) -> None:
+        """The transport holds more than its high mark."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """The transport holds less than its low mark."""
+        self._paused = False
+        self._wake()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.lost = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How a response ends.
+
+    Attributes:
+        length: Content-Length; None for none.
+        chunked: the body is sent chunked.
+        connection: `close`, `keep-alive` (said to HTTP/1.0 only) or empty.
+        bodiless: no body is sent, whatever the response holds.
+    """
+
+    length: int | None
+    chunked: bool
+    connection: str
+    bodiless: bool = False
+
+
+def frame(response: Response, method: str, *, http_1_0: bool, keep: bool) -> Framing:
+    """Decides how a response ends (RFC 9112 §6.3)."""
+    length = response.length
+    if length is None and isinstance(response.body, bytes):
+        length = len(response.body)
+    empty = response.status in (204, 304)
+    bodiless = empty or method == "HEAD"
+    if empty:
+        length = None
+    chunked = not bodiless and length is None and not http_1_0
+    if not bodiless and length is None and http_1_0:
+        keep = False  # the end of the connection is the end of the body
+    connection = "close" if not keep else "keep-alive" if http_1_0 else ""
+    return Framing(length, chunked, connection, bodiless)
+
+
+def render_head(response: Response, common: str, request_id: str, framing: Framing) -> bytes:
+    """The status line and all headers; `common` are lines that every response has.
+
+    Raises:
+        ValueError: a header holds a line end, a NUL or a character beyond Latin-1.
+    """
+    status = response.status
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in response.headers]
+    lines.append(f"x-amz-request-id: {request_id}")
+    if framing.chunked:
+        lines.append("Transfer-Encoding: chunked")
+    elif framing.length is not None:
+        lines.append(f"Content-Length: {framing.length}")
+    if framing.connection:
+        lines.append(f"Connection: {framing.connection}")
+    text = "\r\n".join(lines)
+    ends = len(lines) - 1
+    # A line end that came with a value would let a client's metadata write our headers.
+    if text.count("\n") != ends or text.count("\r") != ends or "\x00" in text:
+        raise ValueError("a response header holds a line end or NUL")
+    return f"{text}\r\n{common}\r\n".encode("latin-1")

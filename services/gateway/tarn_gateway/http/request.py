@@ -1,0 +1,66 @@
+"""A request whose head was received; its body comes through `Request.body`."""
+
+from __future__ import annotations
+
+from tarn_gateway.http.body import BodyReader
+from tarn_gateway.http.headers import Headers
+
+__all__ = ["Request"]
+
+
+class Request:
+    """One request.
+
+    Attributes:
+        method: upper case, e.g. `PUT`.
+        raw_path: the path as received, percent-encoded, beginning with `/`.
+        raw_query: what follows the first `?`, without it; empty if there is none.
+        headers: see `Headers`.
+        body: reads the body; `body.length` is its Content-Length, None when it is chunked.
+        remote_addr: the peer's address, `host:port`.
+        request_id: 20 upper-case hex digits, unique; also sent as `x-amz-request-id`.
+        secure: whether the connection is TLS.
+        http_1_0: the client speaks HTTP/1.0.
+    """
+
+    __slots__ = (
+        "body",
+        "headers",
+        "http_1_0",
+        "keep_alive",
+        "method",
+        "raw_path",
+        "raw_query",
+        "remote_addr",
+        "request_id",
+        "secure",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        raw_path: bytes,
+        raw_query: bytes,
+        headers: Headers,
+        body: BodyReader,
+        *,
+        remote_addr: str = "",
+        request_id: str = "",
+        secure: bool = False,
+        keep_alive: bool = True,
+        http_1_0: bool = False,
+    ) -> None:
+        self.method = method
+        self.raw_path = raw_path
+        self.raw_query = raw_query
+        self.headers = headers
+        self.body = body
+        self.remote_addr = remote_addr
+        self.request_id = request_id
+        self.secure = secure
+        self.keep_alive = keep_alive
+        self.http_1_0 = http_1_0
+
+    def __repr__(self) -> str:
+        # Never the query or the headers: presigned URLs are secrets (facts/cassandra.md D9).
+        return f"<Request {self.request_id} {self.method} {self.raw_path!r}>"

@@ -1,0 +1,59 @@
+"""What a handler answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+__all__ = ["FileSlice", "Response"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """`count` bytes of an open file from `offset`, sent with sendfile(2) where the kernel can.
+
+    The server closes the file once the response is sent, or is not going to be.
+    """
+
+    file: BinaryIO
+    offset: int
+    count: int
+
+
+class Response:
+    """Status, headers and a body.
+
+    The server adds Date, Connection, x-amz-request-id and the length (or chunked coding); it sends no
+    body for HEAD, 204 and 304 whatever `body` is, and closes an unsent body all the same.
+
+    Args:
+        status: three digits.
+        headers: `(name, value)` in the order to be sent; values may hold any Latin-1 character but
+            CR, LF and NUL.
+        body: bytes; or an async iterator of bytes-like pieces that are not changed after they were
+            yielded (it is closed at the end whatever happens); or a `FileSlice`.
+        length: the length of an iterator's body; None sends it chunked. For HEAD the length to
+            announce, if the body is not given. The connection is aborted if the iterator yields
+            another number of bytes or raises: the client then sees a truncated answer, never a
+            shorter correct one.
+    """
+
+    __slots__ = ("body", "headers", "length", "status")
+
+    def __init__(
+        self,
+        status: int,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | AsyncIterator[bytes | memoryview] | FileSlice = b"",
+        length: int | None = None,
+    ) -> None:
+        self.status = status
+        self.headers = list(headers)
+        self.body = body
+        self.length = length
+        if isinstance(body, FileSlice):
+            self.length = body.count
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status}>"

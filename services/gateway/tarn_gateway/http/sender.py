@@ -1,0 +1,215 @@
+"""Sending one response: a single write for small ones, back pressure for streams, sendfile for files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import AsyncIterator
+from typing import BinaryIO, Final, TypeVar
+
+from tarn_gateway.http.outlet import ConnectionLostError, Outlet
+from tarn_gateway.http.response import FileSlice, Response
+
+__all__ = ["LengthMismatchError", "close_body", "send_body"]
+
+_T = TypeVar("_T")
+
+ONE_WRITE_BYTES: Final = 64 * 1024
+"""Bodies up to this size are copied behind their head: one write, one packet train."""
+FILE_CHUNK_BYTES: Final = 256 * 1024
+SENDFILE_BYTES: Final = 1024 * 1024
+
+
+class LengthMismatchError(Exception):
+    """A response's body has not the length that its head announced."""
+
+    def __init__(self, announced: int, sent: int) -> None:
+        super().__init__(f"a response body of {sent} bytes or more was announced with {announced}")
+
+
+async def close_body(response: Response) -> None:
+    """Ends a body, sent or not: files are closed, iterators too."""
+    body = response.body
+    if isinstance(body, bytes):
+        return
+    if isinstance(body, FileSlice):
+        body.file.close()
+        return
+    close = getattr(body, "aclose", None)
+    if close is not None:
+        await close()
+
+
+async def send_body(outlet: Outlet, head: bytes, response: Response, *, chunked: bool) -> int:
+    """Sends head and body; returns the bytes of the body.
+
+    Raises:
+        ConnectionLostError: the client went away.
+        LengthMismatchError: the iterator or the file has another length. Part of the body is out, so
+            only cutting the connection tells the client.
+        Exception: what the iterator raised; likewise.
+    """
+    body = response.body
+    if isinstance(body, bytes):
+        if len(body) <= ONE_WRITE_BYTES:
+            outlet.write(head + body)
+        else:
+            outlet.write(head)
+            outlet.write(body)
+        await outlet.drain()
+        return len(body)
+    if isinstance(body, FileSlice):
+        return await _send_file(outlet, head, body)
+    if chunked:
+        return await _send_chunked(outlet, head, body)
+    return await _send_stream(outlet, head, body, response.length)
+
+
+async def _send_stream(
+    outlet: Outlet,
+    head: bytes,
+    body: AsyncIterator[bytes | memoryview],
+    length: int | None,
+) -> int:
+    sent = 0
+    async for piece in body:
+        size = len(piece)
+        if length is not None and sent + size > length:
+            raise LengthMismatchError(length, sent + size)
+        if head:
+            # The head waits for the first piece: an error of the first read is still a clean 500.
+            if size <= ONE_WRITE_BYTES:
+                outlet.write(head + piece)
+            else:
+                outlet.write(head)
+                outlet.write(piece)
+            head = b""
+        elif size:
+            outlet.write(piece)
+        sent += size
+        await outlet.drain()
+    if length is not None and sent != length:
+        raise LengthMismatchError(length, sent)
+    if head:
+        outlet.write(head)
+    return sent
+
+
+async def _send_chunked(
+    outlet: Outlet, head: bytes, body: AsyncIterator[bytes | memoryview]
+) -> int:
+    sent = 0
+    outlet.write(head)
+    async for piece in body:
+        if not piece:
+            continue
+        outlet.write(b"%x\r\n" % len(piece))
+        outlet.write(piece)
+        outlet.write(b"\r\n")
+        sent += len(piece)
+        await outlet.drain()
+    outlet.write(b"0\r\n\r\n")
+    return sent
+
+
+def _read_resident(file: BinaryIO, offset: int, count: int) -> bytes | None:
+    """Bytes of a file if they are in the page cache, so that the loop does not wait for a disk."""
+    buffer = bytearray(count)
+    try:
+        got = os.preadv(file.fileno(), [buffer], offset, os.RWF_NOWAIT)
+    except (BlockingIOError, AttributeError, OSError):
+        return None
+    return bytes(buffer) if got == count else None
+
+
+async def _send_file(outlet: Outlet, head: bytes, body: FileSlice) -> int:
+    loop = asyncio.get_running_loop()
+    if body.count <= ONE_WRITE_BYTES:
+        data = _read_resident(body.file, body.offset, body.count)
+        if data is None:
+            read = loop.run_in_executor(None, os.pread, body.file.fileno(), body.count, body.offset)
+            data = await _settled(read)
+        if len(data) != body.count:
+            raise LengthMismatchError(body.count, len(data))
+        outlet.write(head + data)
+        await outlet.drain()
+        return body.count
+    outlet.write(head)
+    if outlet.transport.get_extra_info("sslcontext") is None:
+        await _sendfile(outlet, body)
+    else:
+        await _send_file_pieces(outlet, body)
+    return body.count
+
+
+async def _send_file_pieces(outlet: Outlet, body: FileSlice) -> None:
+    loop = asyncio.get_running_loop()
+    sent = 0
+    while sent < body.count:
+        size = min(FILE_CHUNK_BYTES, body.count - sent)
+        offset = body.offset + sent
+        data = _read_resident(body.file, offset, size)
+        if data is None:
+            read = loop.run_in_executor(None, os.pread, body.file.fileno(), size, offset)
+            data = await _settled(read)
+        if not data:
+            raise LengthMismatchError(body.count, sent)
+        outlet.write(data)
+        sent += len(data)
+        await outlet.drain()
+
+
+async def _settled(future: asyncio.Future[_T]) -> _T:
+    """The result of work in a thread; a cancellation waits for the thread first, because it uses a
+    descriptor that is about to be closed (and its number to be given to somebody else)."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        raise
+
+
+def _sendfile_piece(target: int, source: int, offset: int, count: int) -> int | None:
+    """Bytes sent, 0 at the end of the file, None if the socket takes nothing now."""
+    try:
+        return os.sendfile(target, source, offset, count)
+    except BlockingIOError:
+        return None
+
+
+async def _sendfile(outlet: Outlet, body: FileSlice) -> None:
+    """sendfile(2) on a duplicate of the socket's descriptor, of which the transport knows nothing.
+
+    Runs in a thread in pieces, since reading the file may wait for the disk; the socket is
+    non-blocking, so a slow client holds no thread.
+    """
+    await outlet.flush()
+    loop = asyncio.get_running_loop()
+    target = os.dup(outlet.transport.get_extra_info("socket").fileno())
+    try:
+        sent = 0
+        while sent < body.count:
+            size = min(SENDFILE_BYTES, body.count - sent)
+            count = await _settled(
+                loop.run_in_executor(
+                    None, _sendfile_piece, target, body.file.fileno(), body.offset + sent, size
+                )
+            )
+            if outlet.lost:
+                raise ConnectionLostError
+            if count == 0:
+                raise LengthMismatchError(body.count, sent)
+            if count is None:
+                await outlet.writable(target)
+            else:
+                sent += count
+    except OSError as error:
+        if error.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+            raise ConnectionLostError from None
+        raise
+    finally:
+        os.close(target)

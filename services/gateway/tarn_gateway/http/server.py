@@ -1,0 +1,162 @@
+"""Listening, the set of connections, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+from collections.abc import Coroutine
+from typing import Final, Self
+
+from tarn.core.clock import Clock, IdSource
+from tarn_gateway.http.connection import Connection
+from tarn_gateway.http.context import Exchange, Handler, Observer, OnError, ServerContext
+from tarn_gateway.http.limits import HttpLimits
+from tarn_gateway.http.request import Request
+from tarn_gateway.http.response import Response
+
+__all__ = ["Exchange", "Handler", "HttpServer", "Observer", "OnError", "bare_error"]
+
+SWEEP_S: Final = 1.0
+
+
+def bare_error(_request: Request, _error: Exception) -> Response:
+    """A 500 that says nothing; the observer has the exception."""
+    return Response(500)
+
+
+class HttpServer:
+    """An HTTP/1.1 server: an async context manager that owns all of its tasks and connections.
+
+        async with HttpServer(handler, limits, clock=clock, ids=ids) as server:
+            port = await server.listen("127.0.0.1", 0)
+            ...
+            await server.drain(grace_s=20.0)
+
+    Leaving the context aborts what is left.
+
+    Args:
+        handler: answers requests; see `Handler` for when it is cancelled.
+        limits: the bounds.
+        clock: for the Date header only.
+        ids: for the prefix of request ids.
+        on_error: makes the answer for what the handler raised; must not raise.
+        observer: told of every exchange.
+        server_name: the Server header.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: HttpLimits,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        on_error: OnError = bare_error,
+        observer: Observer | None = None,
+        server_name: str = "Tarn",
+    ) -> None:
+        self._limits = limits
+        # The context belongs to the running loop, which there may not be yet.
+        self._make_context = functools.partial(
+            ServerContext, handler, limits, clock, ids, on_error, observer, server_name
+        )
+        self._context: ServerContext | None = None
+        self._tasks = asyncio.TaskGroup()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._listeners: list[asyncio.Server] = []
+
+    async def __aenter__(self) -> Self:
+        self._context = self._make_context()
+        await self._tasks.__aenter__()
+        self._sweeper = self._tasks.create_task(self._sweep(self._context))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        context = self._entered()
+        self._stop_listening(context)
+        for connection in list(context.connections):
+            connection.abort()
+        assert self._sweeper is not None, "started by __aenter__"
+        self._sweeper.cancel()
+        # The group is not told of an exception in the body: there is nothing left to cancel, and it
+        # would wrap it.
+        await self._tasks.__aexit__(None, None, None)
+
+    def _entered(self) -> ServerContext:
+        if self._context is None:
+            raise RuntimeError("HttpServer is an async context manager; enter it first")
+        return self._context
+
+    @property
+    def connection_count(self) -> int:
+        """Connections whose task has not ended, for metrics."""
+        return len(self._entered().connections)
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        reuse_port: bool = False,
+        backlog: int = 1024,
+    ) -> int:
+        """Accepts connections; returns the port (useful with port 0). May be called several times.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        context = self._entered()
+        listener = await context.loop.create_server(
+            lambda: Connection(context, self._spawn),
+            host,
+            port,
+            ssl=tls,
+            reuse_port=reuse_port or None,
+            backlog=backlog,
+            ssl_handshake_timeout=self._limits.tls_handshake_timeout_s if tls else None,
+        )
+        self._listeners.append(listener)
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
+
+    def _spawn(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        return self._tasks.create_task(coroutine)
+
+    async def _sweep(self, context: ServerContext) -> None:
+        """Times out what waits, for all connections at once: a timer per request costs a microsecond
+        each, this costs a few nanoseconds."""
+        limits = self._limits
+        shortest = min(
+            limits.header_timeout_s,
+            limits.idle_timeout_s,
+            limits.body_stall_timeout_s,
+            limits.write_stall_timeout_s,
+        )
+        while True:
+            await asyncio.sleep(min(SWEEP_S, shortest / 4))
+            now = context.loop.time()
+            for connection in list(context.connections):
+                connection.sweep(now)
+
+    def _stop_listening(self, context: ServerContext) -> None:
+        context.draining = True
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def drain(self, grace_s: float) -> None:
+        """Stops listening, closes idle connections, lets current requests finish with
+        `Connection: close`; after `grace_s` aborts what is left. Idempotent."""
+        context = self._entered()
+        self._stop_listening(context)
+        for connection in list(context.connections):
+            connection.end_idle()
+        try:
+            async with asyncio.timeout(grace_s):
+                await context.wait_empty()
+        except TimeoutError:
+            for connection in list(context.connections):
+                connection.abort()
+            await context.wait_empty()

@@ -1,0 +1,346 @@
+"""CompleteMultipartUpload.
+
+The claim comes first (design §7: open → completing → completed(answer)): of two completions one goes on
+and the other waits its turn; one that is repeated with the same parts gets the first one's answer and
+stages nothing. Under the claim the client's list is compared with what was recorded, the parts become one
+block, and graveler stages the entry and keeps the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+import structlog
+
+from tarn.block.port import BlockKey, BlockNotFoundError
+from tarn.core.entry import Checksum, Entry, pack, unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn_gateway import xml_out
+from tarn_gateway.asked import Asked
+from tarn_gateway.backend import Backend
+from tarn_gateway.bodies import digest_block
+from tarn_gateway.checksums import (
+    PREFIX,
+    Algorithm,
+    checksum_header,
+    composite_checksum,
+    full_object_checksum,
+    multipart_md5,
+    parse_algorithm,
+)
+from tarn_gateway.http import Headers, Request, Response
+from tarn_gateway.operations.answers import refuse_write_condition, xml
+from tarn_gateway.operations.uploads import (
+    discard_parts,
+    find_upload,
+    upload_block,
+)
+from tarn_gateway.s3error import S3Error
+from tarn_gateway.xml_in import COMPLETE_BYTES_MAX, CompletedPart, parse_complete
+from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+
+__all__ = ["Expected", "complete_multipart_upload", "plan_object"]
+
+PART_BYTES_MIN: Final = 5 * 1024**2
+OBJECT_BYTES_MAX: Final = 5 * 1024**4
+
+_UNCERTAIN: Final = frozenset(
+    {Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.UNAVAILABLE, Kind.INTERNAL, Kind.CORRUPT}
+)
+"""After these nobody knows whether the entry was staged, so the claim is kept: the client tries again
+and graveler tells it the answer, or lets it take over when the claim has become old."""
+
+_PARTS_PAGE: Final = 1000
+_FINISH_TRIES: Final = 3
+_FINISH_PAUSE_S: Final = 0.2
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the client says of the whole object; empty or None where it says nothing."""
+
+    algorithm: Algorithm | None = None
+    value: str = ""
+    kind: str = ""
+    size: int | None = None
+
+
+async def complete_multipart_upload(backend: Backend, asked: Asked) -> Response:
+    """CompleteMultipartUpload."""
+    refuse_write_condition(asked.headers)
+    expected = _expected(asked.headers)
+    payload = backend.payload(asked, request=_without_object_checksum(asked.request))
+    body, _ = await payload.read_all(COMPLETE_BYTES_MAX)
+    listed = parse_complete(body)
+    upload = await find_upload(backend, asked)
+    begun = await backend.graveler.begin_complete_upload(
+        backend.call(asked), asked.bucket, upload.upload_id, _manifest_hash(listed)
+    )
+    if begun.completed_entry:
+        entry = unpack(begun.completed_entry)
+    else:
+        entry = await _complete(backend, asked, upload, listed, expected, begun.claim)
+        await discard_parts(backend, upload)
+    location = f"/{asked.bucket}/{quote(asked.address.key)}"
+    document = xml_out.complete_result(
+        location, asked.bucket, asked.address.key, entry.etag, entry.checksums
+    )
+    return xml(document)
+
+
+def _expected(headers: Headers) -> Expected:
+    """Reads `x-amz-checksum-*` and `x-amz-mp-object-size`.
+
+    Raises:
+        S3Error: InvalidRequest for several checksums, an unknown one, or a size that is no number.
+    """
+    values = [
+        (parse_algorithm(name[len(PREFIX) :]), value)
+        for name, value in headers.with_prefix(PREFIX)
+        if name not in ("x-amz-checksum-type", "x-amz-checksum-algorithm")
+    ]
+    if len(values) > 1:
+        raise S3Error("InvalidRequest", "More than one x-amz-checksum- header was sent.")
+    algorithm, value = values[0] if values else (None, "")
+    size = headers.get("x-amz-mp-object-size")
+    if size is not None and not (size.isascii() and size.isdigit() and len(size) <= 19):
+        raise S3Error("InvalidRequest", "x-amz-mp-object-size is not a number of bytes.")
+    kind = headers.text("x-amz-checksum-type").upper()
+    return Expected(algorithm, value, kind, None if size is None else int(size))
+
+
+def _without_object_checksum(request: Request) -> Request:
+    """The same request without the checksums that are about the object, not about its own body."""
+    pairs = [pair for pair in request.headers.pairs if not pair[0].startswith(PREFIX)]
+    return Request(
+        request.method,
+        request.raw_path,
+        request.raw_query,
+        Headers(pairs),
+        request.body,
+        remote_addr=request.remote_addr,
+        request_id=request.request_id,
+        secure=request.secure,
+        keep_alive=request.keep_alive,
+        http_1_0=request.http_1_0,
+    )
+
+
+def _manifest_hash(listed: Sequence[CompletedPart]) -> bytes:
+    lines = "".join(f"{part.number}:{part.etag}\n" for part in listed)
+    return hashlib.sha256(lines.encode()).digest()
+
+
+async def _complete(
+    backend: Backend,
+    asked: Asked,
+    upload: pb.Upload,
+    listed: Sequence[CompletedPart],
+    expected: Expected,
+    claim: bytes,
+) -> Entry:
+    """Everything under the claim; gives it up when it is sure that nothing was staged."""
+    try:
+        recorded = await _recorded_parts(backend, asked, upload)
+        parts = _match(listed, recorded, upload)
+        entry = plan_object(upload, parts, expected)
+        entry = dataclasses.replace(entry, mtime_us=backend.clock.now_us())
+        await _join(backend, upload, parts, entry)
+    except (S3Error, TarnError):
+        await _reopen(backend, asked, upload, claim)
+        raise
+    await _finish(backend, asked, upload, claim, pack(entry))
+    return entry
+
+
+async def _join(
+    backend: Backend, upload: pb.Upload, parts: Sequence[pb.UploadPart], entry: Entry
+) -> None:
+    """Makes one block of the parts.
+
+    An earlier completion may have got so far and no further; the store then keeps the block that is
+    there. That one is believed only after its bytes were compared: since then the client may have
+    replaced a part.
+
+    Raises:
+        S3Error: InvalidPart if the block was made of other parts; InternalError if bytes are missing.
+        TarnError: what the store raises.
+    """
+    key = upload_block(upload)
+    try:
+        await backend.blocks.stat(key)
+        await _compare_parts(backend, key, parts)
+    except BlockNotFoundError:
+        pass
+    names = [(part.part_number, part.attempt) for part in parts]
+    try:
+        size = await backend.blocks.uploads.complete(key, upload.upload_id, names)
+    except BlockNotFoundError as error:
+        _log.error("recorded part lost", upload_id=upload.upload_id, error=error.message)
+        raise S3Error("InternalError", "The data of a part is missing.") from error
+    if size != entry.size:
+        text = f"upload {upload.upload_id} became {size} bytes instead of {entry.size}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+
+
+async def _compare_parts(backend: Backend, key: BlockKey, parts: Sequence[pb.UploadPart]) -> None:
+    start = 0
+    for part in parts:
+        try:
+            found = await digest_block(backend.blocks, key, part.size_bytes, start=start)
+        except TarnError as error:
+            if error.kind is not Kind.CORRUPT:
+                raise
+            md5 = b""  # the block ends early
+        else:
+            md5 = found.md5
+        if md5 != part.md5:
+            text = f"The upload was joined before with another part {part.part_number}."
+            raise S3Error("InvalidPart", text, PartNumber=str(part.part_number))
+        start += part.size_bytes
+
+
+async def _finish(
+    backend: Backend, asked: Asked, upload: pb.Upload, claim: bytes, packed: bytes
+) -> None:
+    """Stages the entry under the claim. May be repeated under one claim with the same bytes, and is,
+    because a claim that nobody holds any more blocks the upload until it is old."""
+    for attempt in range(1, _FINISH_TRIES + 1):
+        call = backend.call(asked, backend.bounds.complete_timeout_s)
+        try:
+            await backend.graveler.finish_complete_upload(
+                call, asked.bucket, upload.upload_id, claim, packed
+            )
+        except TarnError as error:
+            if error.kind not in _UNCERTAIN:
+                await _reopen(backend, asked, upload, claim)
+                raise
+            if error.reason is Reason.UPLOAD_BUSY or attempt == _FINISH_TRIES:
+                raise
+            _log.info("upload completion repeated", upload_id=upload.upload_id, error=error.message)
+        else:
+            return
+        await backend.clock.sleep(_FINISH_PAUSE_S * attempt)
+
+
+async def _reopen(backend: Backend, asked: Asked, upload: pb.Upload, claim: bytes) -> None:
+    call = backend.call(asked)
+    try:
+        await backend.graveler.reopen_upload(call, asked.bucket, upload.upload_id, claim)
+    except TarnError as error:
+        # The claim becomes old by itself; the failure that led here is what the client must hear.
+        _log.warning("upload not reopened", upload_id=upload.upload_id, error=error.message)
+
+
+async def _recorded_parts(
+    backend: Backend, asked: Asked, upload: pb.Upload
+) -> dict[int, pb.UploadPart]:
+    recorded: dict[int, pb.UploadPart] = {}
+    after = 0
+    while True:
+        page = await backend.graveler.list_upload_parts(
+            backend.call(asked),
+            asked.bucket,
+            upload.upload_id,
+            after_part_number=after,
+            page_size=_PARTS_PAGE,
+        )
+        recorded.update((part.part_number, part) for part in page.parts)
+        if not page.is_truncated or not page.parts:
+            return recorded
+        after = page.parts[-1].part_number
+
+
+def _match(
+    listed: Sequence[CompletedPart], recorded: dict[int, pb.UploadPart], upload: pb.Upload
+) -> list[pb.UploadPart]:
+    """The recorded parts that the client lists.
+
+    Raises:
+        S3Error: InvalidPart where number, ETag or checksum differ.
+    """
+    parts = []
+    for each in listed:
+        part = recorded.get(each.number)
+        if part is None:
+            text = f"Part {each.number} was not uploaded."
+            raise S3Error("InvalidPart", text, PartNumber=str(each.number))
+        # A checksum of another algorithm than the upload's was checked with the part, not kept.
+        claimed = [value for name, value in each.checksums if name == upload.checksum_algorithm]
+        if part.md5.hex() != each.etag.lower() or any(one != part.checksum for one in claimed):
+            text = f"Part {each.number} has another ETag or checksum."
+            raise S3Error("InvalidPart", text, PartNumber=str(each.number), ETag=each.etag[:80])
+        parts.append(part)
+    return parts
+
+
+def plan_object(upload: pb.Upload, parts: Sequence[pb.UploadPart], expected: Expected) -> Entry:
+    """The entry that the parts make, without its time.
+
+    Args:
+        upload: with the headers that came when it began.
+        parts: in the order of the object, at least one.
+        expected: what the client says of the whole.
+
+    Raises:
+        S3Error: EntityTooSmall, EntityTooLarge; BadDigest, InvalidRequest if the whole is not as
+            expected.
+    """
+    for part in parts[:-1]:
+        if part.size_bytes < PART_BYTES_MIN:
+            raise S3Error(
+                "EntityTooSmall",
+                ProposedSize=str(part.size_bytes),
+                MinSizeAllowed=str(PART_BYTES_MIN),
+                PartNumber=str(part.part_number),
+            )
+    size = sum(part.size_bytes for part in parts)
+    if size > OBJECT_BYTES_MAX:
+        raise S3Error("EntityTooLarge", MaxSizeAllowed=str(OBJECT_BYTES_MAX))
+    if expected.size not in (None, size):
+        text = f"The parts have {size} bytes, not x-amz-mp-object-size."
+        raise S3Error("InvalidRequest", text)
+    checksum = _checksum(upload, parts)
+    _compare(checksum, expected)
+    return dataclasses.replace(
+        unpack(upload.template),
+        size=size,
+        address=upload.address,
+        md5=multipart_md5(part.md5 for part in parts),
+        etag_parts=len(parts),
+        checksums=() if checksum is None else (checksum,),
+    )
+
+
+def _checksum(upload: pb.Upload, parts: Sequence[pb.UploadPart]) -> Checksum | None:
+    if not upload.checksum_algorithm:
+        return None
+    algorithm = Algorithm(upload.checksum_algorithm)
+    if upload.is_full_object_checksum:
+        pairs = ((part.checksum, part.size_bytes) for part in parts)
+        return full_object_checksum(algorithm, pairs)
+    return composite_checksum(algorithm, (part.checksum for part in parts))
+
+
+def _compare(checksum: Checksum | None, expected: Expected) -> None:
+    kind = "" if checksum is None else "COMPOSITE" if checksum.composite else "FULL_OBJECT"
+    if expected.kind not in ("", kind):
+        text = f"The upload's checksum is of type {kind or 'none'}, not {expected.kind[:40]}."
+        raise S3Error("InvalidRequest", text)
+    if expected.algorithm is None:
+        return
+    if checksum is None or checksum.algorithm != expected.algorithm:
+        text = f"The upload was not begun with the checksum algorithm {expected.algorithm}."
+        raise S3Error("InvalidRequest", text)
+    # Clients may leave the number of parts off a composite checksum.
+    if expected.value not in (checksum.value, checksum.value.partition("-")[0]):
+        name = checksum_header(expected.algorithm)
+        text = f"The {name} that you sent is not that of the object."
+        raise S3Error("BadDigest", text)

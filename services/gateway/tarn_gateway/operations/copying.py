@@ -1,0 +1,172 @@
+"""CopyObject, and the source half of UploadPartCopy.
+
+Inside a repository a copy is one staged entry that names the same block: blocks are never changed and
+never reused, so sharing one is safe, and Spark's rename costs no byte. Between repositories the bytes
+are copied, because each repository owns the blocks of its namespace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from tarn.block.port import BlockKey
+from tarn.core.actions import ref_object_resource
+from tarn.core.entry import Checksum, Entry, unpack
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import physical_path
+from tarn_gateway import xml_out
+from tarn_gateway.address import parse_copy_source, split_key
+from tarn_gateway.asked import Asked, readable_ref
+from tarn_gateway.backend import Backend
+from tarn_gateway.bodies import copy_block, digest_block
+from tarn_gateway.checksums import Algorithm, parse_algorithm
+from tarn_gateway.conditions import copy_source_conditions
+from tarn_gateway.grants import require
+from tarn_gateway.homes import Home
+from tarn_gateway.http import Response
+from tarn_gateway.object_headers import parse_object_headers
+from tarn_gateway.operations.answers import refuse_write_condition, xml
+from tarn_gateway.operations.reading import block_key, refuse_external
+from tarn_gateway.operations.writing import check_branch, described, lineage_of, stage
+from tarn_gateway.router import COPY_SOURCE
+from tarn_gateway.s3error import S3Error, from_tarn_error
+
+__all__ = ["Source", "copy_object", "find_source"]
+
+COPY_BYTES_MAX: Final = 5 * 1024**3
+"""S3's limit for one copy; kept only where bytes are copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is to be copied.
+
+    Attributes:
+        bucket: its repository.
+        key: its whole key.
+        entry: as it is now.
+        namespace: of its block.
+    """
+
+    bucket: str
+    key: str
+    entry: Entry
+    namespace: str
+
+    @property
+    def block(self) -> BlockKey:
+        """Where its bytes are. Raises as `block_key`."""
+        return block_key(self.namespace, self.entry)
+
+
+async def find_source(backend: Backend, asked: Asked) -> Source:
+    """The object that `x-amz-copy-source` names, if the caller may read it and the
+    `x-amz-copy-source-if-*` conditions hold.
+
+    Raises:
+        S3Error: InvalidArgument, PreconditionFailed, NoSuchKey, NoSuchBucket.
+        TarnError: DENIED; what `lookup` raises.
+    """
+    address = parse_copy_source(asked.headers.text(COPY_SOURCE))
+    at = split_key(address.key)
+    if not at.path:
+        raise S3Error("NoSuchKey", f"The copy source {at.ref!r} names no object.")
+    resource = ref_object_resource(address.bucket, readable_ref(at.ref), at.path)
+    require(asked, f"{asked.operation}.source", resource)
+    try:
+        call = backend.call(asked)
+        found = await backend.graveler.lookup(call, address.bucket, at.ref, at.path)
+    except TarnError as error:
+        if error.kind is not Kind.NOT_FOUND:
+            raise
+        # The source is read: its missing ref is NoSuchKey, though the request as a whole writes.
+        raise from_tarn_error(error) from error
+    entry = unpack(found.entry)
+    copy_source_conditions(asked.headers).check_copy_source(entry.etag, entry.mtime_us)
+    return Source(address.bucket, address.key, entry, found.storage_namespace)
+
+
+async def copy_object(backend: Backend, asked: Asked) -> Response:
+    """CopyObject."""
+    headers = asked.headers
+    refuse_write_condition(headers)
+    branch, path = asked.branch, asked.path
+    if not path:
+        raise S3Error("InvalidArgument", "The key must name an object on a branch.")
+    replace = _replaces(asked)
+    about = parse_object_headers(headers)
+    named = headers.get("x-amz-checksum-algorithm")
+    algorithm = parse_algorithm(named) if named else None
+    # The home first: if the repository is made again after this, staging is refused.
+    home = await backend.homes.get(backend.call(asked), asked.bucket)
+    source = await find_source(backend, asked)
+    if (source.bucket, source.key) == (asked.bucket, asked.address.key) and not replace:
+        text = "A copy of an object onto itself must change its metadata (REPLACE)."
+        raise S3Error("InvalidRequest", text)
+    refuse_external(source.entry)
+    if source.bucket == asked.bucket:
+        entry = await _by_reference(backend, source, algorithm)
+        block = None
+    else:
+        await check_branch(backend, asked, branch)
+        entry = await _by_bytes(backend, source, home, algorithm)
+        block = BlockKey(home.namespace, physical_path(entry.address))
+    entry = dataclasses.replace(entry, lineage=lineage_of(headers))
+    if replace:
+        entry = described(entry, about, headers)
+    await stage(backend, asked, home, entry, block=block)
+    return xml(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
+
+
+def _replaces(asked: Asked) -> bool:
+    directive = asked.headers.get("x-amz-metadata-directive", "COPY")
+    if directive not in ("COPY", "REPLACE"):
+        raise S3Error(
+            "InvalidArgument",
+            "x-amz-metadata-directive must be COPY or REPLACE.",
+            ArgumentName="x-amz-metadata-directive",
+            ArgumentValue=str(directive)[:80],
+        )
+    return directive == "REPLACE"
+
+
+async def _by_reference(backend: Backend, source: Source, algorithm: Algorithm | None) -> Entry:
+    """The source's entry, written now. Its bytes are read only if a checksum is asked for that the
+    source does not have."""
+    entry = source.entry
+    checksums = entry.checksums
+    if algorithm is not None and algorithm not in {each.algorithm for each in checksums}:
+        wanted = frozenset({algorithm})
+        sums = await digest_block(backend.blocks, source.block, entry.size, wanted)
+        checksums = sums.checksums
+    return dataclasses.replace(entry, mtime_us=backend.clock.now_us(), checksums=checksums)
+
+
+async def _by_bytes(
+    backend: Backend, source: Source, home: Home, algorithm: Algorithm | None
+) -> Entry:
+    """A new block with the source's bytes, and its entry: one part, whatever the source had."""
+    entry = source.entry
+    if entry.size > COPY_BYTES_MAX:
+        text = f"The source is larger than {COPY_BYTES_MAX} bytes; copy it in parts."
+        raise S3Error("InvalidRequest", text)
+    address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
+    wanted = _algorithms(entry.checksums) if algorithm is None else frozenset({algorithm})
+    key = BlockKey(home.namespace, physical_path(address))
+    async with await backend.blocks.open_write(key) as writer:
+        sums = await copy_block(backend.blocks, source.block, 0, entry.size, writer, wanted)
+        await writer.finish()
+    return dataclasses.replace(
+        entry,
+        mtime_us=mtime_us,
+        address=address,
+        md5=sums.md5,
+        etag_parts=0,
+        checksums=sums.checksums,
+    )
+
+
+def _algorithms(checksums: tuple[Checksum, ...]) -> frozenset[Algorithm]:
+    return frozenset(Algorithm(each.algorithm) for each in checksums)

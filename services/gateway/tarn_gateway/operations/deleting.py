@@ -1,0 +1,113 @@
+"""DeleteObject and DeleteObjects. Deleting what is not there succeeds, as in S3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from tarn.core.actions import object_resource
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import BranchId, parse_path
+from tarn_gateway import xml_out
+from tarn_gateway.address import split_key
+from tarn_gateway.asked import Asked, branch_to_write
+from tarn_gateway.backend import Backend
+from tarn_gateway.grants import require
+from tarn_gateway.http import Response
+from tarn_gateway.operations.answers import refuse_write_condition, xml
+from tarn_gateway.router import Operation
+from tarn_gateway.s3error import S3Error, from_tarn_error
+from tarn_gateway.xml_in import DELETE_BYTES_MAX, parse_delete
+
+__all__ = ["delete_object", "delete_objects"]
+
+_BRANCHES_AT_ONCE: Final = 8
+
+_TRY_AGAIN: Final = frozenset(
+    {Kind.CONFLICT, Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.UNKNOWN_OUTCOME}
+)
+
+Failures = dict[str, TarnError | S3Error]
+
+
+async def delete_object(backend: Backend, asked: Asked) -> Response:
+    """DeleteObject."""
+    refuse_write_condition(asked.headers)
+    branch, path = asked.branch, asked.path
+    if path:
+        await backend.graveler.unstage(backend.call(asked), asked.bucket, branch, path)
+    # Else the root of a branch, a directory that is never stored (see `reading`): nothing to delete.
+    return Response(204)
+
+
+async def delete_objects(backend: Backend, asked: Asked) -> Response:
+    """DeleteObjects: up to 1,000 keys of any branches, with an outcome for each.
+
+    When nothing could be deleted because graveler could not be asked, the whole request fails with
+    503: SDKs try that again, but report failures of single keys to their callers.
+    """
+    body, _ = await backend.payload(asked).read_all(DELETE_BYTES_MAX)
+    wanted = parse_delete(body)
+    failures: Failures = {}
+    by_branch: dict[BranchId, dict[str, str]] = {}
+    for key in dict.fromkeys(wanted.keys):
+        try:
+            branch, path = _target(asked, key)
+        except (TarnError, S3Error) as error:
+            failures[key] = error
+        else:
+            if path:
+                by_branch.setdefault(branch, {})[key] = path
+    slots = asyncio.Semaphore(_BRANCHES_AT_ONCE)
+    async with asyncio.TaskGroup() as group:
+        for branch, paths in by_branch.items():
+            group.create_task(_unstage(backend, asked, branch, paths, failures, slots))
+    _give_up_together(wanted.keys, failures)
+    outcomes = [_outcome(key, failures.get(key)) for key in wanted.keys]
+    return xml(xml_out.delete_result(outcomes, quiet=wanted.quiet))
+
+
+def _target(asked: Asked, key: str) -> tuple[BranchId, str]:
+    """Branch and path of one key, which the caller may delete."""
+    at = split_key(key)
+    branch = branch_to_write(at.ref)
+    require(asked, Operation.DELETE_OBJECTS, object_resource(asked.bucket, branch, at.path))
+    return branch, parse_path(at.path) if at.path else ""
+
+
+async def _unstage(
+    backend: Backend,
+    asked: Asked,
+    branch: BranchId,
+    paths: dict[str, str],
+    failures: Failures,
+    slots: asyncio.Semaphore,
+) -> None:
+    """Unstages the paths (by key) of one branch; adds what failed to `failures`."""
+    async with slots:
+        try:
+            outcomes = await backend.graveler.unstage_many(
+                backend.call(asked), asked.bucket, branch, list(paths.values())
+            )
+        except TarnError as error:
+            failures.update(dict.fromkeys(paths, error))
+            return
+    for key, outcome in zip(paths, outcomes, strict=True):
+        if outcome is not None:
+            failures[key] = outcome
+
+
+def _give_up_together(keys: Sequence[str], failures: Failures) -> None:
+    if len(failures) < len(set(keys)):
+        return
+    for error in failures.values():
+        if isinstance(error, TarnError) and error.kind in _TRY_AGAIN:
+            raise error
+
+
+def _outcome(key: str, error: TarnError | S3Error | None) -> xml_out.DeletedKey | xml_out.FailedKey:
+    if error is None:
+        return xml_out.DeletedKey(key)
+    shown = from_tarn_error(error, write=True) if isinstance(error, TarnError) else error
+    return xml_out.FailedKey(key, shown.code, shown.message)

@@ -1,0 +1,133 @@
+"""UploadPart and UploadPartCopy: bytes of one part become durable, then the part is recorded.
+
+Each attempt at a part has a name of its own, so that two attempts that run at once do not mix their
+bytes; the one that is recorded last counts, as in S3.
+"""
+
+from __future__ import annotations
+
+from tarn.block.port import BlockNotFoundError, BlockWriter
+from tarn.core.errors import Reason, TarnError
+from tarn_gateway import xml_out
+from tarn_gateway.asked import Asked
+from tarn_gateway.backend import Backend
+from tarn_gateway.bodies import copy_block
+from tarn_gateway.byterange import parse_copy_range
+from tarn_gateway.checksums import Algorithm, BodySums
+from tarn_gateway.http import Response
+from tarn_gateway.operations.answers import checksum_headers, quoted, xml
+from tarn_gateway.operations.copying import find_source
+from tarn_gateway.operations.uploads import (
+    PART_NUMBER_MAX,
+    discard_parts,
+    find_upload,
+    upload_block,
+)
+from tarn_gateway.s3error import S3Error
+from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+
+__all__ = ["upload_part", "upload_part_copy"]
+
+
+async def upload_part(backend: Backend, asked: Asked) -> Response:
+    """UploadPart."""
+    number = _part_number(asked)
+    upload = await find_upload(backend, asked)
+    payload = backend.payload(asked, wanted=_wanted(upload))
+    attempt = backend.ids.nonce().hex()
+    async with await _open(backend, upload, number, attempt) as writer:
+        sums = await payload.pump(writer.write)
+        await _close(writer)
+    await _record(backend, asked, upload, _part(backend, upload, number, attempt, sums))
+    return Response(200, [("ETag", quoted(sums.md5.hex())), *_part_checksums(sums)])
+
+
+async def upload_part_copy(backend: Backend, asked: Asked) -> Response:
+    """UploadPartCopy: bytes are copied, inside a repository too: a part is a piece of a new block."""
+    number = _part_number(asked)
+    upload = await find_upload(backend, asked)
+    source = await find_source(backend, asked)
+    span = parse_copy_range(asked.headers.get("x-amz-copy-source-range"), source.entry.size)
+    start, length = (span.start, span.length) if span else (0, source.entry.size)
+    if length > backend.bounds.payload.object_bytes_max:
+        raise S3Error("EntityTooLarge", "The range to copy is larger than a part may be.")
+    attempt = backend.ids.nonce().hex()
+    async with await _open(backend, upload, number, attempt) as writer:
+        sums = await copy_block(
+            backend.blocks, source.block, start, length, writer, _wanted(upload)
+        )
+        await _close(writer)
+    part = _part(backend, upload, number, attempt, sums)
+    await _record(backend, asked, upload, part)
+    mtime_us = part.create_time.ToMicroseconds()
+    return xml(xml_out.copy_part_result(sums.md5.hex(), mtime_us, sums.checksums))
+
+
+def _part_number(asked: Asked) -> int:
+    text = asked.query.text("partNumber")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
+    if not 1 <= number <= PART_NUMBER_MAX:
+        raise S3Error(
+            "InvalidArgument",
+            f"partNumber must be an integer from 1 to {PART_NUMBER_MAX}.",
+            ArgumentName="partNumber",
+            ArgumentValue=text[:80],
+        )
+    return number
+
+
+def _wanted(upload: pb.Upload) -> frozenset[Algorithm]:
+    """The checksum that every part of the upload needs, sent by the client or not."""
+    if not upload.checksum_algorithm:
+        return frozenset()
+    return frozenset({Algorithm(upload.checksum_algorithm)})
+
+
+async def _open(backend: Backend, upload: pb.Upload, number: int, attempt: str) -> BlockWriter:
+    key = upload_block(upload)
+    return await backend.blocks.uploads.open_part(key, upload.upload_id, number, attempt)
+
+
+async def _close(writer: BlockWriter) -> None:
+    """Makes a part durable; NoSuchUpload if the upload's parts were discarded meanwhile."""
+    try:
+        await writer.finish()
+    except BlockNotFoundError:
+        raise S3Error("NoSuchUpload") from None
+
+
+def _part(
+    backend: Backend, upload: pb.Upload, number: int, attempt: str, sums: BodySums
+) -> pb.UploadPart:
+    checksums = {each.algorithm: each.value for each in sums.checksums}
+    part = pb.UploadPart(
+        part_number=number,
+        attempt=attempt,
+        size_bytes=sums.size,
+        md5=sums.md5,
+        checksum=checksums.get(upload.checksum_algorithm, ""),
+    )
+    part.create_time.FromMicroseconds(backend.clock.now_us())
+    return part
+
+
+def _part_checksums(sums: BodySums) -> list[tuple[str, str]]:
+    """S3 gives a part's checksums without a type."""
+    return [pair for pair in checksum_headers(sums.checksums) if pair[0] != "x-amz-checksum-type"]
+
+
+async def _record(backend: Backend, asked: Asked, upload: pb.Upload, part: pb.UploadPart) -> None:
+    """Makes the part count.
+
+    Raises:
+        TarnError: UPLOAD_NOT_FOUND if the upload has ended meanwhile; whoever ended it may have
+            discarded the parts before this one was written, so that is done again.
+    """
+    try:
+        await backend.graveler.record_upload_part(
+            backend.call(asked), asked.bucket, upload.upload_id, part
+        )
+    except TarnError as error:
+        if error.reason is Reason.UPLOAD_NOT_FOUND:
+            await discard_parts(backend, upload)
+        raise

@@ -1,0 +1,99 @@
+"""GetObject and HeadObject."""
+
+from __future__ import annotations
+
+from tarn.block.port import BlockKey
+from tarn.core.entry import Entry, unpack
+from tarn.core.ids import physical_path
+from tarn_gateway.asked import Asked
+from tarn_gateway.backend import Backend
+from tarn_gateway.bodies import open_body
+from tarn_gateway.byterange import parse_range
+from tarn_gateway.conditions import Verdict, http_date, read_conditions
+from tarn_gateway.http import Response
+from tarn_gateway.object_headers import override_headers, response_headers
+from tarn_gateway.operations.answers import EMPTY_MD5, checksum_headers, quoted
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["block_key", "get_object", "head_object", "refuse_external"]
+
+DIRECTORY = "application/x-directory"
+
+
+async def get_object(backend: Backend, asked: Asked) -> Response:
+    """GetObject: the entry of a path on a ref, then its bytes from the block store."""
+    return await _read(backend, asked, with_body=True)
+
+
+async def head_object(backend: Backend, asked: Asked) -> Response:
+    """HeadObject: GetObject without the bytes, Range and all."""
+    return await _read(backend, asked, with_body=False)
+
+
+def block_key(namespace: str, entry: Entry) -> BlockKey:
+    """Where the bytes of an entry are.
+
+    Raises:
+        S3Error: NotImplemented for an entry that points outside its namespace.
+    """
+    refuse_external(entry)
+    return BlockKey(namespace, physical_path(entry.address))
+
+
+def refuse_external(entry: Entry) -> None:
+    """Raises S3Error NotImplemented for an entry whose bytes lie outside the namespace."""
+    if entry.external_address:
+        text = "The object's data lies outside the repository, which is not implemented."
+        raise S3Error("NotImplemented", text)
+
+
+async def _read(backend: Backend, asked: Asked, *, with_body: bool) -> Response:
+    query, request_headers = asked.query, asked.headers
+    if "partNumber" in query:
+        text = "Reading a single part by partNumber is not implemented."
+        raise S3Error("NotImplemented", text, Parameter="partNumber")
+    at = asked.target
+    if not at.path:
+        return await _root(backend, asked)
+    found = await backend.graveler.lookup(backend.call(asked), asked.bucket, at.ref, at.path)
+    entry = unpack(found.entry)
+    etag = quoted(entry.etag)
+    validators = [("ETag", etag), ("Last-Modified", http_date(entry.mtime_us))]
+    match read_conditions(request_headers).judge(entry.etag, entry.mtime_us):
+        case Verdict.FAILED:
+            raise S3Error("PreconditionFailed")
+        case Verdict.NOT_MODIFIED:
+            return Response(304, validators)
+        case Verdict.PROCEED:
+            pass
+    # RFC 9110 §13.1.5: a range of another version is no use to the client, it wants the whole new one.
+    wanted = request_headers.get("range")
+    if request_headers.get("if-range", etag) != etag:
+        wanted = None
+    span = parse_range(wanted, entry.size)
+    headers = override_headers(response_headers(entry), query)
+    headers += validators
+    headers.append(("Accept-Ranges", "bytes"))
+    status, start, length = 200, 0, entry.size
+    if span is not None:
+        status, start, length = 206, span.start, span.length
+        headers.append(("Content-Range", span.content_range))
+    elif request_headers.text("x-amz-checksum-mode").upper() == "ENABLED":
+        headers += checksum_headers(entry.checksums)
+    if not with_body:
+        return Response(status, headers, length=length)
+    small = backend.bounds.small_body_bytes
+    key = block_key(found.storage_namespace, entry)
+    body = await open_body(backend.blocks, key, start, length, small)
+    return Response(status, headers, body, length)
+
+
+async def _root(backend: Backend, asked: Asked) -> Response:
+    """`main/` is a directory as soon as `main` exists: clients that make directories before they
+    write (S3A, pyarrow) find the marker that they would make. `main` itself is no key."""
+    at = asked.target
+    if not at.slash:
+        raise S3Error("NoSuchKey", f"{at.ref!r} names a branch, tag or commit, not an object.")
+    await backend.graveler.list_entries(backend.call(asked), asked.bucket, at.ref, page_size=1)
+    headers = [("Content-Type", DIRECTORY), ("ETag", quoted(EMPTY_MD5.hex()))]
+    return Response(200, headers, length=0)

@@ -1,0 +1,77 @@
+"""The refs of a repository as the top level of its bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tarn.rpc.call import Call
+from tarn_gateway.asked import Asked
+from tarn_gateway.backend import Backend
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["branch_roots", "ref_roots", "within"]
+
+_PAGE = 1000
+
+
+async def branch_roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> list[str]:
+    """`<branch>/` of every branch whose name begins with `prefix`, in the order of keys.
+
+    Not the order of names: `main-2/…` comes before `main/…`, because `-` is less than `/`. That is why
+    all of them are needed before the first can be listed.
+
+    Raises:
+        S3Error: InvalidRequest for more than `Bounds.refs_max` of them.
+        TarnError: what graveler raises.
+    """
+
+    async def page(token: str) -> tuple[list[str], str]:
+        found = await backend.graveler.list_branches(
+            call, asked.bucket, prefix=prefix, page_size=_PAGE, page_token=token
+        )
+        return [branch.branch_id for branch in found.branches], found.next_page_token
+
+    return _roots(await _all(page, backend.bounds.refs_max))
+
+
+async def ref_roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> list[str]:
+    """`<name>/` of every branch and tag whose name begins with `prefix`, in the order of keys.
+
+    Raises:
+        S3Error: as `branch_roots`.
+        TarnError: what graveler raises.
+    """
+
+    async def page(token: str) -> tuple[list[str], str]:
+        found = await backend.graveler.list_tags(
+            call, asked.bucket, prefix=prefix, page_size=_PAGE, page_token=token
+        )
+        return [tag.tag_id for tag in found.tags], found.next_page_token
+
+    tags = _roots(await _all(page, backend.bounds.refs_max))
+    return sorted({*await branch_roots(backend, asked, call, prefix), *tags})
+
+
+def _roots(names: list[str]) -> list[str]:
+    return sorted(f"{name}/" for name in names)
+
+
+async def _all(page: Callable[[str], Awaitable[tuple[list[str], str]]], most: int) -> list[str]:
+    names: list[str] = []
+    token = ""
+    while True:
+        found, token = await page(token)
+        names += found
+        if len(names) > most:
+            text = f"The bucket has more than {most} refs like this; name one in the prefix."
+            raise S3Error("InvalidRequest", text)
+        if not token:
+            return names
+
+
+def within(root: str, after: str) -> str | None:
+    """What `after` (a whole key, exclusive) means inside `root` (`<ref>/`): the path to begin after,
+    or None if every key of the root was passed."""
+    if after.startswith(root):
+        return after[len(root) :]
+    return "" if after < root else None

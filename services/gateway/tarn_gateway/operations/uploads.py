@@ -1,0 +1,294 @@
+"""Multipart uploads: begin, abort, and the two listings. Their state lives in graveler (design §7)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from tarn.block.port import BlockKey
+from tarn.core.entry import Checksum, Entry, pack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, physical_path
+from tarn.rpc.call import Call
+from tarn_gateway import xml_out
+from tarn_gateway.asked import Asked, branch_to_write
+from tarn_gateway.backend import Backend
+from tarn_gateway.checksums import Algorithm, parse_algorithm
+from tarn_gateway.http import Headers, Response
+from tarn_gateway.object_headers import parse_object_headers
+from tarn_gateway.operations.answers import refuse_write_condition, url_encoding, xml
+from tarn_gateway.operations.refs import branch_roots, within
+from tarn_gateway.operations.writing import described
+from tarn_gateway.s3error import S3Error
+from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+
+__all__ = [
+    "abort_multipart_upload",
+    "create_multipart_upload",
+    "discard_parts",
+    "find_upload",
+    "list_multipart_uploads",
+    "list_parts",
+    "upload_block",
+]
+
+PAGE_MAX: Final = 1000
+PART_NUMBER_MAX: Final = 10_000
+_NOTHING: Final = Entry(0, 0, bytes(16), bytes(16))
+_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+_log = structlog.get_logger()
+
+
+async def create_multipart_upload(backend: Backend, asked: Asked) -> Response:
+    """CreateMultipartUpload: headers and checksum algorithm of the object are fixed here."""
+    headers = asked.headers
+    refuse_write_condition(headers)
+    branch, path = asked.branch, asked.path
+    if not path:
+        raise S3Error("InvalidArgument", "The key must name an object on a branch.")
+    template = described(_NOTHING, parse_object_headers(headers), headers)
+    algorithm, full_object = _checksum_plan(headers)
+    upload = await backend.graveler.create_upload(
+        backend.call(asked),
+        asked.bucket,
+        branch,
+        path,
+        template=pack(template),
+        checksum_algorithm=algorithm or "",
+        is_full_object_checksum=full_object,
+    )
+    answer = []
+    if algorithm is not None:
+        answer.append(("x-amz-checksum-algorithm", str(algorithm)))
+        answer.append(("x-amz-checksum-type", "FULL_OBJECT" if full_object else "COMPOSITE"))
+    return xml(xml_out.initiate_result(asked.bucket, asked.address.key, upload.upload_id), answer)
+
+
+def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
+    """Algorithm of an upload, and whether its checksum is over the whole object.
+
+    Raises:
+        S3Error: InvalidRequest for a combination that S3 does not have.
+    """
+    name, kind = headers.text("x-amz-checksum-algorithm"), headers.text("x-amz-checksum-type")
+    if not name:
+        if kind:
+            text = "x-amz-checksum-type needs x-amz-checksum-algorithm."
+            raise S3Error("InvalidRequest", text)
+        return None, False
+    algorithm = parse_algorithm(name)
+    if kind.upper() not in ("", "COMPOSITE", "FULL_OBJECT"):
+        raise S3Error("InvalidRequest", "x-amz-checksum-type must be COMPOSITE or FULL_OBJECT.")
+    # S3's defaults: CRC64NVME is only over the whole object, SHA only over the parts.
+    full_object = kind.upper() == "FULL_OBJECT" or (not kind and algorithm is Algorithm.CRC64NVME)
+    if full_object and algorithm in (Algorithm.SHA1, Algorithm.SHA256):
+        raise S3Error("InvalidRequest", f"{algorithm} has no FULL_OBJECT form for multipart.")
+    if not full_object and algorithm is Algorithm.CRC64NVME:
+        raise S3Error("InvalidRequest", "CRC64NVME has no COMPOSITE form.")
+    return algorithm, full_object
+
+
+async def find_upload(backend: Backend, asked: Asked) -> pb.Upload:
+    """The upload that the request names; it may be complete already.
+
+    Raises:
+        S3Error: NoSuchUpload for what is no upload id.
+        TarnError: UPLOAD_NOT_FOUND, also if it goes to another key.
+    """
+    upload_id = asked.query.text("uploadId")
+    if not _UPLOAD_ID.fullmatch(upload_id):
+        raise S3Error("NoSuchUpload")
+    return await backend.graveler.get_upload(
+        backend.call(asked), asked.bucket, asked.branch, asked.path, upload_id
+    )
+
+
+def upload_block(upload: pb.Upload) -> BlockKey:
+    """The block that the parts of an upload become."""
+    return BlockKey(upload.storage_namespace, physical_path(upload.address))
+
+
+async def discard_parts(backend: Backend, upload: pb.Upload) -> None:
+    """Removes the parts of an upload that has ended; if that fails, garbage collection will."""
+    try:
+        await backend.blocks.uploads.discard(upload_block(upload), upload.upload_id)
+    except TarnError as error:
+        _log.warning("parts left behind", upload_id=upload.upload_id, error=error.message)
+
+
+async def abort_multipart_upload(backend: Backend, asked: Asked) -> Response:
+    """AbortMultipartUpload: the state first, so that no completion can begin, then the parts."""
+    upload = await find_upload(backend, asked)
+    await backend.graveler.abort_upload(backend.call(asked), asked.bucket, upload.upload_id)
+    await discard_parts(backend, upload)
+    return Response(204)
+
+
+async def list_parts(backend: Backend, asked: Asked) -> Response:
+    """ListParts."""
+    query = asked.query
+    max_parts = query.integer("max-parts", PAGE_MAX, least=0, most=PAGE_MAX)
+    marker = query.integer("part-number-marker", 0, least=0, most=PART_NUMBER_MAX)
+    upload = await find_upload(backend, asked)
+    parts: list[xml_out.ListedPart] = []
+    truncated = False
+    if max_parts:
+        page = await backend.graveler.list_upload_parts(
+            backend.call(asked),
+            asked.bucket,
+            upload.upload_id,
+            after_part_number=marker,
+            page_size=max_parts,
+        )
+        parts = [_listed_part(upload, part) for part in page.parts]
+        truncated = page.is_truncated
+    document = xml_out.list_parts(
+        asked.bucket,
+        asked.address.key,
+        upload.upload_id,
+        parts,
+        part_number_marker=marker,
+        max_parts=max_parts,
+        truncated=truncated,
+        owner=upload.user_id,
+        url_encoded=url_encoding(query),
+        checksum_algorithm=upload.checksum_algorithm,
+    )
+    return xml(document)
+
+
+def _listed_part(upload: pb.Upload, part: pb.UploadPart) -> xml_out.ListedPart:
+    checksums: tuple[Checksum, ...] = ()
+    if part.checksum:
+        checksums = (Checksum(upload.checksum_algorithm, part.checksum),)
+    mtime_us = part.create_time.ToMicroseconds()
+    return xml_out.ListedPart(
+        part.part_number, part.size_bytes, part.md5.hex(), mtime_us, checksums
+    )
+
+
+@dataclass(slots=True)
+class _Uploads:
+    """A page of open uploads being filled; common prefixes count as rows."""
+
+    prefix: str
+    delimiter: str
+    key_marker: str
+    most: int
+    uploads: list[xml_out.ListedUpload] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    last: tuple[str, str] = ("", "")
+    truncated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.uploads) + len(self.prefixes)
+
+    def add(self, root: str, upload: pb.Upload) -> bool:
+        """Takes one upload; False if there is no room for it."""
+        key = root + upload.path
+        rolled = self._rolled(key)
+        if rolled is not None and (rolled <= self.key_marker or rolled in self.prefixes[-1:]):
+            return True
+        if len(self) >= self.most:
+            self.truncated = True
+            return False
+        if rolled is not None:
+            self.prefixes.append(rolled)
+            self.last = (rolled, "")
+            return True
+        create_time_us = upload.create_time.ToMicroseconds()
+        row = xml_out.ListedUpload(
+            key, upload.upload_id, create_time_us, upload.user_id, upload.checksum_algorithm
+        )
+        self.uploads.append(row)
+        self.last = (key, upload.upload_id)
+        return True
+
+    def _rolled(self, key: str) -> str | None:
+        at = key.find(self.delimiter, len(self.prefix)) if self.delimiter else -1
+        return None if at < 0 else key[: at + len(self.delimiter)]
+
+
+async def list_multipart_uploads(backend: Backend, asked: Asked) -> Response:
+    """ListMultipartUploads: of one branch, or of all that the prefix leaves, in the order of keys.
+
+    Rolling up happens here, because open uploads are few: a page looks at each of them.
+    """
+    query = asked.query
+    prefix, key_marker = query.text("prefix"), query.text("key-marker")
+    id_marker = query.text("upload-id-marker") if key_marker else ""
+    most = query.integer("max-uploads", PAGE_MAX, least=0, most=PAGE_MAX)
+    page = _Uploads(prefix, query.text("delimiter"), key_marker, most)
+    call = backend.call(asked, backend.bounds.list_timeout_s)
+    if most:
+        for root, path_prefix in await _roots(backend, asked, call, prefix):
+            path = within(root, key_marker)
+            if path is not None:
+                after = (path, id_marker if path else "")
+                await _add_branch(backend, asked, call, page, root, path_prefix, after)
+            if page.truncated:
+                break
+    next_key, next_id = page.last if page.truncated else ("", "")
+    listing = xml_out.UploadListing(
+        asked.bucket,
+        page.uploads,
+        page.prefixes,
+        prefix=prefix,
+        delimiter=page.delimiter,
+        max_uploads=most,
+        truncated=page.truncated,
+        url_encoded=url_encoding(query),
+        key_marker=key_marker,
+        upload_id_marker=id_marker,
+        next_key_marker=next_key,
+        next_upload_id_marker=next_id,
+    )
+    return xml(xml_out.list_uploads(listing))
+
+
+async def _roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> list[tuple[str, str]]:
+    """`<branch>/` of the branches to look at, and the prefix of paths in each."""
+    ref, slash, path_prefix = prefix.partition("/")
+    if not slash:
+        return [(root, "") for root in await branch_roots(backend, asked, call, prefix)]
+    if not ref:
+        return []
+    try:
+        return [(f"{branch_to_write(ref)}/", path_prefix)]
+    except TarnError as error:
+        if error.reason is Reason.REF_NOT_WRITABLE:
+            return []  # a commit has no uploads
+        raise
+
+
+async def _add_branch(
+    backend: Backend,
+    asked: Asked,
+    call: Call,
+    page: _Uploads,
+    root: str,
+    prefix: str,
+    after: tuple[str, str],
+) -> None:
+    while True:
+        found = await backend.graveler.list_uploads(
+            call,
+            asked.bucket,
+            BranchId(root[:-1]),
+            prefix=prefix,
+            after_path=after[0],
+            after_upload_id=after[1],
+        )
+        for upload in found.uploads:
+            if not page.add(root, upload):
+                return
+        if not found.is_truncated:
+            return
+        if not found.uploads:
+            text = "a truncated page of uploads is empty"
+            raise TarnError(Kind.INTERNAL, Reason.INTERNAL, text)
+        after = (found.uploads[-1].path, found.uploads[-1].upload_id)

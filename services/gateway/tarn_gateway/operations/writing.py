@@ -1,0 +1,173 @@
+"""PutObject, and the last step of everything that writes: staging an entry.
+
+The order is the safety: refuse what can be refused, then receive and verify the body, then make its block
+durable, then stage the entry that names the block. What fails before the last step leaves nothing to be
+seen, and no block unless the process dies (garbage collection takes that one).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tarn.block.port import BlockKey
+from tarn.core.entry import Entry, pack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, physical_path
+from tarn_gateway.asked import Asked
+from tarn_gateway.backend import Backend
+from tarn_gateway.bodies import discard, receive
+from tarn_gateway.homes import Home
+from tarn_gateway.http import Headers, Response
+from tarn_gateway.object_headers import ObjectHeaders, parse_object_headers
+from tarn_gateway.operations.answers import (
+    EMPTY_MD5,
+    checksum_headers,
+    quoted,
+    refuse_write_condition,
+)
+from tarn_gateway.payload import Payload
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["check_branch", "described", "lineage_of", "put_object", "stage"]
+
+_AUDIT: Final = "https://audit.example.org/hadoop/"
+_LINEAGE_BYTES_MAX: Final = 4096
+
+_REFUSED: Final = frozenset(
+    {
+        Kind.NOT_FOUND,
+        Kind.INVALID,
+        Kind.DENIED,
+        Kind.UNAUTHENTICATED,
+        Kind.FAILED_PRECONDITION,
+        Kind.UNIMPLEMENTED,
+    }
+)
+"""Kinds by which graveler says that it wrote nothing, so that the block may go. After any other one,
+UNAVAILABLE included (the row may be written and its acknowledgement lost), the block stays."""
+
+
+async def put_object(backend: Backend, asked: Asked) -> Response:
+    """PutObject."""
+    headers = asked.headers
+    refuse_write_condition(headers)
+    branch, path = asked.branch, asked.path
+    about = parse_object_headers(headers)
+    payload = backend.payload(asked)
+    if not path:
+        return await _put_root(backend, asked, branch, payload)
+    home = await backend.homes.get(backend.call(asked), asked.bucket)
+    small = backend.bounds.small_body_bytes
+    if payload.size is None or payload.size > small:
+        await check_branch(backend, asked, branch)
+    address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
+    key = BlockKey(home.namespace, physical_path(address))
+    sums = await receive(backend.blocks, key, payload, small)
+    entry = described(
+        Entry(sums.size, mtime_us, address, sums.md5, checksums=sums.checksums), about, headers
+    )
+    await stage(backend, asked, home, entry, block=key)
+    answer = [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)]
+    return Response(200, answer)
+
+
+async def _put_root(backend: Backend, asked: Asked, branch: BranchId, payload: Payload) -> Response:
+    """The directory marker `main/`, which always exists (see `reading`): nothing is to be stored."""
+    if payload.size or not asked.target.slash:
+        text = "The key must name an object on a branch: <branch>/<path>."
+        raise S3Error("InvalidArgument", text, ArgumentName="key")
+    await payload.read_all(0)
+    await check_branch(backend, asked, branch)
+    return Response(200, [("ETag", quoted(EMPTY_MD5.hex()))])
+
+
+def lineage_of(headers: Headers) -> str:
+    """The audit header that S3A sends as Referer: job, task attempt and user of a write."""
+    referer = headers.text("referer")
+    if not referer.startswith(_AUDIT) or len(referer) > _LINEAGE_BYTES_MAX:
+        return ""
+    return referer
+
+
+def described(entry: Entry, about: ObjectHeaders, headers: Headers) -> Entry:
+    """An entry with the stored headers of a request instead of its own, and the request's lineage."""
+    return Entry(
+        entry.size,
+        entry.mtime_us,
+        entry.address,
+        entry.md5,
+        etag_parts=entry.etag_parts,
+        content_type=about.content_type,
+        metadata=about.metadata,
+        content_encoding=about.content_encoding,
+        cache_control=about.cache_control,
+        content_disposition=about.content_disposition,
+        content_language=about.content_language,
+        expires=about.expires,
+        lineage=lineage_of(headers),
+        external_address=entry.external_address,
+        checksums=entry.checksums,
+    )
+
+
+async def check_branch(backend: Backend, asked: Asked, branch: BranchId) -> None:
+    """Finds out that a branch takes writes before much is received for it.
+
+    Only to be early: the answer may be stale when the entry is staged, and graveler decides then. A
+    caller who may write but not read the branch is not stopped here.
+
+    Raises:
+        TarnError: BRANCH_NOT_FOUND; REF_NOT_WRITABLE for a tag.
+    """
+    call = backend.call(asked)
+    try:
+        await backend.graveler.get_branch(call, asked.bucket, branch)
+    except TarnError as error:
+        if error.kind is Kind.DENIED:
+            return
+        if error.reason is not Reason.BRANCH_NOT_FOUND:
+            raise
+        try:
+            await backend.graveler.get_tag(call, asked.bucket, branch)
+        except TarnError:
+            raise error from None
+        text = f"{branch} is a tag; only branches take writes"
+        raise TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=branch) from None
+
+
+async def stage(
+    backend: Backend, asked: Asked, home: Home, entry: Entry, *, block: BlockKey | None
+) -> None:
+    """Makes the request's key hold an entry.
+
+    Args:
+        backend: where.
+        asked: whose key.
+        home: of the repository, as it was when the block was written.
+        entry: what the key shall hold.
+        block: of the entry if nothing else refers to it; removed when graveler refuses the entry.
+
+    Raises:
+        TarnError: what graveler raises.
+        S3Error: ServiceUnavailable if the repository was deleted and made again meanwhile.
+    """
+    branch, path = asked.branch, asked.path
+    try:
+        await backend.graveler.stage(
+            backend.call(asked), asked.bucket, home.instance_uid, branch, path, pack(entry)
+        )
+    except TarnError as error:
+        if block is not None and error.kind in _REFUSED:
+            await discard(backend.blocks, block)
+        if error.reason in (Reason.REPOSITORY_NOT_FOUND, Reason.REPOSITORY_DELETED):
+            await _look_again(backend, asked, home)
+        raise
+
+
+async def _look_again(backend: Backend, asked: Asked, home: Home) -> None:
+    """Tells a repository that is gone (REPOSITORY_NOT_FOUND) from one that is another now, where a
+    new attempt will do."""
+    now = await backend.homes.fresh(backend.call(asked), asked.bucket)
+    if now.instance_uid != home.instance_uid:
+        text = "The repository was deleted and created again; please try again."
+        raise S3Error("ServiceUnavailable", text)

@@ -1,0 +1,89 @@
+"""The query string of an S3 request, decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import unquote_to_bytes
+
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["Query", "parse_query"]
+
+PARAMETERS_MAX = 64
+
+
+class Query:
+    """Decoded parameters; the first one of a name counts. `?uploads` and `?uploads=` are present
+    and empty."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self._values = values
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The value of a parameter."""
+        return self._values.get(name, default)
+
+    def text(self, name: str) -> str:
+        """The value of a parameter, empty if absent."""
+        return self._values.get(name, "")
+
+    def integer(self, name: str, default: int, *, least: int, most: int) -> int:
+        """A number, above `most` taken for `most` (S3A asks for max-keys=5000 and gets 1000).
+
+        Raises:
+            S3Error: InvalidArgument if it is no integer or below `least`.
+        """
+        text = self._values.get(name, "")
+        if not text:
+            return default
+        digits = text[1:] if text[0] == "-" else text
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 10 or int(text) < least:
+            raise S3Error(
+                "InvalidArgument",
+                f"{name} must be an integer and at least {least}",
+                ArgumentName=name,
+                ArgumentValue=text[:80],
+            )
+        return min(int(text), most)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+_EMPTY = Query({})
+
+
+def _decode(raw: bytes) -> str:
+    if b"+" in raw:
+        raw = raw.replace(b"+", b" ")
+    return (unquote_to_bytes(raw) if b"%" in raw else raw).decode()
+
+
+def parse_query(raw: bytes) -> Query:
+    """Decodes once: percent escapes, `+` as space, UTF-8.
+
+    Raises:
+        S3Error: InvalidURI for bytes that are not UTF-8; InvalidRequest for more than 64 parameters.
+    """
+    if not raw:
+        return _EMPTY
+    pieces = raw.split(b"&", PARAMETERS_MAX)
+    if len(pieces) > PARAMETERS_MAX:
+        raise S3Error("InvalidRequest", f"More than {PARAMETERS_MAX} query parameters.")
+    values: dict[str, str] = {}
+    try:
+        for piece in pieces:
+            if piece:
+                name, _, value = piece.partition(b"=")
+                values.setdefault(_decode(name), _decode(value))
+    except UnicodeDecodeError:
+        raise S3Error("InvalidURI", "The query string is not UTF-8.") from None
+    return Query(values)

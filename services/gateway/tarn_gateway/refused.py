@@ -1,0 +1,109 @@
+"""What Tarn does not offer, refused by name.
+
+Ignoring a header that asks for encryption, a lock or a storage class would tell the client that it was
+granted. Each is answered 501 NotImplemented with the name of what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tarn_gateway.http import Headers
+from tarn_gateway.query import Query
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["refuse_headers", "refuse_parameters"]
+
+_PREFIXES: Final = (
+    "x-amz-server-side-encryption",
+    "x-amz-copy-source-server-side-encryption",
+    "x-amz-object-lock-",
+    "x-amz-grant-",
+    "x-amz-bypass-governance-",
+)
+_NAMES: Final = frozenset(
+    {
+        "x-amz-mfa",
+        "x-amz-tagging",
+        "x-amz-website-redirect-location",
+        "x-amz-write-offset-bytes",
+        "x-amz-rename-source",
+    }
+)
+# Values that ask for what every object has anyway; any other value of these is refused.
+_HARMLESS: Final[Mapping[str, frozenset[str]]] = {
+    "x-amz-storage-class": frozenset({"STANDARD"}),
+    "x-amz-acl": frozenset({"private", "bucket-owner-full-control"}),
+    "x-amz-tagging-directive": frozenset({"COPY"}),
+    "x-amz-object-ownership": frozenset({"BucketOwnerEnforced"}),
+}
+
+_SUB_RESOURCES: Final = frozenset(
+    {
+        "abac",
+        "accelerate",
+        "acl",
+        "analytics",
+        "append",
+        "attributes",
+        "cors",
+        "encryption",
+        "intelligent-tiering",
+        "inventory",
+        "legal-hold",
+        "lifecycle",
+        "logging",
+        "metadataConfiguration",
+        "metadataTable",
+        "metrics",
+        "notification",
+        "object-lock",
+        "ownershipControls",
+        "policy",
+        "policyStatus",
+        "publicAccessBlock",
+        "renameObject",
+        "replication",
+        "requestPayment",
+        "restore",
+        "retention",
+        "select",
+        "session",
+        "tagging",
+        "torrent",
+        "versions",
+        "website",
+    }
+)
+
+
+def refuse_headers(headers: Headers) -> None:
+    """Refuses headers whose wish is not granted.
+
+    Raises:
+        S3Error: NotImplemented, naming the header.
+    """
+    for name in headers:
+        if not name.startswith("x-amz-"):
+            continue
+        if name in _NAMES or name.startswith(_PREFIXES):
+            raise S3Error("NotImplemented", f"{name} is not implemented.", Header=name)
+        harmless = _HARMLESS.get(name)
+        if harmless is not None and headers.text(name) not in harmless:
+            value = headers.text(name)[:80]
+            text = f"{name}: {value} is not implemented."
+            raise S3Error("NotImplemented", text, Header=name)
+
+
+def refuse_parameters(query: Query) -> None:
+    """Refuses sub-resources and versions.
+
+    Raises:
+        S3Error: NotImplemented, naming the parameter.
+    """
+    for name in query:
+        if name in _SUB_RESOURCES or (name == "versionId" and query.text(name) != "null"):
+            raise S3Error(
+                "NotImplemented", f"The parameter {name} is not implemented.", Parameter=name
+            )

@@ -1,0 +1,267 @@
+"""S3's errors: one table of codes, their rendering, and the way from a `TarnError` to one of them.
+
+Codes and statuses are those of the S3 API reference; clients decide on them (S3A retries 5xx for minutes,
+takes 404 for "not there", 412 for "changed"), so a failure of ours goes to the code whose handling
+is right for it. Where S3 has no such failure the choice is explained beside the mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn_gateway.http import BodyError, BodyStalledError, BodyTruncatedError, Request, Response
+from tarn_gateway.xml_text import escape
+
+__all__ = ["CODES", "S3Code", "S3Error", "answer_exception", "error_response", "from_tarn_error"]
+
+S3Code = Literal[
+    "AccessDenied",
+    "AuthorizationHeaderMalformed",
+    "AuthorizationQueryParametersError",
+    "BadDigest",
+    "BucketAlreadyExists",
+    "BucketAlreadyOwnedByYou",
+    "BucketNotEmpty",
+    "ConditionalRequestConflict",
+    "EntityTooLarge",
+    "EntityTooSmall",
+    "IncompleteBody",
+    "InternalError",
+    "InvalidAccessKeyId",
+    "InvalidArgument",
+    "InvalidBucketName",
+    "InvalidDigest",
+    "InvalidPart",
+    "InvalidPartOrder",
+    "InvalidRange",
+    "InvalidRequest",
+    "InvalidToken",
+    "InvalidURI",
+    "KeyTooLongError",
+    "MalformedTrailerError",
+    "MalformedXML",
+    "MaxMessageLengthExceeded",
+    "MetadataTooLarge",
+    "MethodNotAllowed",
+    "MissingContentLength",
+    "MissingRequestBodyError",
+    "MissingSecurityHeader",
+    "NoSuchBucket",
+    "NoSuchKey",
+    "NoSuchUpload",
+    "NoSuchVersion",
+    "NotImplemented",
+    "OperationAborted",
+    "PreconditionFailed",
+    "RequestTimeTooSkewed",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SignatureDoesNotMatch",
+    "SlowDown",
+    "XAmzContentSHA256Mismatch",
+]
+
+CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
+    "AccessDenied": (403, "Access denied."),
+    "AuthorizationHeaderMalformed": (400, "The Authorization header is malformed."),
+    "AuthorizationQueryParametersError": (400, "The authorization query parameters are invalid."),
+    "BadDigest": (400, "A checksum that you sent differs from the one of the body received."),
+    "BucketAlreadyExists": (409, "A repository of this name exists already."),
+    "BucketAlreadyOwnedByYou": (409, "You own a repository of this name already."),
+    "BucketNotEmpty": (409, "The repository is not empty."),
+    "ConditionalRequestConflict": (409, "Another write of this key is in progress; try again."),
+    "EntityTooLarge": (400, "The object is larger than allowed."),
+    "EntityTooSmall": (400, "A part other than the last is smaller than the minimum of 5 MiB."),
+    "IncompleteBody": (400, "The body is shorter or longer than announced."),
+    "InternalError": (500, "Internal error; please try again."),
+    "InvalidAccessKeyId": (403, "There is no such access key id."),
+    "InvalidArgument": (400, "An argument is invalid."),
+    "InvalidBucketName": (400, "This is no valid bucket name."),
+    "InvalidDigest": (400, "Content-MD5 is not the base64 form of 16 bytes."),
+    "InvalidPart": (400, "A part does not exist, or its ETag or checksum is another one."),
+    "InvalidPartOrder": (400, "Parts must be listed by ascending part number."),
+    "InvalidRange": (416, "The range begins behind the end of the object."),
+    "InvalidRequest": (400, "The request is invalid."),
+    "InvalidToken": (400, "The security token is invalid."),
+    "InvalidURI": (400, "The URI cannot be parsed."),
+    "KeyTooLongError": (400, "The key is longer than 1024 bytes."),
+    "MalformedTrailerError": (400, "The trailers are malformed or were not announced."),
+    "MalformedXML": (400, "The XML is not well-formed or does not match the schema."),
+    "MaxMessageLengthExceeded": (400, "The request is too large."),
+    "MetadataTooLarge": (400, "User metadata is larger than 2048 bytes."),
+    "MethodNotAllowed": (405, "The method is not allowed on this resource."),
+    "MissingContentLength": (411, "Content-Length is required."),
+    "MissingRequestBodyError": (400, "The request body is empty."),
+    "MissingSecurityHeader": (400, "A required header is missing."),
+    "NoSuchBucket": (404, "There is no such repository or branch."),
+    "NoSuchKey": (404, "There is no such key."),
+    "NoSuchUpload": (404, "There is no such upload; it may be completed or aborted."),
+    "NoSuchVersion": (404, "The object's data does not exist any more."),
+    "NotImplemented": (501, "This is not implemented."),
+    "OperationAborted": (409, "A conflicting operation is in progress; try again."),
+    "PreconditionFailed": (412, "A precondition does not hold."),
+    "RequestTimeTooSkewed": (403, "The request's time differs too much from the server's time."),
+    "RequestTimeout": (400, "The body stopped arriving."),
+    "ServiceUnavailable": (503, "The service is unavailable; please try again."),
+    "SignatureDoesNotMatch": (403, "The signature that we calculated is another one."),
+    "SlowDown": (503, "Please slow down."),
+    "XAmzContentSHA256Mismatch": (400, "x-amz-content-sha256 is not the hash of the body."),
+}
+
+HOST_ID: Final = "tarn"
+RETRY_AFTER_S: Final = 1
+
+
+class S3Error(Exception):
+    """An S3 error on its way to the client.
+
+    Args:
+        code: a key of `CODES`.
+        message: a sentence for people; None takes the table's.
+        headers: response headers beside the usual ones, e.g. Content-Range of a 416.
+        extra: further elements of the error document, e.g. `ArgumentName`.
+    """
+
+    def __init__(
+        self,
+        code: S3Code,
+        message: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **extra: str,
+    ) -> None:
+        self.code: S3Code = code
+        self.status, default = CODES[code]
+        self.message = default if message is None else message
+        self.headers = dict(headers or {})
+        self.extra = extra
+        super().__init__(f"{code}: {self.message}")
+
+    def xml(self, resource: str, request_id: str) -> bytes:
+        """The error document."""
+        extra = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in self.extra.items())
+        return (
+            '<?xml version="1.0" encoding="UTF-8"?>\n'
+            f"<Error><Code>{self.code}</Code><Message>{escape(self.message)}</Message>{extra}"
+            f"<Resource>{escape(resource)}</Resource><RequestId>{escape(request_id)}</RequestId>"
+            f"<HostId>{HOST_ID}</HostId></Error>"
+        ).encode()
+
+
+def error_response(error: S3Error, request: Request) -> Response:
+    """The answer for an error: XML body, and Retry-After when trying again is what helps.
+
+    The server leaves the body away for HEAD by itself; 304 is no error (see `conditions`).
+    """
+    headers = [("Content-Type", "application/xml"), *error.headers.items()]
+    if error.status == 503 and "Retry-After" not in error.headers:
+        headers.append(("Retry-After", str(RETRY_AFTER_S)))
+    resource = request.raw_path.decode("latin-1")
+    return Response(error.status, headers, error.xml(resource, request.request_id))
+
+
+def answer_exception(request: Request, error: Exception) -> Response:
+    """The answer for whatever a handler raised: the `on_error` of the gateway's `HttpServer`."""
+    if isinstance(error, TarnError):
+        error = from_tarn_error(error, write=request.method not in ("GET", "HEAD"))
+    if not isinstance(error, S3Error):
+        error = S3Error("InternalError")
+    return error_response(error, request)
+
+
+_REASONS: Final[Mapping[Reason, S3Code]] = {
+    Reason.REPOSITORY_NOT_FOUND: "NoSuchBucket",
+    Reason.REPOSITORY_DELETED: "NoSuchBucket",
+    Reason.REPOSITORY_EXISTS: "BucketAlreadyExists",
+    # A tag, commit or relative ref refuses every write for ever. 405 says so without looking like a
+    # missing permission (403 sends people to their policies), and no SDK retries it.
+    Reason.REF_NOT_WRITABLE: "MethodNotAllowed",
+    Reason.REF_AMBIGUOUS: "InvalidArgument",
+    Reason.ENTRY_NOT_FOUND: "NoSuchKey",
+    # The entry is there, its bytes are not: a plain NoSuchKey would hide the loss, 5xx would be
+    # retried for minutes.
+    Reason.BLOCK_NOT_FOUND: "NoSuchVersion",
+    Reason.UPLOAD_NOT_FOUND: "NoSuchUpload",
+    Reason.UPLOAD_PART_INVALID: "InvalidPart",
+    Reason.UPLOAD_PART_ORDER: "InvalidPartOrder",
+    Reason.UPLOAD_PART_TOO_SMALL: "EntityTooSmall",
+    # Another replica is completing the same upload: SDKs retry 503 by themselves and then get that
+    # one's answer; they give up at 409. Whatever kind it comes with.
+    Reason.UPLOAD_BUSY: "ServiceUnavailable",
+    Reason.CREDENTIAL_NOT_FOUND: "InvalidAccessKeyId",
+    Reason.SIGNATURE_MISMATCH: "SignatureDoesNotMatch",
+    Reason.CALLER_TOKEN_INVALID: "AccessDenied",
+    Reason.ACCESS_DENIED: "AccessDenied",
+    Reason.INVALID_ARGUMENT: "InvalidArgument",
+    Reason.INVALID_PAGE_TOKEN: "InvalidArgument",
+    Reason.KEY_TOO_LONG: "KeyTooLongError",
+    Reason.METADATA_TOO_LARGE: "MetadataTooLarge",
+    Reason.NOT_IMPLEMENTED: "NotImplemented",
+    Reason.OVERLOADED: "SlowDown",
+    Reason.DATA_CORRUPT: "InternalError",
+}
+
+_REFS: Final = frozenset(
+    {
+        Reason.BRANCH_NOT_FOUND,
+        Reason.TAG_NOT_FOUND,
+        Reason.REF_NOT_FOUND,
+        Reason.COMMIT_NOT_FOUND,
+    }
+)
+
+_KINDS: Final[Mapping[Kind, S3Code]] = {
+    Kind.NOT_FOUND: "NoSuchKey",
+    Kind.ALREADY_EXISTS: "OperationAborted",
+    Kind.INVALID: "InvalidArgument",
+    Kind.DENIED: "AccessDenied",
+    Kind.UNAUTHENTICATED: "AccessDenied",
+    # Nothing was applied and a new attempt decides anew: what a 503 means to every SDK.
+    Kind.CONFLICT: "ServiceUnavailable",
+    Kind.FAILED_PRECONDITION: "PreconditionFailed",
+    Kind.EXHAUSTED: "SlowDown",
+    Kind.UNAVAILABLE: "ServiceUnavailable",
+    Kind.DEADLINE: "ServiceUnavailable",
+    # Never 4xx (design §4 rule 1): the client must try again, with the same bytes.
+    Kind.UNKNOWN_OUTCOME: "ServiceUnavailable",
+    Kind.UNIMPLEMENTED: "NotImplemented",
+    Kind.CORRUPT: "InternalError",
+    Kind.INTERNAL: "InternalError",
+}
+
+_RETRIED: Final = frozenset(
+    {Kind.CONFLICT, Kind.EXHAUSTED, Kind.UNAVAILABLE, Kind.DEADLINE, Kind.UNKNOWN_OUTCOME}
+)
+_SECRET: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
+
+
+def from_tarn_error(error: TarnError, *, write: bool = False) -> S3Error:
+    """The S3 error for a failure of ours.
+
+    Args:
+        error: the failure.
+        write: whether the operation writes. A missing ref is NoSuchKey to a read (S3A then takes the
+            path for absent, which it is) and NoSuchBucket to a write (NoSuchKey as the answer to a
+            PUT says nothing).
+    """
+    if isinstance(error, BodyError):
+        return _from_body_error(error)
+    code = _KINDS[error.kind]
+    if error.kind not in _RETRIED:
+        code = _REASONS.get(error.reason, code)
+        if error.reason in _REFS:
+            code = "NoSuchBucket" if write else "NoSuchKey"
+    # What is broken inside is for the log, not for the client.
+    return S3Error(code, None if error.kind in _SECRET else error.message)
+
+
+def _from_body_error(error: BodyError) -> S3Error:
+    match error:
+        case BodyTruncatedError():
+            return S3Error("IncompleteBody", error.message)
+        case BodyStalledError():
+            return S3Error("RequestTimeout", error.message)
+        case _:
+            return S3Error("InvalidRequest", error.message)

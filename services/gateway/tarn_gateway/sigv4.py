@@ -1,0 +1,436 @@
+"""AWS Signature Version 4, the verifying side, for S3.
+
+`parse_authorization` is the one place that decides whether and how a request is signed, and checks all
+that can be checked without the key; `verify` compares. Between the two the caller finds the signing key
+of (access key, day, region, service), which it may cache: the gateway never sees a secret (design §8).
+Rules, each from somebody's advisory: facts/cassandra.md D1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Final, NamedTuple, NoReturn
+
+from tarn_gateway.http import Headers, Request
+from tarn_gateway.query import Query, parse_query
+from tarn_gateway.s3error import S3Error
+from tarn_gateway.sigv4_canonical import canonical_requests
+
+__all__ = [
+    "SERVICE",
+    "UNSIGNED_PAYLOAD",
+    "PAYLOAD_MODES",
+    "SigV4Policy",
+    "SignedRequest",
+    "derive_signing_key",
+    "parse_authorization",
+    "verify",
+]
+
+ALGORITHM: Final = "AWS4-HMAC-SHA256"
+SERVICE: Final = "s3"
+TERMINATOR: Final = "aws4_request"
+EXPIRES_S_MAX: Final = 604_800
+"""A week: the longest life of a presigned URL."""
+
+UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
+PAYLOAD_MODES: Final = frozenset(
+    {
+        UNSIGNED_PAYLOAD,
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+    }
+)
+"""What x-amz-content-sha256 may hold beside 64 hex digits."""
+
+_TIMESTAMP: Final = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
+_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_HASH: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_QUERY_MARKS: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature")
+_QUERY_MARKS_V2: Final = ("AWSAccessKeyId",)
+_ACCESS_KEY_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SigV4Policy:
+    """What is asked of a signature beyond being right.
+
+    Attributes:
+        region: the only region accepted in scopes; None accepts any (a client must name one, and
+            an installation of ours may have none).
+        skew_s: how far a client's clock may be off.
+    """
+
+    region: str | None = None
+    skew_s: int = 900
+
+
+class SignedRequest(NamedTuple):
+    """A request's claim to be signed, checked for everything but the signature.
+
+    Attributes:
+        access_key_id: whose key.
+        date: `YYYYMMDD` of the scope; with region and service it names the signing key.
+        region: of the scope.
+        service: of the scope.
+        timestamp: `YYYYMMDDTHHMMSSZ`.
+        signed_headers: lower case, in the order signed.
+        signature: 64 hex digits.
+        payload_hash: what the canonical request holds for the body: 64 hex digits or a mode name.
+        presigned: query authentication.
+        security_token: `x-amz-security-token`, or None. Whether it is worth something is for the
+            auth service to say; a caller that knows none must refuse it (InvalidToken).
+        request: what was signed.
+        headers: its headers as received, before parameters were added to them.
+    """
+
+    access_key_id: str
+    date: str
+    region: str
+    service: str
+    timestamp: str
+    signed_headers: tuple[str, ...]
+    signature: str
+    payload_hash: str
+    presigned: bool
+    security_token: str | None
+    request: Request
+    headers: Headers
+
+    @property
+    def scope(self) -> str:
+        """`date/region/service/aws4_request`."""
+        return f"{self.date}/{self.region}/{self.service}/{TERMINATOR}"
+
+
+def derive_signing_key(secret: str, date: str, region: str, service: str = SERVICE) -> bytes:
+    """The 32-byte key of one day, region and service."""
+    key = hmac.digest(f"AWS4{secret}".encode(), date.encode(), "sha256")
+    for part in (region, service, TERMINATOR):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> SignedRequest:
+    """Reads the authorization of a request from its header or its query.
+
+    Of a presigned request the `x-amz-*` parameters that stand for headers (SDKs move them into the
+    URL) are added to `request.headers`.
+
+    Raises:
+        S3Error: AccessDenied (anonymous, expired, unsigned x-amz-* headers), RequestTimeTooSkewed,
+            AuthorizationHeaderMalformed, AuthorizationQueryParametersError, InvalidArgument (two
+            kinds of authentication at once), InvalidRequest (SigV2, SigV4A, no payload hash),
+            InvalidURI.
+    """
+    header = request.headers.get("authorization")
+    query: Query | None = None
+    if b"Amz" in request.raw_query or b"AWS" in request.raw_query:
+        # Decoding a query costs more than the rest of this; a listing's holds none of these names.
+        parsed = parse_query(request.raw_query)
+        if any(mark in parsed for mark in _QUERY_MARKS + _QUERY_MARKS_V2):
+            query = parsed
+    now_s = now_us // 1_000_000
+    if header is not None and query is not None:
+        text = "The request is authenticated both by its query and by its Authorization header."
+        raise S3Error("InvalidArgument", text, ArgumentName="Authorization")
+    if header is not None:
+        return _parse_header(request, header, now_s, policy)
+    if query is not None:
+        return _parse_presigned(request, query, now_s, policy)
+    raise S3Error("AccessDenied", "Anonymous requests are not allowed.")
+
+
+# --- the Authorization header
+
+
+def _malformed(detail: str) -> S3Error:
+    return S3Error("AuthorizationHeaderMalformed", f"The Authorization header: {detail}.")
+
+
+def _refuse_mechanism() -> NoReturn:
+    text = f"This kind of signature is not accepted here; please use {ALGORITHM}."
+    raise S3Error("InvalidRequest", text)
+
+
+def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy) -> SignedRequest:
+    kind, _, rest = header.partition(" ")
+    if kind != ALGORITHM:
+        _refuse_mechanism()
+    fields: dict[str, str] = {}
+    for item in rest.split(","):
+        name, equals, value = item.strip().partition("=")
+        if not equals or name in fields:
+            raise _malformed("it is not a list of name=value")
+        fields[name] = value
+    if fields.keys() != {"Credential", "SignedHeaders", "Signature"}:
+        raise _malformed("it must hold Credential, SignedHeaders and Signature")
+    access_key_id, date, region, service = _split_scope(fields["Credential"], policy, _malformed)
+    signature = fields["Signature"]
+    if not _SIGNATURE.fullmatch(signature):
+        raise _malformed("Signature is not 64 hex digits")
+    headers = request.headers
+    timestamp, time_s = _header_time(headers)
+    if abs(now_s - time_s) > policy.skew_s:
+        raise S3Error(
+            "RequestTimeTooSkewed",
+            RequestTime=timestamp,
+            ServerTime=_timestamp(now_s),
+            MaxAllowedSkewMilliseconds=str(policy.skew_s * 1000),
+        )
+    if date != timestamp[:8]:
+        raise _malformed(f"the date of the credential, {date}, is not that of the request")
+    signed_headers = _split_signed_headers(fields["SignedHeaders"], headers, _malformed)
+    payload_hash = headers.get("x-amz-content-sha256")
+    if payload_hash is None:
+        raise S3Error("InvalidRequest", "The header x-amz-content-sha256 is missing.")
+    return SignedRequest(
+        access_key_id,
+        date,
+        region,
+        service,
+        timestamp,
+        signed_headers,
+        signature,
+        _checked_hash(payload_hash),
+        presigned=False,
+        security_token=headers.get("x-amz-security-token"),
+        request=request,
+        headers=headers,
+    )
+
+
+def _header_time(headers: Headers) -> tuple[str, int]:
+    """The request's time, as in the string to sign and in seconds since the epoch."""
+    text = headers.get("x-amz-date")
+    if text is not None:
+        seconds = _seconds(text)
+        if seconds is not None:
+            return text, seconds
+    elif (date := headers.get("date")) is not None:
+        seconds = _seconds(date)
+        if seconds is None:
+            try:
+                seconds = int(parsedate_to_datetime(date).timestamp())
+            except (ValueError, TypeError, IndexError, OverflowError):
+                seconds = None
+        if seconds is not None:
+            return _timestamp(seconds), seconds
+    raise S3Error("AccessDenied", "A valid x-amz-date or Date header is required.")
+
+
+# --- the query
+
+
+def _bad_query(detail: str) -> S3Error:
+    text = f"The authorization parameters of the query: {detail}."
+    return S3Error("AuthorizationQueryParametersError", text)
+
+
+def _parse_presigned(
+    request: Request, query: Query, now_s: int, policy: SigV4Policy
+) -> SignedRequest:
+    if "X-Amz-Algorithm" not in query and any(mark in query for mark in _QUERY_MARKS_V2):
+        _refuse_mechanism()
+    names = (*_QUERY_MARKS, "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders")
+    for name in names:
+        if not query.text(name):
+            raise _bad_query(f"{name} is missing")
+    if query.text("X-Amz-Algorithm") != ALGORITHM:
+        _refuse_mechanism()
+    credential = query.text("X-Amz-Credential")
+    access_key_id, date, region, service = _split_scope(credential, policy, _bad_query)
+    timestamp = query.text("X-Amz-Date")
+    time_s = _seconds(timestamp)
+    if time_s is None:
+        raise _bad_query("X-Amz-Date is not of the form YYYYMMDDTHHMMSSZ")
+    if date != timestamp[:8]:
+        raise _bad_query(f"the date of the credential, {date}, is not that of X-Amz-Date")
+    _check_life(query.text("X-Amz-Expires"), time_s, now_s, policy)
+    signature = query.text("X-Amz-Signature")
+    if not _SIGNATURE.fullmatch(signature):
+        raise _bad_query("X-Amz-Signature is not 64 hex digits")
+    headers = request.headers
+    signed_headers = _split_signed_headers(query.text("X-Amz-SignedHeaders"), headers, _bad_query)
+    payload_hash = query.get("X-Amz-Content-Sha256")
+    if payload_hash is None:
+        payload_hash = headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
+        assert payload_hash is not None, "get was given a default"
+    _hoist(request, query)
+    return SignedRequest(
+        access_key_id,
+        date,
+        region,
+        service,
+        timestamp,
+        signed_headers,
+        signature,
+        _checked_hash(payload_hash),
+        presigned=True,
+        security_token=query.get("X-Amz-Security-Token"),
+        request=request,
+        headers=headers,
+    )
+
+
+def _check_life(expires: str, time_s: int, now_s: int, policy: SigV4Policy) -> None:
+    if not (expires.isascii() and expires.isdigit()) or len(expires) > 9:
+        raise _bad_query("X-Amz-Expires is not a number of seconds")
+    if not 1 <= int(expires) <= EXPIRES_S_MAX:
+        raise _bad_query(f"X-Amz-Expires must be 1 to {EXPIRES_S_MAX} seconds")
+    if time_s - now_s > policy.skew_s:
+        raise S3Error("AccessDenied", "Request is not valid yet", ServerTime=_timestamp(now_s))
+    if now_s > time_s + int(expires):
+        raise S3Error(
+            "AccessDenied",
+            "Request has expired",
+            Expires=_timestamp(time_s + int(expires)),
+            ServerTime=_timestamp(now_s),
+        )
+
+
+def _hoist(request: Request, query: Query) -> None:
+    """Adds parameters that stand for headers; a header that is there wins.
+
+    Not the checksums: SDKs sign that of an empty body into the URL, because there is no body yet,
+    and AWS takes no notice of it there.
+    """
+    hoisted = [
+        (lower, query.text(name).encode().decode("latin-1"))
+        for name in query
+        if (lower := name.lower()).startswith("x-amz-")
+        and lower not in _AUTHORIZATION
+        and not lower.startswith(("x-amz-checksum-", "x-amz-sdk-checksum-"))
+        and lower not in request.headers
+    ]
+    if hoisted:
+        request.headers = Headers(request.headers.pairs + hoisted)
+
+
+_AUTHORIZATION: Final = frozenset(
+    {
+        "x-amz-algorithm",
+        "x-amz-content-sha256",
+        "x-amz-credential",
+        "x-amz-date",
+        "x-amz-expires",
+        "x-amz-security-token",
+        "x-amz-signature",
+        "x-amz-signedheaders",
+        "x-amz-trailer",
+        "x-amz-decoded-content-length",
+    }
+)
+
+
+# --- what both have in common
+
+
+def _split_scope(
+    credential: str, policy: SigV4Policy, malformed: Callable[[str], S3Error]
+) -> tuple[str, str, str, str]:
+    parts = credential.rsplit("/", 4)
+    if len(parts) != 5 or not all(parts):
+        raise malformed("the credential is not key/date/region/service/aws4_request")
+    access_key_id, date, region, service, terminator = parts
+    if terminator != TERMINATOR:
+        raise malformed(f"the credential does not end with {TERMINATOR}")
+    if service != SERVICE:
+        raise malformed(f"the service of the credential is not {SERVICE}")
+    if len(access_key_id) > _ACCESS_KEY_MAX:
+        raise malformed("the access key id is too long")
+    if policy.region is not None and region != policy.region:
+        text = f"the region {region[:40]!r} is wrong, {policy.region!r} is expected"
+        error = malformed(text)
+        error.extra["Region"] = policy.region
+        raise error
+    return access_key_id, date, region, service
+
+
+def _split_signed_headers(
+    text: str, headers: Headers, malformed: Callable[[str], S3Error]
+) -> tuple[str, ...]:
+    """The names signed, when they cover what they must.
+
+    Content-Type need not be among them, whatever the documentation says: AWS accepts presigned PUTs
+    to which a browser added one.
+    """
+    names = tuple(text.split(";"))
+    if "host" not in names:
+        raise malformed("host must be signed")
+    if text != text.lower():
+        raise malformed("the names of signed headers must be lower case")
+    for name in headers:
+        if not name.startswith("x-amz-") or name in names:
+            continue
+        if name == "x-amz-content-sha256" and headers.text(name) == UNSIGNED_PAYLOAD:
+            continue  # clients add it when they use a presigned URL; it claims nothing
+        text = "Headers are present in the request that were not signed"
+        raise S3Error("AccessDenied", text, HeadersNotSigned=name)
+    return names
+
+
+def _checked_hash(value: str) -> str:
+    if value in PAYLOAD_MODES or _HASH.fullmatch(value):
+        return value
+    text = "x-amz-content-sha256 is neither 64 hex digits nor a payload mode that we know."
+    raise S3Error("InvalidArgument", text, ArgumentName="x-amz-content-sha256")
+
+
+@lru_cache(maxsize=512)  # the requests of one second share their time
+def _seconds(timestamp: str) -> int | None:
+    """Seconds since the epoch of a `YYYYMMDDTHHMMSSZ`, None for anything else."""
+    if not _TIMESTAMP.fullmatch(timestamp):
+        return None
+    year, month, day = int(timestamp[0:4]), int(timestamp[4:6]), int(timestamp[6:8])
+    hour, minute, second = int(timestamp[9:11]), int(timestamp[11:13]), int(timestamp[13:15])
+    try:
+        at = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(at.timestamp())
+
+
+def _timestamp(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def verify(signed: SignedRequest, signing_key: bytes) -> None:
+    """Compares in constant time, for each canonical form that names the same request.
+
+    Raises:
+        S3Error: SignatureDoesNotMatch, with what we signed, so that the other side can compare.
+    """
+    first: tuple[str, bytes] | None = None
+    request = signed.request
+    forms = canonical_requests(
+        request.method,
+        request.raw_path,
+        request.raw_query,
+        signed.headers,
+        signed.signed_headers,
+        signed.payload_hash,
+    )
+    for canonical in forms:
+        digest = hashlib.sha256(canonical).hexdigest()
+        text = f"{ALGORITHM}\n{signed.timestamp}\n{signed.scope}\n{digest}"
+        expected = hmac.digest(signing_key, text.encode(), "sha256").hex()
+        if hmac.compare_digest(expected, signed.signature):
+            return
+        first = first or (text, canonical)
+    assert first is not None, "there is always a canonical form"
+    raise S3Error(
+        "SignatureDoesNotMatch",
+        AWSAccessKeyId=signed.access_key_id,
+        StringToSign=first[0],
+        SignatureProvided=signed.signature,
+        CanonicalRequest=first[1].decode("latin-1"),
+    )

@@ -1,0 +1,106 @@
+"""The chain of chunk signatures of SigV4's streaming modes.
+
+Each chunk's signature covers the one before it, and the first one the request's, so that chunks can be
+neither left out nor swapped; the last chunk is empty, and trailers have a signature of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["ChunkSignatures"]
+
+_EMPTY: Final = hashlib.sha256(b"").hexdigest()
+_EXTENSION: Final = re.compile(rb"chunk-signature=([0-9a-f]{64})")
+_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class ChunkSignatures:
+    """Verifies the chunks of one body in order.
+
+    `begin`, `update` and `finish` are pure computation over memory and may run in a thread.
+
+    Args:
+        seed: the request's signature.
+        timestamp: of the request.
+        scope: of the request.
+        signing_key: that verified the request.
+    """
+
+    __slots__ = ("_claimed", "_hash", "_middle", "_previous", "_signing_key")
+
+    def __init__(self, seed: str, timestamp: str, scope: str, signing_key: bytes) -> None:
+        self._previous = seed
+        self._middle = f"{timestamp}\n{scope}\n"
+        self._signing_key = signing_key
+        self._hash: hashlib._Hash | None = None
+        self._claimed = ""
+
+    def begin(self, extension: bytes) -> None:
+        """A chunk begins, which ends the one before it.
+
+        Args:
+            extension: what follows the `;` of its size line.
+
+        Raises:
+            S3Error: InvalidRequest without a signature; SignatureDoesNotMatch for the chunk before.
+        """
+        self._end_chunk()
+        match = _EXTENSION.fullmatch(extension)
+        if match is None:
+            raise S3Error("InvalidRequest", "A chunk carries no chunk-signature.")
+        self._claimed = match[1].decode("ascii")
+        self._hash = hashlib.sha256()
+
+    def update(self, data: memoryview) -> None:
+        """Data of the current chunk."""
+        assert self._hash is not None, "data comes behind a chunk's head"
+        self._hash.update(data)
+
+    def finish(self) -> None:
+        """The last chunk has ended.
+
+        Raises:
+            S3Error: SignatureDoesNotMatch.
+        """
+        self._end_chunk()
+
+    def check_trailers(self, lines: Iterable[tuple[str, str]], claimed: str) -> None:
+        """Verifies the signature of the trailers, after `finish`.
+
+        Args:
+            lines: `(lower-case name, value)` in the order received, without the signature itself.
+            claimed: the value of x-amz-trailer-signature.
+
+        Raises:
+            S3Error: SignatureDoesNotMatch.
+        """
+        canonical = "".join(f"{name}:{value}\n" for name, value in lines)
+        digest = hashlib.sha256(canonical.encode("latin-1")).hexdigest()
+        text = f"AWS4-HMAC-SHA256-TRAILER\n{self._middle}{self._previous}\n{digest}"
+        self._compare(text, claimed if _SIGNATURE.fullmatch(claimed) else "", "trailers'")
+
+    def _end_chunk(self) -> None:
+        if self._hash is None:
+            return
+        digest = self._hash.hexdigest()
+        self._hash = None
+        text = f"AWS4-HMAC-SHA256-PAYLOAD\n{self._middle}{self._previous}\n{_EMPTY}\n{digest}"
+        self._compare(text, self._claimed, "chunk's")
+
+    def _compare(self, text: str, claimed: str, whose: str) -> None:
+        expected = hmac.digest(self._signing_key, text.encode(), "sha256").hex()
+        if not hmac.compare_digest(expected, claimed):
+            raise S3Error(
+                "SignatureDoesNotMatch",
+                f"The {whose} signature that we calculated is another one.",
+                StringToSign=text,
+                SignatureProvided=claimed,
+            )
+        self._previous = expected

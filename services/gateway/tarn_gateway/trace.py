@@ -1,0 +1,74 @@
+"""The access log: one canonical line per request, and what is known for it while the request is served.
+
+The line is written when the last byte was handed to the socket, so that it has true sizes and times. It
+never holds the query, which is a secret in a presigned URL, nor a header.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from tarn_gateway.http import Exchange, Request
+
+__all__ = ["Trace", "Traces"]
+
+_log = structlog.get_logger()
+
+
+class Trace:
+    """What the handler finds out about a request, each as soon as it is known."""
+
+    __slots__ = ("code", "operation", "path", "ref", "repository", "user")
+
+    def __init__(self) -> None:
+        self.operation = ""
+        self.repository = ""
+        self.ref = ""
+        self.path = ""
+        self.user = ""
+        self.code = ""
+
+
+class Traces:
+    """The requests that are being served, and their lines.
+
+    Args:
+        access_log: whether requests that went well are logged; failures of ours always are.
+    """
+
+    def __init__(self, *, access_log: bool) -> None:
+        self._access_log = access_log
+        self._open: dict[str, Trace] = {}
+
+    def begin(self, request: Request) -> Trace:
+        """The trace of a request, until `end` has its exchange."""
+        trace = self._open[request.request_id] = Trace()
+        return trace
+
+    def of(self, request: Request) -> Trace:
+        """The trace that was begun; an empty one for a request that no handler saw."""
+        return self._open.get(request.request_id) or Trace()
+
+    def end(self, exchange: Exchange) -> None:
+        """Writes the line; the observer of the HTTP server."""
+        request = exchange.request
+        trace = self._open.pop(request.request_id, None) or Trace()
+        if exchange.status < 500 and not self._access_log:
+            return
+        write = _log.info if exchange.status < 500 else _log.warning
+        write(
+            "s3",
+            operation=trace.operation,
+            method=request.method,
+            repo=trace.repository,
+            ref=trace.ref,
+            path=trace.path,
+            user=trace.user,
+            code=trace.code or "OK",
+            status=exchange.status,
+            duration_ms=round(exchange.seconds * 1000, 3),
+            request_id=request.request_id,
+            bytes_in=exchange.received_bytes,
+            bytes_out=exchange.sent_bytes,
+            remote=request.remote_addr,
+        )

@@ -1,0 +1,378 @@
+"""S3's answer documents, written with f-strings: 1,000 listed keys in about 1 ms, where lxml takes 5
+and ElementTree 7 (facts/python-stack §5). Every text goes through `escape`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from tarn.core.entry import Checksum
+from tarn_gateway.xml_text import escape, url_encode
+
+__all__ = [
+    "DeletedKey",
+    "FailedKey",
+    "ListedBucket",
+    "ListedObject",
+    "ListedPart",
+    "ListedUpload",
+    "Listing",
+    "UploadListing",
+    "complete_result",
+    "copy_object_result",
+    "copy_part_result",
+    "delete_result",
+    "initiate_result",
+    "iso_date",
+    "list_buckets",
+    "list_objects_v1",
+    "list_objects_v2",
+    "list_parts",
+    "list_uploads",
+    "location_constraint",
+    "versioning_configuration",
+]
+
+_HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_NS: Final = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+_TWO: Final = tuple(f"{number:02d}" for number in range(60))
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_STORAGE: Final = "<StorageClass>STANDARD</StorageClass>"
+
+
+@lru_cache(maxsize=4096)
+def _iso_day(day: int) -> str:
+    """Days since the epoch as `2009-10-12`."""
+    return date.fromordinal(_EPOCH_ORDINAL + day).isoformat()
+
+
+def iso_date(time_us: int) -> str:
+    """A time as `2009-10-12T17:50:30.000Z`. Whole seconds, so that it equals Last-Modified."""
+    day, second = divmod(time_us // 1_000_000, 86_400)
+    minute, second = divmod(second, 60)
+    hour, minute = divmod(minute, 60)
+    return f"{_iso_day(day)}T{_TWO[hour]}:{_TWO[minute]}:{_TWO[second]}.000Z"
+
+
+class ListedObject(NamedTuple):
+    """A row of a listing; `etag` without quotes."""
+
+    key: str
+    size: int
+    etag: str
+    mtime_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One page of ListObjects, either version.
+
+    Attributes:
+        bucket: its name.
+        objects: rows in key order.
+        common_prefixes: in order, each ending with the delimiter.
+        prefix, delimiter, max_keys: as asked for.
+        truncated: more pages follow.
+        url_encoded: `encoding-type=url` was asked for.
+        owner: given with each row if not empty (V1, or V2 with `fetch-owner=true`).
+    """
+
+    bucket: str
+    objects: Sequence[ListedObject]
+    common_prefixes: Sequence[str] = ()
+    prefix: str = ""
+    delimiter: str = ""
+    max_keys: int = 1000
+    truncated: bool = False
+    url_encoded: bool = False
+    owner: str = ""
+
+
+def _owner(owner: str) -> str:
+    name = escape(owner)
+    return f"<Owner><ID>{name}</ID><DisplayName>{name}</DisplayName></Owner>" if owner else ""
+
+
+def _rows(listing: Listing, encode: Callable[[str], str]) -> str:
+    tail = f"{_owner(listing.owner)}{_STORAGE}</Contents>"
+    out = [
+        f"<Contents><Key>{encode(key)}</Key><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size>{tail}"
+        for key, size, etag, mtime_us in listing.objects
+    ]
+    out += [
+        f"<CommonPrefixes><Prefix>{encode(prefix)}</Prefix></CommonPrefixes>"
+        for prefix in listing.common_prefixes
+    ]
+    return "".join(out)
+
+
+def _listing(listing: Listing, middle: Callable[[Callable[[str], str]], str]) -> bytes:
+    encode = url_encode if listing.url_encoded else escape
+    delimiter = f"<Delimiter>{encode(listing.delimiter)}</Delimiter>" if listing.delimiter else ""
+    encoding = "<EncodingType>url</EncodingType>" if listing.url_encoded else ""
+    return (
+        f"{_HEAD}<ListBucketResult{_NS}><Name>{escape(listing.bucket)}</Name>"
+        f"<Prefix>{encode(listing.prefix)}</Prefix>{middle(encode)}"
+        f"<MaxKeys>{listing.max_keys}</MaxKeys>{delimiter}{encoding}"
+        f"<IsTruncated>{'true' if listing.truncated else 'false'}</IsTruncated>"
+        f"{_rows(listing, encode)}</ListBucketResult>"
+    ).encode()
+
+
+def list_objects_v1(listing: Listing, *, marker: str = "", next_marker: str = "") -> bytes:
+    """ListObjects. S3 sends NextMarker only with a delimiter; sending it always is allowed."""
+
+    def middle(encode: Callable[[str], str]) -> str:
+        following = f"<NextMarker>{encode(next_marker)}</NextMarker>" if next_marker else ""
+        return f"<Marker>{encode(marker)}</Marker>{following}"
+
+    return _listing(listing, middle)
+
+
+def list_objects_v2(
+    listing: Listing,
+    *,
+    continuation_token: str = "",
+    next_continuation_token: str = "",
+    start_after: str = "",
+) -> bytes:
+    """ListObjectsV2. Tokens are opaque and not URL-encoded."""
+
+    def middle(encode: Callable[[str], str]) -> str:
+        count = len(listing.objects) + len(listing.common_prefixes)
+        return (
+            f"<KeyCount>{count}</KeyCount>"
+            + _optional("ContinuationToken", escape(continuation_token))
+            + _optional("NextContinuationToken", escape(next_continuation_token))
+            + _optional("StartAfter", encode(start_after))
+        )
+
+    return _listing(listing, middle)
+
+
+def _optional(name: str, text: str) -> str:
+    """An element, or nothing for an empty text. `text` is escaped already."""
+    return f"<{name}>{text}</{name}>" if text else ""
+
+
+class ListedBucket(NamedTuple):
+    """A row of ListBuckets."""
+
+    name: str
+    create_time_us: int
+
+
+def list_buckets(
+    buckets: Iterable[ListedBucket], owner: str, *, prefix: str = "", continuation_token: str = ""
+) -> bytes:
+    """ListBuckets; `continuation_token` is that of the next page, empty at the end."""
+    rows = "".join(
+        f"<Bucket><Name>{escape(bucket.name)}</Name>"
+        f"<CreationDate>{iso_date(bucket.create_time_us)}</CreationDate></Bucket>"
+        for bucket in buckets
+    )
+    return (
+        f"{_HEAD}<ListAllMyBucketsResult{_NS}>{_owner(owner)}<Buckets>{rows}</Buckets>"
+        f"{_optional('Prefix', escape(prefix))}"
+        f"{_optional('ContinuationToken', escape(continuation_token))}</ListAllMyBucketsResult>"
+    ).encode()
+
+
+def location_constraint(region: str) -> bytes:
+    """GetBucketLocation; empty stands for us-east-1."""
+    return f"{_HEAD}<LocationConstraint{_NS}>{escape(region)}</LocationConstraint>".encode()
+
+
+def versioning_configuration() -> bytes:
+    """GetBucketVersioning: never enabled. Versions are commits here."""
+    return f"{_HEAD}<VersioningConfiguration{_NS}/>".encode()
+
+
+class DeletedKey(NamedTuple):
+    """A key of DeleteObjects that is gone (or was not there)."""
+
+    key: str
+
+
+class FailedKey(NamedTuple):
+    """A key of DeleteObjects that could not be deleted, and why: an S3 code and its message."""
+
+    key: str
+    code: str
+    message: str
+
+
+def delete_result(outcomes: Iterable[DeletedKey | FailedKey], *, quiet: bool) -> bytes:
+    """DeleteObjects; in quiet mode only failures are listed."""
+    out = []
+    for outcome in outcomes:
+        match outcome:
+            case FailedKey(key, code, message):
+                out.append(
+                    f"<Error><Key>{escape(key)}</Key><Code>{escape(code)}</Code>"
+                    f"<Message>{escape(message)}</Message></Error>"
+                )
+            case DeletedKey(key):
+                if not quiet:
+                    out.append(f"<Deleted><Key>{escape(key)}</Key></Deleted>")
+    return f"{_HEAD}<DeleteResult{_NS}>{''.join(out)}</DeleteResult>".encode()
+
+
+def _checksums(checksums: Iterable[Checksum], *, kind: bool = True) -> str:
+    """`<ChecksumCRC32>…` and, with `kind`, `<ChecksumType>`."""
+    items = list(checksums)
+    out = "".join(
+        f"<Checksum{each.algorithm}>{escape(each.value)}</Checksum{each.algorithm}>"
+        for each in items
+    )
+    if items and kind:
+        name = "COMPOSITE" if items[0].composite else "FULL_OBJECT"
+        out += f"<ChecksumType>{name}</ChecksumType>"
+    return out
+
+
+def copy_object_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = ()) -> bytes:
+    """CopyObject."""
+    return (
+        f"{_HEAD}<CopyObjectResult{_NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums)}</CopyObjectResult>"
+    ).encode()
+
+
+def copy_part_result(etag: str, mtime_us: int, checksums: Iterable[Checksum] = ()) -> bytes:
+    """UploadPartCopy."""
+    return (
+        f"{_HEAD}<CopyPartResult{_NS}><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums, kind=False)}</CopyPartResult>"
+    ).encode()
+
+
+def initiate_result(bucket: str, key: str, upload_id: str) -> bytes:
+    """CreateMultipartUpload."""
+    return (
+        f"{_HEAD}<InitiateMultipartUploadResult{_NS}><Bucket>{escape(bucket)}</Bucket>"
+        f"<Key>{escape(key)}</Key><UploadId>{escape(upload_id)}</UploadId>"
+        "</InitiateMultipartUploadResult>"
+    ).encode()
+
+
+def complete_result(
+    location: str, bucket: str, key: str, etag: str, checksums: Iterable[Checksum] = ()
+) -> bytes:
+    """CompleteMultipartUpload."""
+    return (
+        f"{_HEAD}<CompleteMultipartUploadResult{_NS}><Location>{escape(location)}</Location>"
+        f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key>"
+        f"<ETag>&quot;{etag}&quot;</ETag>{_checksums(checksums)}</CompleteMultipartUploadResult>"
+    ).encode()
+
+
+class ListedPart(NamedTuple):
+    """A row of ListParts."""
+
+    number: int
+    size: int
+    etag: str
+    mtime_us: int
+    checksums: tuple[Checksum, ...] = ()
+
+
+def list_parts(
+    bucket: str,
+    key: str,
+    upload_id: str,
+    parts: Sequence[ListedPart],
+    *,
+    part_number_marker: int,
+    max_parts: int,
+    truncated: bool,
+    owner: str,
+    url_encoded: bool = False,
+    checksum_algorithm: str = "",
+) -> bytes:
+    """ListParts; NextPartNumberMarker is the last listed part."""
+    encode = url_encode if url_encoded else escape
+    following = parts[-1].number if parts else part_number_marker
+    rows = "".join(
+        f"<Part><PartNumber>{part.number}</PartNumber>"
+        f"<LastModified>{iso_date(part.mtime_us)}</LastModified>"
+        f"<ETag>&quot;{part.etag}&quot;</ETag><Size>{part.size}</Size>"
+        f"{_checksums(part.checksums, kind=False)}</Part>"
+        for part in parts
+    )
+    who = escape(owner)
+    return (
+        f"{_HEAD}<ListPartsResult{_NS}><Bucket>{escape(bucket)}</Bucket>"
+        f"<Key>{encode(key)}</Key><UploadId>{escape(upload_id)}</UploadId>"
+        f"<Initiator><ID>{who}</ID><DisplayName>{who}</DisplayName></Initiator>{_owner(owner)}"
+        f"{_STORAGE}<PartNumberMarker>{part_number_marker}</PartNumberMarker>"
+        f"<NextPartNumberMarker>{following}</NextPartNumberMarker><MaxParts>{max_parts}</MaxParts>"
+        f"<IsTruncated>{'true' if truncated else 'false'}</IsTruncated>"
+        f"{_optional('EncodingType', 'url' if url_encoded else '')}"
+        f"{_optional('ChecksumAlgorithm', escape(checksum_algorithm))}{rows}</ListPartsResult>"
+    ).encode()
+
+
+class ListedUpload(NamedTuple):
+    """A row of ListMultipartUploads."""
+
+    key: str
+    upload_id: str
+    create_time_us: int
+    owner: str
+    checksum_algorithm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadListing:
+    """One page of ListMultipartUploads; the attributes are those of `Listing` and the markers."""
+
+    bucket: str
+    uploads: Sequence[ListedUpload]
+    common_prefixes: Sequence[str] = ()
+    prefix: str = ""
+    delimiter: str = ""
+    max_uploads: int = 1000
+    truncated: bool = False
+    url_encoded: bool = False
+    key_marker: str = ""
+    upload_id_marker: str = ""
+    next_key_marker: str = ""
+    next_upload_id_marker: str = ""
+
+
+def _upload_row(upload: ListedUpload, encode: Callable[[str], str]) -> str:
+    who = escape(upload.owner)
+    return (
+        f"<Upload><Key>{encode(upload.key)}</Key><UploadId>{escape(upload.upload_id)}</UploadId>"
+        f"<Initiator><ID>{who}</ID><DisplayName>{who}</DisplayName></Initiator>"
+        f"{_owner(upload.owner)}{_STORAGE}<Initiated>{iso_date(upload.create_time_us)}</Initiated>"
+        f"{_optional('ChecksumAlgorithm', escape(upload.checksum_algorithm))}</Upload>"
+    )
+
+
+def list_uploads(listing: UploadListing) -> bytes:
+    """ListMultipartUploads."""
+    encode = url_encode if listing.url_encoded else escape
+    rows = "".join(_upload_row(upload, encode) for upload in listing.uploads)
+    prefixes = "".join(
+        f"<CommonPrefixes><Prefix>{encode(prefix)}</Prefix></CommonPrefixes>"
+        for prefix in listing.common_prefixes
+    )
+    return (
+        f"{_HEAD}<ListMultipartUploadsResult{_NS}><Bucket>{escape(listing.bucket)}</Bucket>"
+        f"<KeyMarker>{encode(listing.key_marker)}</KeyMarker>"
+        f"<UploadIdMarker>{escape(listing.upload_id_marker)}</UploadIdMarker>"
+        f"{_optional('NextKeyMarker', encode(listing.next_key_marker))}"
+        f"{_optional('NextUploadIdMarker', escape(listing.next_upload_id_marker))}"
+        f"<Prefix>{encode(listing.prefix)}</Prefix>"
+        f"{_optional('Delimiter', encode(listing.delimiter))}"
+        f"{_optional('EncodingType', 'url' if listing.url_encoded else '')}"
+        f"<MaxUploads>{listing.max_uploads}</MaxUploads>"
+        f"<IsTruncated>{'true' if listing.truncated else 'false'}</IsTruncated>"
+        f"{rows}{prefixes}</ListMultipartUploadsResult>"
+    ).encode()

@@ -1,0 +1,271 @@
+"""The S3 clients that people use, unchanged, each through the same round trip."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from running_tarn import BIN, RunningTarn, clean_environment
+
+SMALL = b"hello, lake\n" * 100
+LARGE = bytes(range(256)) * (12 * 4096)  # 12 MiB: two or three parts everywhere
+TRICKY = "raw/day=2026-05-01/ü & +%20.csv"
+
+
+def test_boto3_writes_reads_lists_and_deletes(s3: Any, repository: str) -> None:
+    put = s3.put_object(
+        Bucket=repository, Key=f"main/{TRICKY}", Body=SMALL, Metadata={"job": "nightly"}
+    )
+    assert put["ETag"] == f'"{hashlib.md5(SMALL).hexdigest()}"'
+    head = s3.head_object(Bucket=repository, Key=f"main/{TRICKY}")
+    assert (head["ContentLength"], head["Metadata"]) == (len(SMALL), {"job": "nightly"})
+    got = s3.get_object(Bucket=repository, Key=f"main/{TRICKY}")
+    assert got["Body"].read() == SMALL
+    part = s3.get_object(Bucket=repository, Key=f"main/{TRICKY}", Range="bytes=7-10")
+    assert part["Body"].read() == b"lake"
+    assert part["ContentRange"] == f"bytes 7-10/{len(SMALL)}"
+    listed = s3.list_objects_v2(Bucket=repository, Prefix="main/raw/")["Contents"]
+    assert [(each["Key"], each["Size"]) for each in listed] == [(f"main/{TRICKY}", len(SMALL))]
+    s3.delete_object(Bucket=repository, Key=f"main/{TRICKY}")
+    with pytest.raises(ClientError) as caught:
+        s3.get_object(Bucket=repository, Key=f"main/{TRICKY}")
+    assert caught.value.response["Error"]["Code"] == "NoSuchKey"
+    assert "Contents" not in s3.list_objects_v2(Bucket=repository, Prefix="main/")
+
+
+def test_boto3_lists_in_pages_and_by_folders(s3: Any, repository: str) -> None:
+    keys = [f"main/{folder}/{number:02}" for folder in "abc" for number in range(10)]
+    for key in keys:
+        s3.put_object(Bucket=repository, Key=key, Body=key.encode())
+    pages = list(
+        s3.get_paginator("list_objects_v2").paginate(
+            Bucket=repository, Prefix="main/", PaginationConfig={"PageSize": 7}
+        )
+    )
+    assert [each["Key"] for page in pages for each in page["Contents"]] == keys
+    assert len(pages) == 5
+    folders = s3.list_objects_v2(Bucket=repository, Prefix="main/", Delimiter="/")
+    assert [each["Prefix"] for each in folders["CommonPrefixes"]] == [
+        "main/a/",
+        "main/b/",
+        "main/c/",
+    ]
+    old = s3.list_objects(Bucket=repository, Prefix="main/b/", MaxKeys=3)
+    assert [each["Key"] for each in old["Contents"]] == keys[10:13]
+    assert old["IsTruncated"]
+
+
+def test_boto3_uploads_in_parts(s3: Any, repository: str, tmp_path: Path) -> None:
+    source = tmp_path / "large"
+    source.write_bytes(LARGE)
+    from boto3.s3.transfer import TransferConfig
+
+    config = TransferConfig(multipart_threshold=5 << 20, multipart_chunksize=5 << 20)
+    s3.upload_file(str(source), repository, "main/large", Config=config)
+    head = s3.head_object(Bucket=repository, Key="main/large")
+    assert head["ContentLength"] == len(LARGE)
+    assert head["ETag"].endswith('-3"')
+    s3.download_file(repository, "main/large", str(tmp_path / "back"), Config=config)
+    assert (tmp_path / "back").read_bytes() == LARGE
+    assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
+
+
+def test_boto3_copies_and_deletes_many(s3: Any, repository: str) -> None:
+    for number in range(5):
+        s3.put_object(Bucket=repository, Key=f"main/from/{number}", Body=SMALL)
+        s3.copy_object(
+            Bucket=repository,
+            Key=f"main/to/{number}",
+            CopySource={"Bucket": repository, "Key": f"main/from/{number}"},
+        )
+    wanted = [{"Key": f"main/from/{number}"} for number in range(6)]
+    answer = s3.delete_objects(Bucket=repository, Delete={"Objects": wanted})
+    assert len(answer["Deleted"]) == 6  # what is not there counts as deleted
+    left = s3.list_objects_v2(Bucket=repository, Prefix="main/")["Contents"]
+    assert [each["Key"] for each in left] == [f"main/to/{number}" for number in range(5)]
+    assert s3.get_object(Bucket=repository, Key="main/to/4")["Body"].read() == SMALL
+
+
+def test_boto3_reads_a_committed_version_beside_the_branch(
+    tarn: RunningTarn, s3: Any, repository: str
+) -> None:
+    s3.put_object(Bucket=repository, Key="main/a", Body=b"one")
+    made = tarn.ok("--json", "commit", f"{repository}/main", "-m", "one").json
+    s3.put_object(Bucket=repository, Key="main/a", Body=b"two")
+    assert s3.get_object(Bucket=repository, Key=f"{made['commit']}/a")["Body"].read() == b"one"
+    assert s3.get_object(Bucket=repository, Key="main/a")["Body"].read() == b"two"
+
+
+def test_boto3_is_told_what_is_wrong(tarn: RunningTarn, s3: Any, repository: str) -> None:
+    def code(call: Callable[..., Any], **arguments: Any) -> str:
+        with pytest.raises(ClientError) as caught:
+            call(**arguments)
+        return str(caught.value.response["Error"]["Code"])
+
+    assert code(s3.get_object, Bucket="no-such-lake", Key="main/a") == "NoSuchBucket"
+    assert code(s3.get_object, Bucket=repository, Key="main/none") == "NoSuchKey"
+    assert code(s3.list_objects_v2, Bucket="no-such-lake") == "NoSuchBucket"
+    wrong = RunningTarn(
+        tarn.form,
+        tarn.data,
+        tarn.settings,
+        tarn.supervisor,
+        tarn.endpoint,
+        access_key_id=tarn.access_key_id,
+        secret_access_key="x" * 40,
+    ).s3()
+    assert code(wrong.list_buckets) == "SignatureDoesNotMatch"
+    wrong.close()
+
+
+class Cli:
+    """Runs a command-line client with the admin's key."""
+
+    def __init__(self, tarn: RunningTarn, folder: Path) -> None:
+        self.tarn = tarn
+        self.environment = clean_environment(
+            AWS_ACCESS_KEY_ID=tarn.access_key_id,
+            AWS_SECRET_ACCESS_KEY=tarn.secret_access_key,
+            AWS_DEFAULT_REGION="us-east-1",
+            AWS_CONFIG_FILE=str(folder / "none"),
+            AWS_SHARED_CREDENTIALS_FILE=str(folder / "none"),
+            AWS_EC2_METADATA_DISABLED="true",
+            HOME=str(folder),
+        )
+
+    def __call__(self, program: str, *arguments: str, fails: bool = False) -> str:
+        done = subprocess.run(
+            [str(BIN / program), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode != 0) is fails, f"{program} {arguments}: {done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with a small, a large and a deep file."""
+    folder = tmp_path / "files"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "small").write_bytes(SMALL)
+    (folder / "large").write_bytes(LARGE)
+    (folder / "deep" / "er" / "a b.txt").write_bytes(b"deep")
+    return folder
+
+
+@pytest.fixture
+def run(tarn: RunningTarn, tmp_path: Path) -> Cli:
+    return Cli(tarn, tmp_path)
+
+
+def assert_same(left: Path, right: Path) -> None:
+    """Two folders hold the same files."""
+    found = {
+        folder: {
+            path.relative_to(folder).as_posix(): hashlib.md5(path.read_bytes()).hexdigest()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+        for folder in (left, right)
+    }
+    assert found[left] == found[right]
+
+
+def test_awscli_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path) -> None:
+    aws = ("--endpoint-url", run.tarn.endpoint, "s3")
+    at = f"s3://{repository}/main/aws"
+    run("aws", *aws, "cp", "--recursive", "--quiet", str(files), at)
+    listed = run("aws", *aws, "ls", "--recursive", f"{at}/").splitlines()
+    assert [line.split(maxsplit=3)[3] for line in listed] == [
+        "main/aws/deep/er/a b.txt",
+        "main/aws/large",
+        "main/aws/small",
+    ]
+    run("aws", *aws, "sync", "--quiet", at, str(tmp_path / "back"))
+    assert_same(files, tmp_path / "back")
+    run("aws", *aws, "mv", "--quiet", f"{at}/large", f"{at}/moved")
+    run("aws", *aws, "ls", f"{at}/large", fails=True)
+    run("aws", *aws, "rm", "--recursive", "--quiet", f"{at}/")
+    run("aws", *aws, "ls", f"{at}/", fails=True)
+
+
+def test_s5cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path) -> None:
+    at = f"s3://{repository}/main/s5"
+    s5 = ("--endpoint-url", run.tarn.endpoint)
+    run("s5cmd", *s5, "cp", f"{files}/", f"{at}/")
+    listed = run("s5cmd", *s5, "ls", f"{at}/*").splitlines()
+    assert sorted(line.split(maxsplit=3)[3] for line in listed) == [
+        "deep/er/a b.txt",
+        "large",
+        "small",
+    ]
+    run("s5cmd", *s5, "cp", f"{at}/*", f"{tmp_path}/back/")
+    assert_same(files, tmp_path / "back")
+    run("s5cmd", *s5, "cp", f"{at}/large", f"{at}/copy")
+    run("s5cmd", *s5, "rm", f"{at}/*")
+    run("s5cmd", *s5, "ls", f"{at}/*", fails=True)
+
+
+def test_s3cmd_round_trip(run: Cli, repository: str, files: Path, tmp_path: Path) -> None:
+    host = run.tarn.endpoint.removeprefix("http://")
+    config = tmp_path / "s3cfg"
+    config.write_text(
+        "[default]\n"
+        f"access_key = {run.tarn.access_key_id}\nsecret_key = {run.tarn.secret_access_key}\n"
+        f"host_base = {host}\nhost_bucket = {host}\nuse_https = False\nbucket_location = us-east-1\n"
+        "multipart_chunk_size_mb = 5\n"
+    )
+    at = f"s3://{repository}/main/s3"
+    s3cmd = ("-c", str(config), "--no-progress")
+    run("s3cmd", *s3cmd, "put", "--recursive", f"{files}/", f"{at}/")
+    listed = run("s3cmd", *s3cmd, "ls", "--recursive", f"{at}/").splitlines()
+    assert [line.split("s3://")[1] for line in listed] == [
+        f"{repository}/main/s3/deep/er/a b.txt",
+        f"{repository}/main/s3/large",
+        f"{repository}/main/s3/small",
+    ]
+    (tmp_path / "back").mkdir()
+    run("s3cmd", *s3cmd, "get", "--recursive", f"{at}/", f"{tmp_path}/back/")
+    assert_same(files, tmp_path / "back")
+    run("s3cmd", *s3cmd, "cp", f"{at}/large", f"{at}/copy")
+    run("s3cmd", *s3cmd, "del", "--recursive", "--force", f"{at}/")
+    assert run("s3cmd", *s3cmd, "ls", "--recursive", f"{at}/") == ""
+
+
+def test_pyarrow_round_trip(tarn: RunningTarn, repository: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import fs
+
+    lake = fs.S3FileSystem(
+        access_key=tarn.access_key_id,
+        secret_key=tarn.secret_access_key,
+        endpoint_override=tarn.endpoint.removeprefix("http://"),
+        scheme="http",
+        region="us-east-1",
+    )
+    at = f"{repository}/main/arrow"
+    with lake.open_output_stream(f"{at}/large") as stream:
+        stream.write(LARGE)
+    with lake.open_input_file(f"{at}/large") as file:
+        assert file.read_at(4, 256) == bytes(range(4))
+        assert file.read() == LARGE
+    table = pa.table({"day": ["a", "a", "b"], "n": [1, 2, 3]})
+    pq.write_to_dataset(table, f"{at}/table", filesystem=lake, partition_cols=["day"])
+    assert pq.read_table(f"{at}/table", filesystem=lake).column("n").to_pylist() == [1, 2, 3]
+    found = lake.get_file_info(fs.FileSelector(at, recursive=True))
+    assert sum(each.is_file for each in found) == 3
+    lake.copy_file(f"{at}/large", f"{at}/copy")
+    lake.delete_file(f"{at}/large")
+    assert lake.get_file_info(f"{at}/large").type is fs.FileType.NotFound
+    lake.delete_dir_contents(f"{at}/table")
+    assert lake.get_file_info(f"{at}/copy").size == len(LARGE)

@@ -1,0 +1,125 @@
+"""`tarn up` in the background, ports, and what becomes of workers when the supervisor dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from running_tarn import BIN, clean_environment
+
+
+class Node:
+    """`tarn` on one data folder, without a supervisor tied to the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+
+    def __call__(self, *arguments: str, code: int = 0) -> Any:
+        done = subprocess.run(
+            [str(BIN / "tarn"), "--json", *arguments, "--data-dir", str(self.data)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=clean_environment(),
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout) if done.stdout else done.stderr
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    node("down")
+
+
+def eventually(look: Callable[[], bool], seconds: float = 30) -> None:
+    """Waits until it is so."""
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end, "it never became so"
+        time.sleep(0.05)
+
+
+FREE = ("--port", "0", "--rpc-port", "0", "--workers", "1")
+
+
+def test_a_detached_node_serves_and_is_stopped(node: Node) -> None:
+    node("status", code=6)
+    up = node("up", "--detach", *FREE)
+    assert node("status") == up
+    workers = [psutil.Process(pid) for pid in up["workers"].values()]
+    port = int(up["endpoint"].rpartition(":")[2])
+    socket.create_connection(("127.0.0.1", port), 5).close()
+    node("down")
+    node("status", code=6)
+    assert not any(worker.is_running() for worker in workers)
+    assert not (node.data / "tarn.json").exists()
+    node("down")  # nothing to do is no failure
+
+
+def test_what_was_written_is_there_after_a_restart_on_the_same_port(node: Node) -> None:
+    first = node("up", "--detach", *FREE)
+    key = node("auth", "setup")
+    flags = ("--access-key-id", key["access_key_id"], "--secret-access-key")
+    port = first["endpoint"].rpartition(":")[2]
+    rpc = first["server"].rpartition(":")[2]
+
+    def tarn(*arguments: str) -> str:
+        return subprocess.run(
+            [
+                str(BIN / "tarn"),
+                *("--server", first["server"], "--endpoint", first["endpoint"]),
+                *flags,
+                key["secret_access_key"],
+                *arguments,
+            ],
+            input="hello",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=clean_environment(),
+            check=True,
+        ).stdout
+
+    tarn("repo", "create", "lake")
+    tarn("fs", "upload", "-", "lake/main/a")
+    node("down")
+    second = node("up", "--detach", "--port", port, "--rpc-port", rpc, "--workers", "1")
+    assert second["endpoint"] == first["endpoint"]
+    assert tarn("fs", "cat", "lake/main/a") == "hello"
+
+
+def test_a_taken_port_is_named(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        said = node("up", "--port", port, "--rpc-port", "0", code=5)
+        assert f"127.0.0.1:{port}" in said
+        detached = node("up", "--detach", "--port", port, "--rpc-port", "0", code=5)
+        assert f"127.0.0.1:{port}" in detached
+
+
+def test_a_wrong_configuration_is_named(node: Node, tmp_path: Path) -> None:
+    file = tmp_path / "tarn.yaml"
+    file.write_text("gateways: {s3: {listen_adress: '127.0.0.1:0'}}\n")
+    said = node("up", "--config", str(file), code=2)
+    assert "listen_address" in said
+
+
+def test_workers_die_with_their_supervisor(node: Node) -> None:
+    up = node("up", "--detach", *FREE)
+    workers = [psutil.Process(pid) for pid in up["workers"].values()]
+    os.kill(up["pid"], signal.SIGKILL)
+    eventually(lambda: not any(worker.is_running() for worker in workers))
+    node("status", code=6)
+    assert node("up", "--detach", *FREE)["pid"] != up["pid"]

@@ -1,0 +1,101 @@
+"""Spark on Tarn through S3A, with both committers, and the job of the quickstart."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_tarn import BIN, RunningTarn, clean_environment
+
+ROOT = Path(__file__).parents[2]
+JOB_SECONDS = 240
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(JOB_SECONDS + 60)]
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """Where Spark's S3 jars are; `tools/setup jars` brings them."""
+    done = subprocess.run(
+        [str(ROOT / "tools" / "jars-dir")], capture_output=True, text=True, check=True
+    )
+    folder = Path(done.stdout.strip())
+    assert (folder / "complete").exists(), "no jars for Spark: run `tools/setup jars`"
+    return folder
+
+
+def run_job(command: list[str], folder: Path, **environment: str) -> str:
+    """Runs a Spark driver; everything that it started is dead at the end."""
+    java = subprocess.run(
+        [str(ROOT / "tools" / "java-home")], capture_output=True, text=True, check=True
+    )
+    log = folder / "spark.log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=folder,
+            env=clean_environment(JAVA_HOME=java.stdout.strip(), **environment),
+            start_new_session=True,
+        )
+        try:
+            out, _ = process.communicate(timeout=JOB_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+    tail = log.read_text(errors="replace")[-6000:]
+    assert process.returncode == 0, f"{out.decode()}\n{tail}"
+    return out.decode()
+
+
+@pytest.mark.parametrize("committer", ["magic", "classic"])
+def test_spark_round_trip(
+    tarn: RunningTarn, s3: Any, repository: str, jars: Path, tmp_path: Path, committer: str
+) -> None:
+    script = Path(__file__).parent / "spark_round_trip.py"
+    out = run_job(
+        [sys.executable, str(script), str(jars), committer, repository],
+        tmp_path,
+        LAKE_ENDPOINT=tarn.endpoint,
+        LAKE_KEY=tarn.access_key_id,
+        LAKE_SECRET=tarn.secret_access_key,
+    )
+    told = json.loads(out.splitlines()[-1])
+    assert told["first"] == [20_000, sum(range(20_000))]
+    assert told["second"] == [[part, 20] for part in range(5)]
+    assert told["third"] == 7
+    success = s3.get_object(Bucket=repository, Key="main/table/_SUCCESS")["Body"].read()
+    if committer == "magic":
+        assert json.loads(success)["committer"] == "magic"
+    else:
+        assert success == b""
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=repository, Prefix="main/")
+    keys = [each["Key"] for page in pages for each in page["Contents"]]
+    left = [key for key in keys if "_temporary" in key or "__magic" in key]
+    assert left == []
+    assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
+
+
+def test_the_job_of_the_quickstart_can_be_run_again(
+    tarn: RunningTarn, jars: Path, tmp_path: Path
+) -> None:
+    repository = f"quick-{os.getpid()}-{tarn.form}"
+    command = [
+        *(sys.executable, "-m", "tarn_spark.quickstart", "--settings", str(tarn.settings)),
+        *("--jars", str(jars), "--tarn", str(BIN / "tarn"), "--repository", repository),
+    ]
+    first = run_job(command, tmp_path)
+    assert "2026-05-02" in first
+    run_job(command, tmp_path)
+    branches = tarn.ok("--json", "branch", "list", repository).json
+    assert [each["branch"] for each in branches] == ["fix-1", "fix-2", "main"]
+    changes = tarn.ok("--json", "diff", f"{repository}/main~1", f"{repository}/fix-1").json
+    assert {each["path"].split("/")[1] for each in changes} >= {"day=2026-05-02", "day=2026-05-03"}
