@@ -33,8 +33,8 @@ from tarn.core.run import EMPTY_RUN, Run, run_of_batch
 
 __all__ = ["BuildResult", "Building", "overlaid"]
 
-WRITES_MAX = 4
-"""Ranges that are encoded and written at one time."""
+WRITES_MAX = 8
+"""Ranges that are encoded and written at one time: enough to hide the latency of an object store."""
 _AHEAD_MAX = 4
 """Ranges of the base that are fetched before they are needed."""
 _KEEP_MAX = 8
@@ -148,10 +148,13 @@ class Building:
         # Invariant: ranges of the base before `_next` are done, but for the rows `_rest` of the last.
         self._next = 0
         self._rest = EMPTY_RUN
-        self._ends_open = False
+        # The place of every path past the range before it: the last range of the base if that ended
+        # for want of more rows, else none of them.
+        self._last = len(base.ranges)
         if base.ranges:
             last = base.ranges[-1]
-            self._ends_open = not rule.is_closed(last.max_path, last.count, last.size_bytes)
+            is_closed = rule.is_closed(last.max_path, last.count, last.size_bytes)
+            self._last -= not is_closed
 
     async def run(self, changes: AsyncIterator[Run]) -> BuildResult:
         """Applies changes, in order, and writes what is new."""
@@ -194,15 +197,14 @@ class Building:
             await self._merge(group, place, piece, is_whole=number + 1 < len(pieces))
 
     def _split(self, changes: Run) -> list[tuple[int, Run]]:
-        """Changes by the range of the base that they fall into; past the last one, into that one if
-        it may grow, else into none (the number of ranges)."""
-        ranges, pieces = self._base.ranges, []
+        """Changes by the range of the base that they fall into."""
+        pieces = []
         while len(changes):
             place = self._base.range_of(changes.first_path)
-            if place >= len(ranges) - 1 and (self._ends_open or place == len(ranges)):
-                pieces.append((max(len(ranges) - self._ends_open, 0), changes))
+            if place >= self._last:
+                pieces.append((self._last, changes))
                 break
-            piece, changes = upto(changes, ranges[place].max_path)
+            piece, changes = upto(changes, self._base.max_paths[place])
             pieces.append((place, piece))
         return pieces
 

@@ -25,7 +25,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing import path_after, prefix_end
 from tarn.core.merge import Counts, upto
-from tarn.core.metarange import EMPTY_METARANGE
+from tarn.core.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.run import EMPTY_RUN, run_of_batch
 
 __all__ = [
@@ -54,7 +54,7 @@ class Committed:
     Args:
         store: where ranges and metaranges are written.
         cache: the ranges that this machine has.
-        executor: runs what takes long (two threads per core will do); None: the loop's own.
+        executor: runs what takes long, one thread per core will do; None: the loop's own.
         rule: how listings are cut.
     """
 
@@ -94,7 +94,15 @@ class Committed:
             async with aclosing(overlaid(layers, self._reader)) as changes:
                 return await building.run(changes)
         except ExceptionGroup as group:
-            raise _first(group) from group
+            raise _first(group) from None
+
+    async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
+        """The ranges of a listing: for what walks all of it, and for its totals.
+
+        Raises:
+            TarnError: as `lookup`.
+        """
+        return await self._reader.metarange(namespace, metarange_id)
 
     def lookup_cached(
         self, namespace: str, metarange_id: MetarangeId, path: str

@@ -9,7 +9,7 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
     10     8    mtime, microseconds since the epoch
     18     16   address: UUIDv7 of the block; zeros with an external address
     34     16   MD5 of the body, or of the parts' MD5s for a multipart ETag
-    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without its external address
+    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage and external address
     66     …    tail: fields `tag u8, length u16, bytes`, tags ascending, each at most once
 
 A fixed head, so that a million of these become Arrow columns by slicing, with no Python object each;
@@ -147,6 +147,9 @@ class Entry:
 
 
 def _strings(values: list[bytes]) -> bytes:
+    if max(map(len, values)) > 0xFFFF:
+        text = "a text in the metadata of an entry has more than 65535 bytes"
+        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
     return b"".join(_U16.pack(len(value)) + value for value in values)
 
 
