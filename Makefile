@@ -10,6 +10,8 @@ TARN := $(BIN)/tarn
 DATA ?= .tarn
 # The S3 port of `make up` and `make quickstart`.
 PORT ?= 8000
+# The port that `tarn` itself talks to.
+RPC_PORT ?= 8102
 # Extra arguments of pytest, e.g. `make test ARGS="-k commit"`.
 ARGS ?=
 
@@ -20,11 +22,11 @@ setup:  ## Install what is missing: Python packages, Java, Spark's S3 jars
 	@tools/setup
 
 quickstart: setup  ## Start Tarn on this machine and run a PySpark job on it
-	@tools/quickstart $(DATA) $(PORT)
+	@tools/quickstart $(DATA) $(PORT) $(RPC_PORT)
 
 up:  ## Start Tarn in the background (DATA=.tarn PORT=8000)
 	@tools/setup python
-	@$(TARN) up --detach --data-dir $(DATA) --port $(PORT)
+	@$(TARN) up --detach --data-dir $(DATA) --port $(PORT) --rpc-port $(RPC_PORT)
 
 down:  ## Stop what `make up` or `make quickstart` started
 	@if [ -x $(TARN) ]; then $(TARN) down --data-dir $(DATA); else echo "nothing to stop: not set up"; fi

@@ -66,7 +66,9 @@ def load_main(spark: SparkSession, tarn: Tarn, repository: str) -> None:
     """The first version, on `main`."""
     write(trips(spark, DAYS, 10.0), f"s3a://{repository}/main/trips")
     made = tarn("commit", f"{repository}/main", "-m", "Load three days of trips", "--allow-empty")
-    print(f"  {made['commit'][:12]}: {made['added']} new files, {made['changed']} changed\n")
+    print(
+        f"  {made['commit'][:12]}: {made['added']} new objects, {made['changed']} changed, {made['removed']} removed\n"
+    )
 
 
 def fix_on_branch(spark: SparkSession, tarn: Tarn, repository: str, branch: str) -> None:

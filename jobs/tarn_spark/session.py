@@ -67,6 +67,7 @@ def spark_session(name: str, lake: Lake, jars: Path, *, magic: bool = True) -> S
         .master("local[2]")
         .config("spark.jars", ",".join(class_path))
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "4")

@@ -42,7 +42,9 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=folder,
-            env=clean_environment(JAVA_HOME=java.stdout.strip(), **environment),
+            env=clean_environment(
+                JAVA_HOME=java.stdout.strip(), SPARK_LOCAL_IP="127.0.0.1", **environment
+            ),
             start_new_session=True,
         )
         try:
@@ -60,7 +62,7 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
 def test_spark_round_trip(
     tarn: RunningTarn, s3: Any, repository: str, jars: Path, tmp_path: Path, committer: str
 ) -> None:
-    script = Path(__file__).parent / "spark_round_trip.py"
+    script = Path(__file__).parents[1] / "harness" / "spark_round_trip.py"
     out = run_job(
         [sys.executable, str(script), str(jars), committer, repository],
         tmp_path,

@@ -53,7 +53,7 @@ KEYS: tuple[Key, ...] = (
         "When a local write counts as done: `fsync`, on the disk; `os`, in the operating system, "
         "where a crash of the machine loses the last moments.",
     ),
-    Key("workers", Number(1, 256), "1", "Processes of a single-node Tarn."),
+    Key("workers", Number(0, 256), "0", "Processes of a single-node Tarn; 0: one per core."),
     # installation
     Key(
         "installation.id",

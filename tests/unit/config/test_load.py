@@ -136,7 +136,7 @@ logging:
 gateways:
   s3: {region: [a, {b: c}]}
 graveler: {cleanup_delay: soon}
-workers: 0
+workers: 257
 region: us-east-1
 data_dir: ~bob/tarn
 cache: 1GiB
@@ -148,7 +148,7 @@ cache: 1GiB
         "tarn.yaml, line 9: region is unknown; did you mean blockstore.s3.region?",
         "tarn.yaml, line 11: cache is a section, it holds no value itself",
         "tarn.yaml, line 10: data_dir knows `~/`, but not another user's home: '~bob/tarn'",
-        "tarn.yaml, line 8: workers must be a whole number from 1 to 256, not '0'",
+        "tarn.yaml, line 8: workers must be a whole number from 0 to 256, not '257'",
         "tarn.yaml, line 3: logging.level must be one of DEBUG, INFO, WARN, ERROR, NONE, not 'LOUD'",
         "tarn.yaml, line 7: graveler.cleanup_delay must be a duration such as 500ms, 10s or 2h, "
         "not 'soon'",
