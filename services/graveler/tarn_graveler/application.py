@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Self
 
 from tarn.block.committed import Committed
-
 from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.core.clock import Clock, IdSource

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tarn.block.committed import Committed
-
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.keys import InstallationKeys

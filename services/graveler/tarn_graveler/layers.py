@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from tarn.block.committed import Committed
 
+from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import BranchId, CommitId, MetarangeId
 from tarn.core.listing import Page, PageRequest, merge_page
