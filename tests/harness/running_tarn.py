@@ -1,0 +1,205 @@
+"""A Tarn of its own for tests: real processes on free ports of the loopback, always stopped.
+
+It is started by `tarn up`, as users do, in one of two forms: a single node (all services in each worker
+process, in-process calls) or separate processes over gRPC. The supervisor is tied to this process by
+`tarn_cli.lifeline`: it ends even if the test run is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 90
+STOP_SECONDS = 60
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(slots=True)
+class RunningTarn:
+    """One running installation.
+
+    Attributes:
+        form: `single` or `separate`.
+        data: its data folder.
+        settings: settings file of the command line, with the admin's key.
+        endpoint: URL of the S3 endpoint.
+        server: `host:port` of graveler's rpc.
+        auth_server: `host:port` of auth's rpc.
+        access_key_id: of the admin.
+        secret_access_key: of the admin.
+    """
+
+    form: str
+    data: Path
+    settings: Path
+    supervisor: subprocess.Popen[bytes]
+    endpoint: str = ""
+    server: str = ""
+    auth_server: str = ""
+    access_key_id: str = ""
+    secret_access_key: str = field(default="", repr=False)
+    _repositories: int = 0
+
+    @property
+    def log(self) -> Path:
+        return self.data.parent / f"{self.data.name}.log"
+
+    def state(self) -> dict[str, Any]:
+        """What `tarn.json` says."""
+        return dict(json.loads((self.data / "tarn.json").read_text()))
+
+    def cli(self, *arguments: str, timeout: float = 60, stdin: bytes | None = None) -> Done:
+        """Runs a `tarn` command as the admin."""
+        command = [str(BIN / "tarn"), "--settings", str(self.settings), *arguments]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=timeout,
+            input=stdin,
+            env=clean_environment(),
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def ok(self, *arguments: str, **options: Any) -> Done:
+        """The same; it must succeed."""
+        done = self.cli(*arguments, **options)
+        assert done.code == 0, f"tarn {' '.join(arguments)}: {done.err}"
+        return done
+
+    def new_repository(self) -> str:
+        """A repository that nobody else uses."""
+        self._repositories += 1
+        name = f"lake-{os.getpid()}-{self._repositories}"
+        self.ok("repo", "create", name)
+        return name
+
+    def s3(self, **config: Any) -> Any:
+        """A boto3 client of the admin."""
+        import boto3
+        from botocore.config import Config
+
+        options = {
+            "s3": {"addressing_style": "path"},
+            "retries": {"mode": "standard", "max_attempts": 8},
+            "connect_timeout": 10,
+            "read_timeout": 60,
+            **config,
+        }
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key_id,
+            aws_secret_access_key=self.secret_access_key,
+            region_name="us-east-1",
+            config=Config(**options),
+        )
+
+    def tail(self, lines: int = 80) -> str:
+        """The end of what its processes said."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This environment without what would point clients elsewhere."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AWS_", "TARN_")) and not name.lower().endswith("_proxy")
+    }
+    return {**kept, **more}
+
+
+@contextmanager
+def running_tarn(folder: Path, form: str, *options: str) -> Iterator[RunningTarn]:
+    """Starts a Tarn in a folder, creates its first admin, and stops it at the end."""
+    data = folder / "data"
+    log = folder / "data.log"
+    forms = {"single": ("--workers", "2"), "separate": ("--separate",)}
+    with log.open("ab") as output:
+        supervisor = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tarn_cli.lifeline",
+                str(os.getpid()),
+                str(BIN / "tarn"),
+                "up",
+                "--data-dir",
+                str(data),
+                *("--port", "0", "--rpc-port", "0"),
+                *forms[form],
+                *options,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=clean_environment(),
+        )
+    tarn = RunningTarn(form, data, folder / "credentials", supervisor)
+    try:
+        wait_until_up(tarn)
+        set_up(tarn)
+        yield tarn
+    finally:
+        stop(tarn)
+
+
+def wait_until_up(tarn: RunningTarn) -> None:
+    """Returns when the state file is there: it is written when every worker serves."""
+    deadline = time.monotonic() + START_SECONDS
+    while not (tarn.data / "tarn.json").exists():
+        code = tarn.supervisor.poll()
+        assert code is None, f"tarn up ended with {code}:\n{tarn.tail()}"
+        assert time.monotonic() < deadline, f"tarn up took too long:\n{tarn.tail()}"
+        time.sleep(0.05)
+    state = tarn.state()
+    tarn.endpoint, tarn.server = state["endpoint"], state["server"]
+    tarn.auth_server = state["auth_server"]
+
+
+def set_up(tarn: RunningTarn) -> None:
+    """Creates the first admin by the command line."""
+    tarn.settings.touch()
+    made = tarn.ok(
+        "--json", "auth", "setup", "--data-dir", str(tarn.data), "--save", str(tarn.settings)
+    ).json
+    tarn.access_key_id = made["access_key_id"]
+    tarn.secret_access_key = made["secret_access_key"]
+
+
+def stop(tarn: RunningTarn) -> None:
+    """Stops the supervisor and everything below it."""
+    if tarn.supervisor.poll() is None:
+        tarn.supervisor.send_signal(signal.SIGTERM)
+    try:
+        code = tarn.supervisor.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        tarn.supervisor.kill()
+        tarn.supervisor.wait()
+        raise AssertionError(f"tarn did not stop:\n{tarn.tail()}") from None
+    assert code == 0, f"tarn up ended with {code}:\n{tarn.tail()}"

@@ -1,0 +1,192 @@
+"""S3 as clients rely on it, on a real Tarn: refs in keys, copies, uploads across commits, refusals."""
+
+from __future__ import annotations
+
+import hashlib
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+MIB5 = bytes(range(256)) * (5 * 4096)
+TAIL = b"the end"
+
+
+def code(caught: pytest.ExceptionInfo[ClientError]) -> tuple[int, str]:
+    response = caught.value.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
+
+
+def blocks(tarn: Any) -> set[Path]:
+    """Large bodies are files; a body of 5 MiB cannot hide in the small store."""
+    return {path for path in Path(tarn.data).rglob("data/*/*") if path.is_file()}
+
+
+def test_a_copy_inside_a_repository_writes_no_block(tarn: Any, s3: Any, repository: str) -> None:
+    s3.put_object(Bucket=repository, Key="main/a", Body=MIB5, Metadata={"job": "1"})
+    before = blocks(tarn)
+    copied = s3.copy_object(
+        Bucket=repository, Key="main/b", CopySource={"Bucket": repository, "Key": "main/a"}
+    )
+    assert copied["CopyObjectResult"]["ETag"] == f'"{hashlib.md5(MIB5).hexdigest()}"'
+    assert blocks(tarn) == before
+    got = s3.get_object(Bucket=repository, Key="main/b")
+    assert (got["Body"].read(), got["Metadata"]) == (MIB5, {"job": "1"})
+
+
+def test_a_copy_between_repositories_owns_its_bytes(tarn: Any, s3: Any, repository: str) -> None:
+    other = tarn.new_repository()
+    s3.put_object(Bucket=repository, Key="main/a", Body=MIB5)
+    before = blocks(tarn)
+    source = {"Bucket": repository, "Key": "main/a"}
+    s3.copy_object(Bucket=other, Key="main/a", CopySource=source)
+    assert len(blocks(tarn)) == len(before) + 1
+    assert s3.get_object(Bucket=other, Key="main/a")["Body"].read() == MIB5
+
+
+def test_an_upload_survives_a_commit_and_repeats_its_answer(
+    tarn: Any, s3: Any, repository: str
+) -> None:
+    where = {"Bucket": repository, "Key": "main/big"}
+    upload = s3.create_multipart_upload(**where)["UploadId"]
+    parts = []
+    for number, body in ((1, MIB5), (2, TAIL)):
+        sent = s3.upload_part(**where, UploadId=upload, PartNumber=number, Body=body)
+        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+        if number == 1:
+            s3.put_object(Bucket=repository, Key="main/other", Body=b"x")
+            assert tarn.cli("commit", f"{repository}/main", "-m", "between").code == 0
+    listed = s3.list_multipart_uploads(Bucket=repository, Prefix="main/")["Uploads"]
+    assert [(each["Key"], each["UploadId"]) for each in listed] == [("main/big", upload)]
+    assert [part["Size"] for part in s3.list_parts(**where, UploadId=upload)["Parts"]] == [
+        len(MIB5),
+        len(TAIL),
+    ]
+    manifest = {"Parts": parts}
+    first = s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload=manifest)
+    assert first["ETag"].endswith('-2"')
+    s3.put_object(**where, Body=b"newer")
+    again = s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload=manifest)
+    assert again["ETag"] == first["ETag"]
+    assert s3.get_object(**where)["Body"].read() == b"newer"
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=repository, Prefix="main/")
+
+
+def test_an_aborted_upload_leaves_nothing(tarn: Any, s3: Any, repository: str) -> None:
+    where = {"Bucket": repository, "Key": "main/big"}
+    upload = s3.create_multipart_upload(**where)["UploadId"]
+    s3.upload_part(**where, UploadId=upload, PartNumber=1, Body=MIB5)
+    s3.abort_multipart_upload(**where, UploadId=upload)
+    with pytest.raises(ClientError) as caught:
+        s3.list_parts(**where, UploadId=upload)
+    assert code(caught) == (404, "NoSuchUpload")
+    assert not [path for path in Path(tarn.data).rglob("*") if upload in path.name]
+
+
+def test_parts_may_be_copied(s3: Any, repository: str) -> None:
+    s3.put_object(Bucket=repository, Key="main/source", Body=MIB5 + TAIL)
+    where = {"Bucket": repository, "Key": "main/joined"}
+    upload = s3.create_multipart_upload(**where)["UploadId"]
+    parts = []
+    spans = ((0, len(MIB5) - 1), (len(MIB5), len(MIB5) + len(TAIL) - 1))
+    for number, (first, last) in enumerate(spans, 1):
+        copied = s3.upload_part_copy(
+            **where,
+            UploadId=upload,
+            PartNumber=number,
+            CopySource={"Bucket": repository, "Key": "main/source"},
+            CopySourceRange=f"bytes={first}-{last}",
+        )
+        parts.append({"PartNumber": number, "ETag": copied["CopyPartResult"]["ETag"]})
+    s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})
+    assert s3.get_object(**where)["Body"].read() == MIB5 + TAIL
+
+
+def test_a_bucket_shows_its_refs_and_then_its_objects(tarn: Any, s3: Any, repository: str) -> None:
+    s3.put_object(Bucket=repository, Key="main/dir/a", Body=b"a")
+    assert tarn.cli("commit", f"{repository}/main", "-m", "first").code == 0
+    assert tarn.cli("branch", "create", f"{repository}/dev", "--from", "main").code == 0
+    s3.put_object(Bucket=repository, Key="dev/b", Body=b"b")
+    top = s3.list_objects_v2(Bucket=repository, Delimiter="/")
+    assert [each["Prefix"] for each in top["CommonPrefixes"]] == ["dev/", "main/"]
+    every = s3.list_objects_v2(Bucket=repository)["Contents"]
+    assert [each["Key"] for each in every] == ["dev/b", "dev/dir/a", "main/dir/a"]
+    old = s3.list_objects_v2(Bucket=repository, Prefix="dev@/")["Contents"]
+    assert [each["Key"] for each in old] == ["dev@/dir/a"]
+
+
+def test_many_keys_of_several_branches_are_deleted_at_once(
+    tarn: Any, s3: Any, repository: str
+) -> None:
+    assert tarn.cli("branch", "create", f"{repository}/dev", "--from", "main").code == 0
+    keys = [f"{branch}/{number}" for branch in ("main", "dev") for number in range(20)]
+    for key in keys:
+        s3.put_object(Bucket=repository, Key=key, Body=b"x")
+    wanted = [{"Key": key} for key in [*keys, "main/missing", "nobranch/x"]]
+    done = s3.delete_objects(Bucket=repository, Delete={"Objects": wanted})
+    assert len(done["Deleted"]) == len(keys) + 1
+    assert [(each["Key"], each["Code"]) for each in done["Errors"]] == [
+        ("nobranch/x", "NoSuchBucket")
+    ]
+    assert "Contents" not in s3.list_objects_v2(Bucket=repository)
+
+
+def test_a_presigned_url_needs_no_key(tarn: Any, s3: Any, repository: str) -> None:
+    where = {"Bucket": repository, "Key": "main/ü a+b"}
+    s3.put_object(**where, Body=b"text")
+    # boto3 still presigns with SigV2 unless it is told otherwise.
+    signer = tarn.s3(signature_version="s3v4")
+    url = signer.generate_presigned_url("get_object", Params=where, ExpiresIn=60)
+    signer.close()
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert answer.read() == b"text"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(url.replace("main", "dev"), timeout=10)
+    assert caught.value.code == 403
+    caught.value.close()
+
+
+def test_an_unsigned_request_is_denied(tarn: Any, repository: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{tarn.endpoint}/{repository}/main/a", timeout=10)
+    assert caught.value.code == 403
+    assert b"<Code>AccessDenied</Code>" in caught.value.read()
+    caught.value.close()
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "expected"),
+    [
+        ("get_object", {"Key": "main/missing"}, (404, "NoSuchKey")),
+        ("get_object", {"Key": "nobranch/a"}, (404, "NoSuchKey")),
+        ("put_object", {"Key": "nobranch/a", "Body": b"x"}, (404, "NoSuchBucket")),
+        ("put_object", {"Key": "nobranch/a", "Body": MIB5}, (404, "NoSuchBucket")),
+        ("put_object", {"Key": "main@/a", "Body": b"x"}, (405, "MethodNotAllowed")),
+        ("put_object", {"Key": "v1/a", "Body": b"x"}, (405, "MethodNotAllowed")),
+        ("put_object", {"Key": "v1/a", "Body": MIB5}, (405, "MethodNotAllowed")),
+        ("put_object", {"Key": "main/" + "k" * 1025, "Body": b""}, (400, "KeyTooLongError")),
+        ("put_object", {"Key": "main/a", "IfNoneMatch": "*"}, (501, "NotImplemented")),
+        ("list_objects_v2", {"Prefix": "nobranch/"}, (404, "NoSuchKey")),
+        ("get_object_acl", {"Key": "main/a"}, (501, "NotImplemented")),
+        ("get_bucket_policy", {}, (501, "NotImplemented")),
+        ("delete_bucket", {}, (501, "NotImplemented")),
+    ],
+)
+def test_refusals_have_s3_s_codes(
+    tarn: Any,
+    s3: Any,
+    repository: str,
+    operation: str,
+    arguments: dict[str, Any],
+    expected: tuple[int, str],
+) -> None:
+    if arguments.get("Key", "").startswith("v1/"):
+        assert tarn.cli("tag", "create", f"{repository}/v1", "--ref", "main").code == 0
+    before = blocks(tarn)
+    with pytest.raises(ClientError) as caught:
+        getattr(s3, operation)(Bucket=repository, **arguments)
+    assert code(caught) == expected
+    assert blocks(tarn) == before
