@@ -7,6 +7,7 @@ the same way.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -14,11 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+from tarn.rpc.system import SystemClock
 
 __all__ = ["LogConfig", "REQUEST_ID", "add_request_id", "logging_to", "redact"]
 
@@ -86,14 +91,57 @@ def add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     return event
 
 
+@lru_cache(maxsize=4096)
+def _looks_secret(key: str) -> bool:
+    return key not in _NO_SECRET and _SECRET.search(key) is not None
+
+
 def _redacted(key: object, value: object, depth: int) -> object:
-    if isinstance(key, str) and key not in _NO_SECRET and _SECRET.search(key):
+    if isinstance(key, str) and _looks_secret(key):
         return REDACTED
     if depth and isinstance(value, dict):
         return {inner: _redacted(inner, part, depth - 1) for inner, part in value.items()}
     if depth and isinstance(value, list | tuple):
         return [_redacted("", part, depth - 1) for part in value]
     return value
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class _Stamp:
+    """Adds the time; most lines of a busy process share a second, which is formatted once."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        seconds, micros = divmod(self._clock.now_us(), 1_000_000)
+        event["timestamp"] = f"{_second(seconds)}.{micros:06d}Z"
+        return event
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
+def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return _encode(event)
+
+
+def _render_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """`time level event key=value …`; strings that could be misread are quoted. A traceback follows."""
+    trace = event.pop("exception", None)
+    head = f"{event.pop('timestamp', '')} {event.pop('level', ''):<7} {event.pop('event', '')}"
+    line = " ".join([head, *(f"{key}={_word(value)}" for key, value in event.items())])
+    return line if trace is None else f"{line}\n{trace}"
+
+
+def _word(value: object) -> str:
+    if type(value) is str and value.isascii() and value.isprintable() and " " not in value:
+        return value
+    return str(value) if isinstance(value, int | float) else _encode(value)
 
 
 @contextmanager
@@ -113,17 +161,12 @@ def _configure(config: LogConfig, stream: TextIO) -> None:
         structlog.contextvars.merge_contextvars,
         add_request_id,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _Stamp(),
         redact,
+        # Tracebacks never show local variables, as the prettier formatters do: those hold secrets.
+        structlog.processors.format_exc_info,
     ]
-    # Tracebacks never show local variables, as the prettier formatters do: those hold secrets.
-    if config.format == "json":
-        shared.append(structlog.processors.format_exc_info)
-        last: Processor = structlog.processors.JSONRenderer(default=str)
-    else:
-        last = structlog.dev.ConsoleRenderer(
-            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
+    last: Processor = _render_json if config.format == "json" else _render_text
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),

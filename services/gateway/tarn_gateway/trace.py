@@ -12,8 +12,6 @@ from tarn_gateway.http import Exchange, Request
 
 __all__ = ["Trace", "Traces"]
 
-_log = structlog.get_logger()
-
 
 class Trace:
     """What the handler finds out about a request, each as soon as it is known."""
@@ -38,6 +36,8 @@ class Traces:
 
     def __init__(self, *, access_log: bool) -> None:
         self._access_log = access_log
+        # Bound once: binding per line costs a quarter of the line.
+        self._log = structlog.get_logger().bind()
         self._open: dict[str, Trace] = {}
 
     def begin(self, request: Request) -> Trace:
@@ -55,7 +55,7 @@ class Traces:
         trace = self._open.pop(request.request_id, None) or Trace()
         if exchange.status < 500 and not self._access_log:
             return
-        write = _log.info if exchange.status < 500 else _log.warning
+        write = self._log.info if exchange.status < 500 else self._log.warning
         write(
             "s3",
             operation=trace.operation,

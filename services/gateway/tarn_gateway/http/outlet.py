@@ -108,7 +108,7 @@ class Outlet:
         try:
             await self.drain()
         finally:
-            if not self.lost:  # uvloop refuses to be set once it is closed
+            if not (self.lost or self.transport.is_closing()):  # uvloop refuses to be set then
                 self.transport.set_write_buffer_limits(high=self.high_bytes)
 
     def pause(self) -> None:
