@@ -128,9 +128,9 @@ class UploadHandler:
         repository, upload = await self._enter(
             call, "ListUploadParts", request.repository_id, request.upload_id
         )
-        limit = min(request.page_size or 1000, PARTS_MAX)
-        if limit < 0 or request.after_part_number < 0:
-            raise _invalid("page_size and after_part_number must not be negative")
+        limit = paging(request.page_size, default=1000)
+        if request.after_part_number < 0:
+            raise _invalid("after_part_number must not be negative")
         after = min(request.after_part_number, PARTS_MAX)
         parts = await self._uploads.parts(repository, upload.upload_id, after, limit + 1)
         return pb.ListUploadPartsResponse(

@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _serve(self, outlet: Outlet, request: Request) -> bool:
         """One exchange; returns whether the connection may serve another."""
         context = self._context
-        started = context.loop.time()
+        started = context.clock.monotonic()
         sent = Sent(0, 0, None, keep=False)
         self._cancellable = request.method in _SAFE_METHODS
         try:
@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
             # Reached by cancellation too: a client that went away is in the log like any other.
             self._cancellable = False
             if context.observer is not None:
-                seconds = context.loop.time() - started
+                seconds = context.clock.monotonic() - started
                 received = request.body.received
                 context.observer(
                     Exchange(request, sent.status, sent.body_bytes, received, seconds, sent.error)

@@ -79,6 +79,7 @@ class ServerContext:
             before the loop turns, so idle connections hold no memory for it.
         draining: no further request is to be accepted.
         connections: those whose task has not ended.
+        clock: dates answers and measures exchanges (the loop's own time has milliseconds only).
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class ServerContext:
         self.draining = False
         self.connections: set[Sweepable] = set()
         self._empty = asyncio.Event()
-        self._clock = clock
+        self.clock = clock
         self._server_name = server_name
         self._date_s = -1
         self._common = ""
@@ -129,7 +130,7 @@ class ServerContext:
 
     def common_headers(self) -> str:
         """The lines `Date` and `Server`, made once per second."""
-        now_s = self._clock.now_us() // 1_000_000
+        now_s = self.clock.now_us() // 1_000_000
         if now_s != self._date_s:
             self._date_s = now_s
             date = format_datetime(datetime.fromtimestamp(now_s, UTC), usegmt=True)
