@@ -78,7 +78,7 @@ class Branch:
 
     def same_layers(self, other: Branch) -> bool:
         """Whether a reader of one reads exactly what a reader of the other does (rules 2 and 3)."""
-        return (
+        return self is other or (
             self.incarnation == other.incarnation
             and self.staging == other.staging
             and self.sealed == other.sealed

@@ -8,7 +8,8 @@ paths agree with KV key order.
 from __future__ import annotations
 
 import re
-import uuid
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NewType
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -119,8 +120,11 @@ def physical_path(address: bytes) -> str:
     The hour is the one inside the UUIDv7 (its first 48 bits are Unix milliseconds), so that the
     address alone names the file and a listing can be limited to slices of time (design §10).
     """
-    from datetime import UTC, datetime
+    hours = int.from_bytes(address[:6], "big") // 3_600_000
+    return f"data/{_slice(hours)}/{address.hex()}"
 
-    milliseconds = int.from_bytes(address[:6], "big")
-    hour = datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y%m%d%H")
-    return f"data/{hour}/{uuid.UUID(bytes=address).hex}"
+
+@lru_cache(maxsize=256)
+def _slice(hours: int) -> str:
+    """`yyyymmddhh` of an hour since the epoch; a process works in few of them at a time."""
+    return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y%m%d%H")

@@ -37,12 +37,20 @@ class GravelerSettings:
     Attributes:
         installation_id: first part of every partition's name.
         drop_delay_seconds: D of rules 2 and 5; the same number for all replicas.
+        clock_skew_seconds: how far the wall clocks of two replicas may be apart. One registers a drop
+            by its clock and another one drops by its own, so readers count on D less this.
         cleanup_poll_seconds: how often partitions to drop are looked for.
     """
 
     installation_id: str
     drop_delay_seconds: float = 60.0
     cleanup_poll_seconds: float = 5.0
+    clock_skew_seconds: float = 5.0
+
+    @property
+    def read_seconds_max(self) -> float:
+        """How long after a token left its record everybody may still read it."""
+        return max(self.drop_delay_seconds - self.clock_skew_seconds, self.drop_delay_seconds / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ def assemble(
     commits = Commits(kv, blocks, repositories)
     refs = Refs(kv, repositories, branches, commits)
     layers = Layers(kv, repositories, commits, committed)
-    reading = Reading(refs, branches, layers, clock, delay)
+    reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, repositories, branches, layers, tasks)
     cleaning = Cleaning(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
     committing = Committing(

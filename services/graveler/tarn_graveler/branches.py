@@ -76,6 +76,7 @@ class Branches:
         self._clock = clock
         self._ids = ids
         self._cached: dict[tuple[str, bytes], tuple[float, Branch]] = {}
+        self._decoded: dict[tuple[str, bytes], tuple[bytes, Branch]] = {}
         self._reads = TurnBatches[Partition, bytes, Versioned | None](self._read_turn, tasks)
 
     async def _read_turn(
@@ -125,7 +126,7 @@ class Branches:
         self, repository: Repository, branch_id: str, found: Versioned | None
     ) -> BranchVersion:
         place = (repository.instance_uid, RepositoryKeys.branch(branch_id))
-        branch = None if found is None else decode_branch(found.value)
+        branch = None if found is None else self._decode(place, found.value)
         if found is None or branch is None or branch.is_deleted:
             self._cached.pop(place, None)
             if branch is not None:
@@ -135,6 +136,17 @@ class Branches:
             self._cached.clear()
         self._cached[place] = (self._clock.monotonic(), branch)
         return BranchVersion(branch, found.predicate)
+
+    def _decode(self, place: tuple[str, bytes], value: bytes) -> Branch:
+        """The record of a value; most fresh reads find the bytes of the one before."""
+        known = self._decoded.get(place)
+        if known is not None and known[0] == value:
+            return known[1]
+        branch = decode_branch(value)
+        if len(self._decoded) >= _CACHED_MAX:
+            self._decoded.clear()
+        self._decoded[place] = (value, branch)
+        return branch
 
     async def exists(self, repository: Repository, branch_id: str) -> bool:
         """Whether there is a branch of this name."""
@@ -217,9 +229,11 @@ class Branches:
         self, repository: Repository, branch_id: str, before: Branch, after: Branch
     ) -> BranchChange | BranchVersion | None:
         partition = self._repositories.keys_of(repository).refs
-        (found,) = await self._kv.get_many(
-            partition, [RepositoryKeys.branch(branch_id)], settle=True
-        )
+        key = RepositoryKeys.branch(branch_id)
+        try:
+            (found,) = await self._kv.get_many(partition, [key], settle=True)
+        except TarnError as error:  # a refused read says nothing about the change
+            raise OutcomeUnknownError(f"change of branch {branch_id}: {error.message}") from error
         if found is None:
             return None
         current = decode_branch(found.value)

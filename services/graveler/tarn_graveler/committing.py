@@ -113,12 +113,13 @@ class Committing:
         record = sealed
         for _ in range(_TRIES):
             built = await self._build(repository, branch_id, record.branch, request)
-            if not built.changed:
-                await self._forget(repository, branch_id, record)
-                raise self._nothing(branch_id, record.branch.commit_id)
             outcome = await self._finish(repository, branch_id, record, built)
             if isinstance(outcome, Made):
+                if not built.changed:
+                    raise self._nothing(branch_id, built.commit_id)
                 return outcome
+            if outcome.branch.incarnation != sealed.branch.incarnation:
+                raise branch_not_found(repository, branch_id)
             if after_lost_finish(sealed.branch, outcome.branch) is AfterLostFinish.TAKEN:
                 raise self._nothing(branch_id, outcome.branch.commit_id)
             record = outcome
@@ -182,22 +183,31 @@ class Committing:
         record: BranchVersion,
         built: _Built,
     ) -> Made | BranchVersion:
-        """Publishes a built commit; or the record that it must be built from again."""
+        """Publishes a built commit; or the record that it must be built from again.
+
+        Sealed tokens that change nothing are only taken out of the record. That must be confirmed as
+        well: if it is lost, they were perhaps empty because another commit had taken them.
+        """
+        if not built.changed and not record.branch.sealed:
+            return Made(built.commit_id, built.commit, built.result)
         current = record
         for _ in range(_TRIES):
-            after = finish_commit(built.record, current.branch, built.commit_id, self._ids.nonce())
+            after = self._after(built, current.branch)
             try:
                 outcome = await self._branches.compare_and_set(
                     repository, branch_id, current, after
                 )
             except OutcomeUnknownError:
-                if not await self._is_published(repository, branch_id, built.commit_id):
+                if not built.changed or not await self._is_published(
+                    repository, branch_id, built.commit_id
+                ):
                     raise
                 outcome = BranchChange(current.branch, BranchVersion(after, current.predicate))
             if isinstance(outcome, BranchChange):
                 removed = removed_tokens(current.branch, after)
                 await self._cleaning.register_tokens(repository, branch_id, removed)
-                await self._write_manifest(repository, branch_id, built.commit_id)
+                if built.changed:
+                    await self._write_manifest(repository, branch_id, built.commit_id)
                 return Made(built.commit_id, built.commit, built.result)
             if outcome is None:
                 raise branch_not_found(repository, branch_id)
@@ -207,33 +217,31 @@ class Committing:
         text = f"branch {branch_id} was sealed {_TRIES} times under one commit"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
-    async def _forget(
-        self, repository: Repository, branch_id: BranchId, record: BranchVersion
-    ) -> None:
-        """Takes sealed tokens that change nothing out of the record; losing is no matter."""
-        if not record.branch.sealed:
-            return
-        after = forget_sealed(record.branch, record.branch, self._ids.nonce())
-        try:
-            outcome = await self._branches.compare_and_set(repository, branch_id, record, after)
-        except OutcomeUnknownError:
-            return
-        if isinstance(outcome, BranchChange):
-            removed = removed_tokens(record.branch, after)
-            await self._cleaning.register_tokens(repository, branch_id, removed)
+    def _after(self, built: _Built, current: Branch) -> Branch:
+        """The record after a build."""
+        op_id = self._ids.nonce()
+        if built.changed:
+            return finish_commit(built.record, current, built.commit_id, op_id)
+        return forget_sealed(built.record, current, op_id)
 
     async def _is_published(
         self, repository: Repository, branch_id: BranchId, commit_id: CommitId
     ) -> bool:
-        """Whether a commit is in a branch's history: settles a finish that the record forgot."""
-        at = (await self._branches.fresh(repository, branch_id)).branch.commit_id
-        for _ in range(_ANCESTRY_MAX):
-            if at == commit_id:
-                return True
-            parents = (await self._commits.get(repository, at)).parents
-            if not parents:
-                return False
-            at = parents[0]
+        """Whether a commit is in a branch's history: settles a finish that the record forgot.
+
+        False if that cannot be told.
+        """
+        try:
+            at = (await self._branches.fresh(repository, branch_id)).branch.commit_id
+            for _ in range(_ANCESTRY_MAX):
+                if at == commit_id:
+                    return True
+                parents = (await self._commits.get(repository, at)).parents
+                if not parents:
+                    return False
+                at = parents[0]
+        except TarnError as error:
+            _log.warning("cannot tell what became of a commit", error=error.message)
         return False
 
     async def _write_manifest(

@@ -39,7 +39,8 @@ class Reading:
     """Looks up and lists entries of any ref.
 
     Args:
-        drop_delay_seconds: D, after which a token that left a record may be dropped.
+        read_seconds_max: how long a token that left a record can surely be read: D less what the
+            wall clocks of two replicas may be apart, because those time the drop.
     """
 
     def __init__(
@@ -48,13 +49,13 @@ class Reading:
         branches: Branches,
         layers: Layers,
         clock: Clock,
-        drop_delay_seconds: float,
+        read_seconds_max: float,
     ) -> None:
         self._refs = refs
         self._branches = branches
         self._layers = layers
         self._clock = clock
-        self._drop_delay_seconds = drop_delay_seconds
+        self._read_seconds_max = read_seconds_max
 
     async def by_record(
         self,
@@ -82,17 +83,17 @@ class Reading:
                     raise error from None
             else:
                 record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
-                in_time = self._clock.monotonic() - begin < self._drop_delay_seconds
+                in_time = self._clock.monotonic() - begin < self._read_seconds_max
                 if record.same_layers(cached) and in_time:
                     return answer
         for _ in range(_TRIES):
-            if self._clock.monotonic() - begin >= self._drop_delay_seconds:
+            if self._clock.monotonic() - begin >= self._read_seconds_max:
                 begin = self._clock.monotonic()
                 record = (await self._branches.fresh(repository, branch_id)).branch
             answer = await read(record)
-            if self._clock.monotonic() - begin < self._drop_delay_seconds:
+            if self._clock.monotonic() - begin < self._read_seconds_max:
                 return answer
-        text = f"reading branch {branch_id} takes longer than {self._drop_delay_seconds} s"
+        text = f"reading branch {branch_id} takes longer than {self._read_seconds_max} s"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     async def lookup(self, repository: Repository, ref: str, path: str) -> bytes:

@@ -6,7 +6,8 @@ the token that the row went to: then any commit that begins later seals a token 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tarn.core.branch import Branch
 from tarn.core.entry import MARKER, is_marker
@@ -25,6 +26,21 @@ __all__ = ["Staging"]
 
 _TRIES = 8
 """Attempts of one write; each lost one means that a commit or compaction sealed the token."""
+
+
+@contextmanager
+def _unknown_if(written: bool) -> Iterator[None]:
+    """Tells no caller that nothing was done once a row is there.
+
+    A commit may have taken the row along before the branch was deleted, for instance; and if the *next*
+    attempt is refused, that is no word about this one.
+    """
+    try:
+        yield
+    except TarnError as error:
+        if not written or isinstance(error, OutcomeUnknownError):
+            raise
+        raise OutcomeUnknownError(f"written, then: {error.message}") from error
 
 
 class _Incarnation:
@@ -85,8 +101,9 @@ class Staging:
             branch = (await self._branches.fresh(repository, branch_id)).branch
             incarnation.check(branch, repository, branch_id)
         key = path_key(path)
-        for _ in range(_TRIES):
-            await self._writes.submit(self._token(repository, branch_id, branch), (key, packed))
+        for attempt in range(_TRIES):
+            with _unknown_if(attempt > 0):
+                await self._writes.submit(self._token(repository, branch_id, branch), (key, packed))
             fresh = await self._recheck(repository, branch_id, incarnation)
             if fresh.takes_writes_as(branch):
                 return
@@ -96,16 +113,10 @@ class Staging:
     async def _recheck(
         self, repository: Repository, branch_id: BranchId, incarnation: _Incarnation
     ) -> Branch:
-        """The record, read after a row was written.
-
-        Whatever goes wrong here, the row is there: a commit may have taken it along before the branch
-        was deleted, for instance. So nobody may be told that nothing was written.
-        """
-        try:
+        """The record, read after a row was written; whatever goes wrong here, the row is there."""
+        with _unknown_if(True):
             fresh = (await self._branches.fresh(repository, branch_id)).branch
             incarnation.check(fresh, repository, branch_id)
-        except TarnError as error:
-            raise OutcomeUnknownError(f"written, then: {error.message}") from error
         return fresh
 
     async def unstage(
@@ -126,7 +137,8 @@ class Staging:
         record = (await self._branches.fresh(repository, branch_id)).branch
         incarnation.check(record, repository, branch_id)
         for _ in range(_TRIES):
-            found = await self._layers.find(repository, branch_id, record, pending)
+            with _unknown_if(written):
+                found = await self._layers.find(repository, branch_id, record, pending)
             verified = await self._verify(repository, branch_id, incarnation, written=written)
             if not verified.same_layers(record):
                 record = verified
@@ -137,8 +149,10 @@ class Staging:
             pending = [path for path in pending if path not in outcomes]
             if not pending:
                 return [outcomes[path] for path in paths]
-            failed = await self._write_markers(repository, branch_id, record, pending)
-            outcomes.update(failed)
+            with _unknown_if(written):
+                failed = await self._write_markers(repository, branch_id, record, pending)
+            for path, error in failed.items():
+                outcomes[path] = OutcomeUnknownError(error.message) if written else error
             written = True
             fresh = await self._recheck(repository, branch_id, incarnation)
             if fresh.takes_writes_as(record):

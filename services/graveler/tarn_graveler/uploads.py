@@ -15,7 +15,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys, after_prefix
-from tarn.kv.port import Group, Kv, PredicateFailedError, Versioned
+from tarn.kv.port import Group, Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import Repository, parse_record
 from tarn_graveler.repositories import Repositories
 from tarn_graveler.staging import Staging
@@ -254,7 +254,8 @@ class Uploads:
         taken over because it seemed dead stages nothing.
 
         Raises:
-            TarnError: UPLOAD_BUSY when the claim was lost; what `Staging.stage` raises.
+            TarnError: UPLOAD_BUSY when the claim was lost; what `Staging.stage` raises; OUTCOME_UNKNOWN when
+                the object is staged and the answer is not recorded, or not known to be.
         """
 
         def renew(record: pb.UploadRecord) -> bool:
@@ -271,8 +272,11 @@ class Uploads:
         record = await self._change(repository, upload_id, renew)
         branch_id = BranchId(record.branch_id)
         await self._staging.stage(repository, branch_id, record.path, entry)
-        await self._change(repository, upload_id, complete)
-        await self._end(repository, upload_id, record)
+        try:
+            await self._change(repository, upload_id, complete)
+            await self._end(repository, upload_id, record)
+        except TarnError as error:  # whatever it is, the object can be read
+            raise OutcomeUnknownError(f"staged, then: {error.message}") from error
 
     @staticmethod
     def _require(record: pb.UploadRecord, upload_id: str, claim: bytes) -> None:
