@@ -151,6 +151,8 @@ class Committed:
         metarange = await self._reader.metarange(namespace, metarange_id)
         start, end = max(start, prefix), prefix_end(prefix)
         rows: list[tuple[str, bytes]] = []
+        if end is not None and start >= end:
+            return rows
         for info in metarange.ranges[metarange.range_of(start) :]:
             if len(rows) >= limit or (end is not None and info.min_path >= end):
                 break

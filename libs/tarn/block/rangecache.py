@@ -265,6 +265,6 @@ def _map(path: Path) -> Run:
         batch = reader.get_batch(0)
     batch.validate()
     run = Run(batch.column("path"), batch.column("value"))
-    if not len(run) or reader.schema.metadata.get(_CHECKSUM) != _checksum(run):
+    if not len(run) or (reader.schema.metadata or {}).get(_CHECKSUM) != _checksum(run):
         raise ValueError(f"{path} is damaged")
     return run

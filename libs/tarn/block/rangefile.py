@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.metarange import Metarange, RangeInfo
 from tarn.core.rangecolumns import columns_of, range_id_of, run_of_columns
-from tarn.core.run import Run, data_of
+from tarn.core.run import Run, heads_of
 
 __all__ = [
     "METARANGE_SCHEMA",
@@ -40,6 +38,18 @@ METARANGE_SCHEMA = pa.schema(
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("object_bytes", pa.int64(), nullable=False),
     ]
+)
+
+# What damaged bytes make of the Parquet reader, and of the code behind it.
+_UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    struct.error,
+    TarnError,
 )
 
 _ROW_GROUP_ROWS = 128 * 1024
@@ -64,14 +74,13 @@ def metarange_path(metarange_id: MetarangeId) -> str:
 
 def describe_range(run: Run) -> RangeInfo:
     """The row of a metarange for a range of these rows; hashes them."""
-    sizes = np.frombuffer(data_of(pc.binary_slice(run.values, 2, 10)), "<i8")
     return RangeInfo(
         range_id=range_id_of(run),
         min_path=run.first_path,
         max_path=run.last_path,
         count=len(run),
         size_bytes=run.size_bytes,
-        object_bytes=int(sizes.sum()),
+        object_bytes=int(heads_of(run.values)["size"].sum()),
     )
 
 
@@ -101,7 +110,7 @@ def decode_range(range_id: RangeId, body: bytes) -> Run:
     try:
         run = run_of_columns(_read(body))
         found = range_id_of(run)
-    except (pa.ArrowException, OSError, TarnError) as error:
+    except _UNREADABLE as error:
         raise _corrupt("range", range_id, str(error)) from error
     if found != range_id:
         raise _corrupt("range", range_id, f"its rows hash to {found}")
@@ -134,18 +143,11 @@ def decode_metarange(metarange_id: MetarangeId, body: bytes) -> Metarange:
     try:
         table = _read(body)
         if not table.schema.equals(METARANGE_SCHEMA):
-            raise _corrupt("metarange", metarange_id, f"its columns are {table.schema.names}")
+            raise ValueError(f"its columns are {table.schema.names}")
         columns = [table.column(name).to_pylist() for name in METARANGE_SCHEMA.names]
         rows = zip(*columns, strict=True)
         metarange = Metarange(tuple(RangeInfo(RangeId(row[0]), *row[1:]) for row in rows))
-    except (
-        pa.ArrowException,
-        OSError,
-        struct.error,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except _UNREADABLE as error:
         raise _corrupt("metarange", metarange_id, str(error)) from error
     if metarange.metarange_id != metarange_id:
         raise _corrupt("metarange", metarange_id, f"its rows hash to {metarange.metarange_id}")

@@ -143,7 +143,9 @@ def concat_runs(runs: Sequence[Run]) -> Run:
 
 def heads_of(values: pa.BinaryArray) -> np.ndarray:
     """The heads of packed entries as records of `HEAD`; all are at least that long."""
-    return np.frombuffer(data_of(pc.binary_slice(values, 0, HEAD_BYTES)), HEAD)
+    heads = pc.binary_slice(values, 0, HEAD_BYTES)
+    ends = offsets_of(heads)
+    return data_of(heads)[ends[0] : ends[-1]].view(HEAD)
 
 
 def markers_of(values: pa.BinaryArray) -> Bools:

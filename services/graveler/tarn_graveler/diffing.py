@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from tarn.block.committed import Committed, DiffEntry
 from tarn.core.branch import Branch
-from tarn.core.diff import DiffKind
-from tarn.core.entry import identity_of, is_marker
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing import PageRequest
 from tarn.kv.records import Repository
@@ -78,21 +78,8 @@ class Diffing:
         head = await self._layers.metarange_of(repository, branch.commit_id)
         request = PageRequest(prefix=prefix, after=after, limit=limit, with_markers=True)
         page = await self._layers.page(repository, branch_id, branch.tokens, None, request)
-        entries: list[DiffEntry] = []
-        for line in page.lines:
-            assert line.entry is not None, "nothing is rolled up without a delimiter"
-            before = await self._committed.lookup(namespace, head, line.path)
-            now = None if is_marker(line.entry) else line.entry
-            if (found := _compare(line.path, before, now)) is not None:
-                entries.append(found)
+        paths = pa.array([line.path for line in page.lines], pa.string())
+        values = pa.array([line.entry for line in page.lines], pa.binary())
+        staged = pa.record_batch([paths, values], names=["path", "value"])
+        entries = await self._committed.diff_staged(namespace, head, staged)
         return entries, page.next_after or ""
-
-
-def _compare(path: str, before: bytes | None, now: bytes | None) -> DiffEntry | None:
-    if before is None:
-        return None if now is None else DiffEntry(path, DiffKind.ADDED, None, now)
-    if now is None:
-        return DiffEntry(path, DiffKind.REMOVED, before, None)
-    if identity_of(before) == identity_of(now):
-        return None
-    return DiffEntry(path, DiffKind.CHANGED, before, now)

@@ -1,0 +1,430 @@
+"""Building, reading and comparing listings, against plain dicts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarn.block.committed import NOT_CACHED, BuildResult, Committed, DiffEntry, DiffKind
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey, BlockNotFoundError
+from tarn.block.rangecache import RangeCache
+from tarn.block.rangefile import metarange_path, range_path
+from tarn.core.breaks import BreakRule
+from tarn.core.entry import MARKER, pack, unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId
+from tarn.core.metarange import EMPTY_METARANGE
+from tarn.testing.clock import ManualClock
+from tarn.testing.listings import (
+    Listing,
+    applied,
+    change_sets,
+    listings,
+    paths,
+    run_of,
+    sample_entry,
+    staged,
+)
+
+SPACE = "mem://lake"
+EMPTY = EMPTY_METARANGE.metarange_id
+
+RULES = st.builds(
+    BreakRule,
+    rows_mean=st.sampled_from([2, 4, 1 << 40]),
+    rows_max=st.sampled_from([3, 7, 1000]),
+    bytes_max=st.sampled_from([300, 1 << 30]),
+)
+
+
+class CountingStore(MemBlockStore):
+    """Knows which blocks were read and written."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
+        self.reads: list[str] = []
+        self.puts: list[str] = []
+
+    async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
+        self.reads.append(key.path)
+        return await super().read(key, start, length)
+
+    async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
+        self.puts.append(key.path)
+        await super().put(key, body)
+
+
+class Lake:
+    """A store, and as many machines with empty caches as a test wants."""
+
+    def __init__(self, directory: Path, rule: BreakRule | None = None) -> None:
+        self.store = CountingStore()
+        self._directory = directory
+        self._rule = rule or BreakRule(rows_mean=4, rows_max=50)
+        self._machines = 0
+        self.committed = self.machine()
+
+    def machine(self) -> Committed:
+        self._machines += 1
+        cache = RangeCache(self._directory / str(self._machines))
+        return Committed(self.store, cache, rule=self._rule)
+
+    async def build(
+        self, base: MetarangeId | None, *layers: Listing, batch_rows: int = 7
+    ) -> BuildResult:
+        streams = [staged(layer, batch_rows) for layer in layers]
+        return await self.committed.build(SPACE, base, streams)
+
+    async def listing(self, metarange_id: MetarangeId) -> list[tuple[str, bytes]]:
+        return await self.committed.page(SPACE, metarange_id, "", 10_000)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@contextmanager
+def lakes(rule: BreakRule) -> Iterator[Lake]:
+    with TemporaryDirectory() as directory:
+        yield Lake(Path(directory), rule)
+
+
+def numbered(count: int, step: int = 1) -> Listing:
+    return {f"k{number:05}": sample_entry(number) for number in range(0, count * step, step)}
+
+
+def differences(left: Listing, right: Listing) -> list[DiffEntry]:
+    entries = []
+    for path in sorted(left.keys() | right.keys()):
+        one, other = left.get(path), right.get(path)
+        if one is None:
+            entries.append(DiffEntry(path, DiffKind.ADDED, None, other))
+        elif other is None:
+            entries.append(DiffEntry(path, DiffKind.REMOVED, one, None))
+        elif one[50:66] != other[50:66]:
+            entries.append(DiffEntry(path, DiffKind.CHANGED, one, other))
+    return entries
+
+
+# --- properties -------------------------------------------------------------------------------------
+
+
+@given(
+    RULES,
+    st.lists(st.lists(change_sets(), min_size=1, max_size=3), min_size=1, max_size=4),
+    st.integers(1, 20),
+)
+async def test_a_history_of_commits_is_a_history_of_dicts(
+    rule: BreakRule, history: list[list[Listing]], batch_rows: int
+) -> None:
+    with lakes(rule) as lake:
+        base: MetarangeId | None = None
+        model: Listing = {}
+        for layers in history:
+            changes: Listing = {}
+            for layer in reversed(layers):
+                changes.update(layer)
+            after = applied(model, changes)
+            result = await lake.build(base, *layers, batch_rows=batch_rows)
+            assert await lake.listing(result.metarange_id) == sorted(after.items())
+            expected = differences(model, after)
+            kinds = [entry.kind for entry in expected]
+            assert (result.added, result.removed, result.updated) == (
+                kinds.count(DiffKind.ADDED),
+                kinds.count(DiffKind.REMOVED),
+                kinds.count(DiffKind.CHANGED),
+            )
+            assert result.changed == bool(expected)
+            assert result.count == len(after)
+            assert result.object_bytes == sum(unpack(value).size for value in after.values())
+            # Neither the history nor the sizes of batches can be seen in the result.
+            fresh = await lake.build(None, after, batch_rows=1000)
+            assert fresh.metarange_id == result.metarange_id
+            if base is not None:
+                found = await lake.committed.diff(SPACE, base, result.metarange_id, limit=10_000)
+                assert found == expected
+            base, model = result.metarange_id, after
+
+
+@given(
+    RULES,
+    listings(),
+    paths(),
+    st.sampled_from(["", "k", "k0", "a", "\U0010ffff"]),
+    st.integers(1, 9),
+)
+async def test_a_page_is_a_slice_of_the_sorted_dict(
+    rule: BreakRule, listing: Listing, start: str, prefix: str, limit: int
+) -> None:
+    with lakes(rule) as lake:
+        built = (await lake.build(None, listing)).metarange_id
+        page = await lake.committed.page(SPACE, built, start, limit, prefix)
+        rows = [
+            row for row in sorted(listing.items()) if row[0] >= start and row[0].startswith(prefix)
+        ]
+        assert page == rows[:limit]
+        assert await lake.committed.lookup(SPACE, built, start) == listing.get(start)
+
+
+@given(RULES, listings(), listings(), paths(), st.sampled_from(["", "k", "k0"]), st.integers(1, 9))
+async def test_a_page_of_a_diff_is_a_slice_of_the_whole(
+    rule: BreakRule, left: Listing, right: Listing, after: str, prefix: str, limit: int
+) -> None:
+    with lakes(rule) as lake:
+        one, other = [(await lake.build(None, side)).metarange_id for side in (left, right)]
+        found = await lake.committed.diff(
+            SPACE, one, other, prefix=prefix, after=after, limit=limit
+        )
+        expected = [
+            entry
+            for entry in differences(left, right)
+            if entry.path > after and entry.path.startswith(prefix)
+        ]
+        assert found == expected[:limit]
+        counts = await lake.committed.count_diff(SPACE, one, other, prefix=prefix)
+        assert counts.total == sum(
+            entry.path.startswith(prefix) for entry in differences(left, right)
+        )
+
+
+@given(RULES, listings(), change_sets())
+async def test_a_staged_diff_is_the_diff_of_the_commit_to_come(
+    rule: BreakRule, listing: Listing, changes: Listing
+) -> None:
+    with lakes(rule) as lake:
+        built = (await lake.build(None, listing)).metarange_id
+        found = await lake.committed.diff_staged(SPACE, built, run_of(changes).batch())
+        assert found == differences(listing, applied(listing, changes))
+
+
+# --- what is opened and written ---------------------------------------------------------------------
+
+
+async def test_untouched_ranges_are_taken_over_unopened(lake: Lake) -> None:
+    base = await lake.build(None, numbered(400))
+    before = (await lake.committed.metarange(SPACE, base.metarange_id)).ranges
+    assert len(before) > 50
+    lake.store.reads.clear()
+    lake.store.puts.clear()
+    other = lake.machine()
+    result = await other.build(SPACE, base.metarange_id, [staged({"k00200": sample_entry(9999)})])
+    after = (await other.metarange(SPACE, result.metarange_id)).ranges
+    assert (result.updated, result.ranges_written) == (1, 1)
+    (changed,) = set(before) - set(after)
+    assert lake.store.reads == [metarange_path(base.metarange_id), range_path(changed.range_id)]
+    (made,) = set(after) - set(before)
+    assert lake.store.puts == [range_path(made.range_id), metarange_path(result.metarange_id)]
+
+
+async def test_a_change_without_effect_writes_nothing(lake: Lake) -> None:
+    listing = numbered(100)
+    base = await lake.build(None, listing)
+    lake.store.puts.clear()
+    again = replace(unpack(listing["k00050"]), mtime_us=1, address=bytes(16))
+    result = await lake.build(base.metarange_id, {"k00050": pack(again), "k00050a": MARKER})
+    assert (result.metarange_id, result.changed) == (base.metarange_id, False)
+    assert (result.added, result.updated, result.removed, result.ranges_written) == (0, 0, 0, 0)
+    assert lake.store.puts == []
+
+
+async def test_keys_behind_a_closed_end_leave_the_last_range_alone(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    base = await lake.build(None, numbered(20))
+    lake.store.reads.clear()
+    result = await lake.machine().build(
+        SPACE, base.metarange_id, [staged({"k99999": sample_entry(1)})]
+    )
+    assert (result.ranges_reused, result.ranges_written) == (2, 1)
+    assert lake.store.reads == [metarange_path(base.metarange_id)]
+
+
+async def test_keys_behind_an_open_end_join_the_last_range(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    base = await lake.build(None, numbered(25))
+    result = await lake.build(base.metarange_id, {"k99999": sample_entry(1)})
+    ranges = (await lake.committed.metarange(SPACE, result.metarange_id)).ranges
+    assert [info.count for info in ranges] == [10, 10, 6]
+    assert result.ranges_reused == 2
+
+
+async def test_forced_cuts_move_only_until_the_next_hash_cut(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, BreakRule(rows_mean=40, rows_max=10))
+    base = await lake.build(None, numbered(2000))
+    result = await lake.build(base.metarange_id, {"k00000a": sample_entry(1)})
+    assert 1 <= result.ranges_written < 40
+    assert result.ranges_reused > 150
+    listing = numbered(2000) | {"k00000a": sample_entry(1)}
+    assert (await lake.build(None, listing)).metarange_id == result.metarange_id
+
+
+async def test_shared_ranges_are_not_opened_by_a_diff(lake: Lake) -> None:
+    left = await lake.build(None, numbered(400))
+    right = await lake.build(left.metarange_id, {"k00200": sample_entry(9999)})
+    lake.store.reads.clear()
+    found = await lake.machine().diff(SPACE, left.metarange_id, right.metarange_id)
+    assert [(entry.path, entry.kind) for entry in found] == [("k00200", DiffKind.CHANGED)]
+    ranges = [path for path in lake.store.reads if path.startswith("_tarn/ranges/")]
+    assert len(ranges) == 2
+
+
+async def test_a_diff_with_itself_reads_nothing(lake: Lake) -> None:
+    built = (await lake.build(None, numbered(10))).metarange_id
+    lake.store.reads.clear()
+    assert await lake.machine().diff(SPACE, built, built) == []
+    assert lake.store.reads == []
+
+
+async def test_a_small_commit_leaves_its_ranges_in_the_cache(lake: Lake) -> None:
+    built = await lake.build(None, numbered(10))
+    lake.store.reads.clear()
+    assert await lake.committed.lookup(SPACE, built.metarange_id, "k00003") == sample_entry(3)
+    assert lake.store.reads == []
+
+
+async def test_a_file_of_the_same_rows_with_other_bytes_is_no_conflict(lake: Lake) -> None:
+    built = await lake.build(None, numbered(10))
+    for info in (await lake.committed.metarange(SPACE, built.metarange_id)).ranges:
+        await lake.store.delete_many(SPACE, [range_path(info.range_id)])
+        await lake.store.put(BlockKey(SPACE, range_path(info.range_id)), b"of another library")
+    assert (await lake.build(None, numbered(10))).metarange_id == built.metarange_id
+
+
+# --- edges ------------------------------------------------------------------------------------------
+
+
+async def test_nothing_on_nothing_is_the_empty_listing(lake: Lake) -> None:
+    result = await lake.build(None)
+    assert (result.metarange_id, result.changed, result.count) == (EMPTY, False, 0)
+    assert lake.store.puts == [metarange_path(EMPTY)]
+    assert await lake.listing(EMPTY) == []
+    assert await lake.committed.lookup(SPACE, EMPTY, "a") is None
+
+
+async def test_deleting_everything_gives_the_empty_listing(lake: Lake) -> None:
+    base = await lake.build(None, numbered(50))
+    result = await lake.build(base.metarange_id, dict.fromkeys(numbered(50), MARKER))
+    assert (result.metarange_id, result.changed, result.removed) == (EMPTY, True, 50)
+    found = await lake.committed.diff(SPACE, base.metarange_id, EMPTY)
+    assert {entry.kind for entry in found} == {DiffKind.REMOVED}
+    assert len(found) == 50
+
+
+async def test_an_entry_that_comes_back_brings_the_old_listing_back(lake: Lake) -> None:
+    base = await lake.build(None, numbered(50))
+    without = await lake.build(base.metarange_id, {"k00025": MARKER})
+    again = await lake.build(without.metarange_id, {"k00025": sample_entry(25)})
+    assert without.metarange_id != base.metarange_id
+    assert again.metarange_id == base.metarange_id
+
+
+async def test_lookup_says_when_it_needs_the_disk(lake: Lake) -> None:
+    built = (await lake.build(None, numbered(100))).metarange_id
+    other = lake.machine()
+    assert other.lookup_cached(SPACE, built, "k00003") is NOT_CACHED
+    assert await other.lookup(SPACE, built, "k00003") == sample_entry(3)
+    assert other.lookup_cached(SPACE, built, "k00003") == sample_entry(3)
+    assert other.lookup_cached(SPACE, built, "k00099") is NOT_CACHED
+    # Between two ranges and behind the last one, the metarange alone says no.
+    assert other.lookup_cached(SPACE, built, "a") is None
+    assert other.lookup_cached(SPACE, built, "z") is None
+
+
+async def test_an_id_of_another_namespace_is_no_id_here(lake: Lake) -> None:
+    built = (await lake.build(None, numbered(10))).metarange_id
+    assert lake.committed.lookup_cached("mem://other", built, "k00003") is NOT_CACHED
+    with pytest.raises(BlockNotFoundError):
+        await lake.committed.lookup("mem://other", built, "k00003")
+
+
+# --- damage and failure -----------------------------------------------------------------------------
+
+
+async def test_a_damaged_range_is_named(lake: Lake) -> None:
+    built = await lake.build(None, numbered(10))
+    info = (await lake.committed.metarange(SPACE, built.metarange_id)).ranges[0]
+    await lake.store.delete_many(SPACE, [range_path(info.range_id)])
+    await lake.store.put(BlockKey(SPACE, range_path(info.range_id)), b"damaged")
+    other = lake.machine()
+    for work in (
+        other.lookup(SPACE, built.metarange_id, info.min_path),
+        other.page(SPACE, built.metarange_id, "", 10),
+        other.diff(SPACE, EMPTY, built.metarange_id),
+        other.build(SPACE, built.metarange_id, [staged({info.min_path: sample_entry(99)})]),
+    ):
+        with pytest.raises(TarnError, match=info.range_id) as caught:
+            await work
+        assert caught.value.kind is Kind.CORRUPT
+
+
+async def test_a_damaged_metarange_is_named(lake: Lake) -> None:
+    built = (await lake.build(None, numbered(10))).metarange_id
+    await lake.store.delete_many(SPACE, [metarange_path(built)])
+    await lake.store.put(BlockKey(SPACE, metarange_path(built)), b"damaged")
+    with pytest.raises(TarnError, match=built) as caught:
+        await lake.machine().page(SPACE, built, "", 10)
+    assert caught.value.kind is Kind.CORRUPT
+
+
+@pytest.mark.parametrize("order", ["ba", "aa"])
+async def test_layers_out_of_order_are_refused(lake: Lake, order: str) -> None:
+    async def batches() -> AsyncIterator[pa.RecordBatch]:
+        for path in order:
+            yield run_of({path: sample_entry(1)}).batch()
+
+    with pytest.raises(TarnError, match="not sorted") as caught:
+        await lake.committed.build(SPACE, None, [batches()])
+    assert caught.value.kind is Kind.CORRUPT
+
+
+async def test_a_layer_that_fails_fails_the_build_and_closes_the_others(lake: Lake) -> None:
+    closed = []
+
+    async def good() -> AsyncIterator[pa.RecordBatch]:
+        try:
+            for number in range(100):
+                yield run_of({f"k{number:03}": sample_entry(1)}).batch()
+        finally:
+            closed.append("good")
+
+    async def bad() -> AsyncIterator[pa.RecordBatch]:
+        yield run_of({"k050": MARKER}).batch()
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store went away")
+
+    with pytest.raises(TarnError, match="went away"):
+        await lake.committed.build(SPACE, None, [good(), bad()])
+    assert closed == ["good"]
+
+
+async def test_a_put_that_fails_fails_the_build(lake: Lake) -> None:
+    await lake.store.close()
+    with pytest.raises(TarnError, match="closed") as caught:
+        await lake.build(None, numbered(100))
+    assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_builds_and_reads_run_side_by_side(lake: Lake) -> None:
+    base = (await lake.build(None, numbered(300))).metarange_id
+    other = lake.machine()
+    async with asyncio.TaskGroup() as group:
+        builds = [
+            group.create_task(
+                other.build(SPACE, base, [staged({f"k{number:05}x": sample_entry(number)})])
+            )
+            for number in range(0, 300, 30)
+        ]
+        pages = [group.create_task(other.page(SPACE, base, "", 1000)) for _ in range(5)]
+    for number, task in zip(range(0, 300, 30), builds, strict=True):
+        listing = numbered(300) | {f"k{number:05}x": sample_entry(number)}
+        assert await lake.listing(task.result().metarange_id) == sorted(listing.items())
+    assert all(task.result() == sorted(numbered(300).items()) for task in pages)

@@ -1,0 +1,87 @@
+"""Walking two listings together: windows, bounds and what is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tarn.block.comparing import compared
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey
+from tarn.block.rangecache import RangeCache
+from tarn.block.rangefile import describe_range, encode_range, range_path
+from tarn.block.rangereader import RangeReader
+from tarn.core.metarange import EMPTY_METARANGE, Metarange
+from tarn.testing.clock import ManualClock
+from tarn.testing.listings import Listing, run_of, sample_entry
+
+SPACE = "mem://lake"
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> RangeReader:
+    return RangeReader(MemBlockStore(ManualClock()), RangeCache(tmp_path), None)
+
+
+def rows(first: int, stop: int) -> Listing:
+    return {f"k{number:02}": sample_entry(number) for number in range(first, stop)}
+
+
+async def listing_of(reader: RangeReader, *ranges: Listing) -> Metarange:
+    """A listing cut as the test likes."""
+    infos = []
+    for part in ranges:
+        run = run_of(part)
+        info = describe_range(run)
+        await reader.store.put(
+            BlockKey(SPACE, range_path(info.range_id)), memoryview(encode_range(run))
+        )
+        infos.append(info)
+    return Metarange(tuple(infos))
+
+
+async def found(
+    reader: RangeReader, left: Metarange, right: Metarange, start: str = "", end: str | None = None
+) -> list[list[str]]:
+    batches = compared(reader, SPACE, left, right, start=start, end=end)
+    return [batch.column("path").to_pylist() async for batch in batches]
+
+
+async def test_listings_that_are_cut_otherwise_are_still_compared_by_rows(
+    reader: RangeReader,
+) -> None:
+    left = await listing_of(reader, rows(0, 3), rows(3, 9), rows(9, 10))
+    right = await listing_of(
+        reader, rows(0, 7), rows(7, 8) | {"k085": sample_entry(1)} | rows(9, 10)
+    )
+    assert await found(reader, left, right) == [["k08"], ["k085"]]
+
+
+async def test_a_side_that_ended_leaves_the_rest_to_the_other(reader: RangeReader) -> None:
+    left = await listing_of(reader, rows(0, 3))
+    right = await listing_of(reader, rows(0, 4), rows(4, 6), rows(6, 8))
+    assert await found(reader, left, right) == [["k03"], ["k04", "k05"], ["k06", "k07"]]
+    assert await found(reader, right, left) == [["k03"], ["k04", "k05"], ["k06", "k07"]]
+
+
+async def test_bounds_are_inclusive_and_exclusive(reader: RangeReader) -> None:
+    right = await listing_of(reader, rows(0, 3), rows(3, 6), rows(6, 9))
+    assert await found(reader, EMPTY_METARANGE, right, "k02", "k07") == [
+        ["k02"],
+        ["k03", "k04", "k05"],
+        ["k06"],
+    ]
+    assert await found(reader, EMPTY_METARANGE, right, "k02a", "k02b") == []
+    assert await found(reader, EMPTY_METARANGE, right, "k09") == []
+
+
+async def test_ranges_out_of_bounds_are_not_opened(reader: RangeReader) -> None:
+    right = await listing_of(reader, rows(0, 3), rows(3, 6), rows(6, 9))
+    outside = [range_path(right.ranges[place].range_id) for place in (0, 2)]
+    await reader.store.delete_many(SPACE, outside)
+    assert await found(reader, EMPTY_METARANGE, right, "k03", "k06") == [["k03", "k04", "k05"]]
+
+
+async def test_nothing_differs_from_nothing(reader: RangeReader) -> None:
+    assert await found(reader, EMPTY_METARANGE, EMPTY_METARANGE) == []

@@ -1,0 +1,178 @@
+"""The packed entry: its bytes, its round trip and what damage looks like."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarn.core.entry import (
+    HEAD_BYTES,
+    MARKER,
+    Checksum,
+    Entry,
+    EntryCorruptError,
+    etag_of,
+    identity_of,
+    is_marker,
+    pack,
+    unpack,
+)
+from tarn.core.errors import Reason, TarnError
+from tarn.testing.listings import entries
+
+PLAIN = Entry(
+    size=1024, mtime_us=1_790_000_000_000_000, address=bytes(range(16)), md5=bytes(range(16, 32))
+)
+FULL = replace(
+    PLAIN,
+    etag_parts=3,
+    content_type="text/csv",
+    metadata=(("owner", "ada"), ("ünit", "µ")),
+    content_encoding="gzip",
+    cache_control="no-cache",
+    content_disposition="inline",
+    content_language="de",
+    expires="0",
+    lineage="job-1",
+    checksums=(Checksum("CRC32C", "AAAAAA==-3", composite=True),),
+)
+
+PLAIN_GOLDEN = (
+    "0100000400000000000000e025dafe5b0600000102030405060708090a0b0c0d0e0f1011121314151617"
+    "18191a1b1c1d1e1f26cf40e862a81dc833459fff3a4210ab"
+)
+FULL_GOLDEN = (
+    "0100000400000000000000e025dafe5b0600000102030405060708090a0b0c0d0e0f1011121314151617"
+    "18191a1b1c1d1e1f7024cc808202f7c419884982a5434491010800746578742f63737602170005006f77"
+    "6e657203006164610500c3bc6e69740200c2b5030400677a69700408006e6f2d6361636865050600696e"
+    "6c696e650602006465070100300804000300000009170006004352433332430a004141414141413d3d2d"
+    "330100430a05006a6f622d31"
+)
+EXTERNAL_GOLDEN = (
+    "010201000000000000000200000000000000000000000000000000000000000000000000000000000000"
+    "00000000000000002270e2d1b8925c3e050275f44316d4ba0f080073333a2f2f622f6b"
+)
+
+
+def test_the_bytes_of_a_plain_entry_are_golden() -> None:
+    assert pack(PLAIN).hex() == PLAIN_GOLDEN
+
+
+def test_the_bytes_of_an_entry_with_every_field_are_golden() -> None:
+    assert pack(FULL).hex() == FULL_GOLDEN
+
+
+def test_the_bytes_of_an_external_entry_are_golden() -> None:
+    packed = pack(Entry(1, 2, bytes(16), bytes(16), external_address="s3://b/k"))
+    assert packed.hex() == EXTERNAL_GOLDEN
+
+
+def test_the_marker_is_a_head_of_zeros() -> None:
+    assert b"\1\1" + bytes(64) == MARKER
+    assert is_marker(MARKER)
+    assert not is_marker(pack(PLAIN))
+
+
+@given(entries())
+def test_what_was_packed_unpacks_to_the_same(entry: Entry) -> None:
+    packed = pack(entry)
+    assert unpack(packed) == entry
+    assert pack(unpack(packed)) == packed
+    assert etag_of(packed) == entry.etag
+
+
+@given(entries(), entries())
+def test_identity_leaves_out_where_and_when_and_by_which_job(one: Entry, other: Entry) -> None:
+    moved = replace(
+        one,
+        mtime_us=other.mtime_us,
+        address=other.address,
+        lineage=other.lineage,
+        external_address=other.external_address,
+    )
+    assert identity_of(pack(one)) == identity_of(pack(moved))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": 1025},
+        {"md5": bytes(16)},
+        {"etag_parts": 4},
+        {"content_type": "text/plain"},
+        {"metadata": ()},
+        {"content_encoding": ""},
+        {"cache_control": ""},
+        {"content_disposition": ""},
+        {"content_language": ""},
+        {"expires": ""},
+        {"checksums": ()},
+    ],
+)
+def test_identity_has_what_a_reader_can_see(change: dict[str, object]) -> None:
+    changed = replace(FULL, **change)  # type: ignore[arg-type]  # any field
+    assert identity_of(pack(changed)) != identity_of(pack(FULL))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_entry_or_refused_by_name(data: bytes) -> None:
+    with suppress(EntryCorruptError):
+        assert unpack(data).address == data[18:34]
+
+
+@given(entries(), st.data())
+def test_a_damaged_tail_is_another_entry_or_refused(entry: Entry, data: st.DataObject) -> None:
+    packed = bytearray(pack(replace(entry, content_type="text/plain")))
+    at = data.draw(st.integers(HEAD_BYTES, len(packed) - 1))
+    packed[at] ^= data.draw(st.integers(1, 255))
+    with suppress(EntryCorruptError):
+        assert unpack(bytes(packed)) != entry
+
+
+@given(entries(), st.integers(1, HEAD_BYTES))
+def test_a_head_cut_off_is_refused(entry: Entry, missing: int) -> None:
+    with pytest.raises(EntryCorruptError, match="shorter than the head"):
+        unpack(pack(entry)[: HEAD_BYTES - missing])
+
+
+@pytest.mark.parametrize(
+    ("packed", "match"),
+    [
+        (b"\2" + bytes(65), "version 2"),
+        (MARKER, "marker"),
+        (pack(PLAIN) + b"\1", "inside a field head"),
+        (pack(PLAIN) + b"\1\2\0x", "over the end"),
+        (pack(PLAIN) + b"\3\0\0\1\0\0", "field 1 after field 3"),
+        (pack(PLAIN) + b"\1\0\0\1\0\0", "field 1 after field 1"),
+        (pack(PLAIN) + b"\1\1\0\xff", "not UTF-8"),
+        (pack(PLAIN) + b"\2\1\0\0", "inside a length"),
+        (pack(PLAIN) + b"\2\3\0\2\0x", "inside a string"),
+        (pack(PLAIN) + b"\2\3\0\1\0x", "wrong length"),
+        (pack(PLAIN) + b"\x08\1\0\1", "part count"),
+    ],
+)
+def test_damage_is_refused_with_what_was_found(packed: bytes, match: str) -> None:
+    with pytest.raises(EntryCorruptError, match=match):
+        unpack(packed)
+
+
+def test_fields_of_a_later_version_are_passed_over() -> None:
+    assert unpack(pack(PLAIN) + b"\x63\2\0hi") == PLAIN
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        replace(PLAIN, cache_control="x" * 65_536),
+        replace(PLAIN, metadata=(("k", "v" * 65_536),)),
+        replace(PLAIN, metadata=tuple((f"k{n:05}", "v") for n in range(10_000))),
+    ],
+)
+def test_a_field_that_does_not_fit_is_refused(entry: Entry) -> None:
+    with pytest.raises(TarnError) as caught:
+        pack(entry)
+    assert caught.value.reason is Reason.METADATA_TOO_LARGE
