@@ -1,13 +1,51 @@
-"""Settings of all tests."""
+"""Settings of all tests, and which of them share a worker when they run in parallel."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadGroupScheduling
 
 # Random examples find new bugs; under `make test` (ci) a failure must come back the same.
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+FORMS = ("single", "separate")
+
+
+def group_of(nodeid: str) -> str:
+    """Tests of one group run on one worker, one after another.
+
+    Those that use a running Tarn go by its form, so that each form is started once; other tests with
+    real processes go by their file; every other test is a group of its own.
+    """
+    if not nodeid.startswith("tests/system/"):
+        return nodeid
+    file, _, rest = nodeid.partition("::")
+    parameters = rest.rpartition("[")[2].rstrip("]").split("-") if "[" in rest else []
+    return next((form for form in FORMS if form in parameters), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
+    """With `--dist loadgroup`: groups by `group_of`.
+
+    The mark `xdist_group` does not work: xdist 3.8 writes it into an attribute that pytest 9.2 no
+    longer reads.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Scheduling(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Scheduling(config, log)

@@ -29,7 +29,11 @@ def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None
     clock = SystemClock()
 
     def changed(processes: dict[str, int], restart_count: int) -> None:
-        where.write_state(plan.state(processes, restart_count))
+        try:
+            where.write_state(plan.state(processes, restart_count))
+        except OSError as error:
+            # A full disk must not end the workers that still answer reads.
+            say(f"cannot write the state file: {error.strerror}")
 
     async def run() -> None:
         supervisor = Supervisor(plan.parts, clock, changed, say)

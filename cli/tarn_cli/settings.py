@@ -54,10 +54,15 @@ class Settings:
         return f"Settings({self.server!r}, {self.endpoint!r}, {self.access_key_id!r})"
 
     def over(self, other: Settings) -> Settings:
-        """These values, and the other's where these say nothing. A key pair is never mixed."""
+        """These values, and the other's where these say nothing.
+
+        What belongs together is never mixed: the halves of a key pair, the addresses of a server.
+        """
         merged = {f.name: getattr(self, f.name) or getattr(other, f.name) for f in fields(self)}
         if self.access_key_id and self.access_key_id != other.access_key_id:
             merged["secret_access_key"] = self.secret_access_key
+        if self.server and self.server != other.server:
+            merged["auth_server"] = self.auth_server
         return Settings(**merged)
 
     def with_defaults(self) -> Settings:

@@ -26,6 +26,9 @@ from tarn_cli.exits import CliError, Exit
 __all__ = ["Limits", "Part", "Supervisor"]
 
 
+_LAST_WORDS_SECONDS = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A sort of worker.
@@ -173,17 +176,11 @@ class Supervisor:
         """One life of a worker: returns after its end."""
         read_fd, write_fd = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tarn_cli.lifeline",
-                str(os.getpid()),
-                *slot.part.command,
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(write_fd,),
-                env={**slot.part.environment, READY_FD: str(write_fd)},
-                process_group=0,  # Ctrl-C is for the supervisor, which stops the workers in order
-            )
+            process = await self._spawn(slot.part, write_fd)
+        except OSError as error:
+            os.close(read_fd)
+            self.say(f"cannot start {slot.name}: {error.strerror}")
+            return
         except BaseException:
             os.close(read_fd)
             raise
@@ -199,6 +196,19 @@ class Supervisor:
         finally:
             await self._end(slot, process)
 
+    async def _spawn(self, part: Part, ready_fd: int) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tarn_cli.lifeline",
+            str(os.getpid()),
+            *part.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            pass_fds=(ready_fd,),
+            env={**part.environment, READY_FD: str(ready_fd)},
+            process_group=0,  # Ctrl-C is for the supervisor, which stops the workers in order
+        )
+
     async def _until_ready(
         self, slot: _Slot, process: asyncio.subprocess.Process, read_fd: int
     ) -> bool:
@@ -209,8 +219,13 @@ class Supervisor:
         try:
             async with asyncio.timeout(self.limits.ready_s):
                 await _any_of(readable, slot.quit)
-            # Nothing to read means that the worker ended: the other end of the pipe is closed.
-            return readable.is_set() and bool(os.read(read_fd, 1))
+            if not readable.is_set():
+                return False
+            if os.read(read_fd, 1):
+                return True
+            # The other end is closed: the worker ends, and how it ends shall be told.
+            await _ended_within(process, _LAST_WORDS_SECONDS)
+            return False
         except TimeoutError:
             self.say(f"process {process.pid} is not ready after {self.limits.ready_s:.0f} s")
             return False
@@ -221,18 +236,34 @@ class Supervisor:
     async def _end(self, slot: _Slot, process: asyncio.subprocess.Process) -> None:
         """Drains a worker that still runs; says how one ended that should not have."""
         if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                async with asyncio.timeout(self.limits.stop_s):
-                    await process.wait()
-            except TimeoutError:
+            _signal(process, signal.SIGTERM)
+            if not await _ended_within(process, self.limits.stop_s):
                 self.say(f"{slot.name} does not end by itself: killed")
-                process.kill()
+                _signal(process, signal.SIGKILL)
                 await process.wait()
         slot.pid = 0
         if not slot.quit.is_set():
             self.say(f"{slot.name} ended unexpectedly ({_ending(process.returncode)})")
             self._changed()
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Signals a process that may have just ended.
+
+    `process.send_signal` would ask for its exit code behind asyncio's back, which is then lost.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+
+
+async def _ended_within(process: asyncio.subprocess.Process, seconds: float) -> bool:
+    """Waits for the end of a process; whether it came in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await process.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _any_of(*events: asyncio.Event) -> None:

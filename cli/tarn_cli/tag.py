@@ -28,14 +28,14 @@ def tag() -> None:
 
 @tag.command()
 @click.argument("tag_uri", metavar="REPOSITORY/TAG")
-@click.option("--ref", "source", default="main", show_default=True, help="Any ref.")
+@click.option("--from", "--ref", "source", default="main", show_default=True, help="Any ref.")
 @pass_session
 def create(session: Session, tag_uri: str, source: str) -> None:
     """Give a commit a name.
 
     \b
     Example:
-      tarn tag create lake/v1 --ref main
+      tarn tag create lake/v1 --from main
     """
     uri = parse_ref(tag_uri)
     name = parse_tag_id(uri.ref)

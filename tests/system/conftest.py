@@ -14,7 +14,7 @@ FORMS = ("single", "separate")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks everything here; the tests of one form run on one worker, which starts it once."""
+    """Marks everything here; what shares a worker is decided in `tests/conftest.py`."""
     here = Path(__file__).parent
     for item in items:
         if not item.path.is_relative_to(here):
@@ -22,9 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.system)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(180))
-        callspec = getattr(item, "callspec", None)
-        form = callspec.params.get("tarn") if callspec else None
-        item.add_marker(pytest.mark.xdist_group(form or item.path.stem))
 
 
 @pytest.fixture(scope="session", params=FORMS)

@@ -93,7 +93,7 @@ def test_tests_have_the_names_that_pytest_looks_for() -> None:
 def tracked_files() -> list[Path]:
     """Files of the repository, committed or about to be."""
     done = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         text=True,

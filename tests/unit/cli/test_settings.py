@@ -55,6 +55,12 @@ def test_a_secret_is_never_joined_to_the_key_of_another_place(home: dict[str, st
     assert load(Settings(access_key_id="TARNKEY"), home, None) == KEY.with_defaults()
 
 
+def test_another_server_does_not_keep_the_auth_of_the_first(home: dict[str, str]) -> None:
+    write_file(LOCAL_FILE, Settings(server="a:1", auth_server="a:2"))
+    assert load(Settings(), home, None).auth_server == "a:2"
+    assert load(Settings(server="b:1"), home, None).auth_server == ""
+
+
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "config.yaml"
     write_file(file, KEY)

@@ -1,0 +1,104 @@
+"""How a node keeps its ports, and what it tells its workers about them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.node_plan import NodeFlags, NodePlan, read_config
+from tarn_cli.ports import hold_port
+
+
+def listen(address: str, *, reuse_port: bool) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((host, int(port)))
+    listener.listen()
+    return listener
+
+
+@pytest.mark.parametrize("reuse_port", [True, False])
+def test_a_held_port_is_free_for_workers_and_takes_no_connection(reuse_port: bool) -> None:
+    held = hold_port("127.0.0.1:0")
+    for _ in range(3):
+        with listen(held.address, reuse_port=reuse_port) as worker:
+            host, _, port = held.address.rpartition(":")
+            with socket.create_connection((host, int(port)), 5):
+                worker.settimeout(5)
+                worker.accept()[0].close()
+    held.close()
+
+
+def test_a_port_where_somebody_listens_is_refused_even_if_shared() -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(CliError) as caught:
+            hold_port(f"127.0.0.1:{other.getsockname()[1]}")
+        assert caught.value.exit_code is Exit.CONFLICT
+
+
+def plan(tmp_path: Path, flags: NodeFlags, **environment: str) -> NodePlan:
+    environment = {"HOME": str(tmp_path), **environment}
+    config = read_config(flags.config_file, environment, tmp_path / "data")
+    return NodePlan.of(flags, config, environment)
+
+
+FREE = {"port": 0, "rpc_port": 0}
+
+
+def test_workers_of_a_single_node_share_their_ports(tmp_path: Path) -> None:
+    with plan(tmp_path, NodeFlags(**FREE, workers=3)) as found:  # type: ignore[arg-type]  # ints
+        (part,) = found.parts
+        assert part.names() == ["worker-0", "worker-1", "worker-2"]
+        told = part.environment
+        assert f"http://{told['TARN_GATEWAYS_S3_LISTEN_ADDRESS']}" == found.endpoint
+        assert told["TARN_RPC_LISTEN_ADDRESS"] == found.server == found.auth_server
+        assert not found.server.endswith(":0")
+        assert Path(told["TARN_INSTALLATION_SECRET_FILE"]).read_text().strip()
+
+
+def test_separate_services_have_addresses_of_their_own(tmp_path: Path) -> None:
+    with plan(tmp_path, NodeFlags(**FREE, separate=True)) as found:  # type: ignore[arg-type]  # ints
+        assert [part.name for part in found.parts] == ["auth", "graveler", "gateway"]
+        listens = [part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in found.parts[:2]]
+        assert listens == [found.auth_server, found.server]
+        assert len({found.endpoint.removeprefix("http://"), *listens}) == 3
+
+
+def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "tarn.yaml"
+    file.write_text("workers: 2\ngateways: {s3: {listen_address: '127.0.0.2:0'}}\n")
+    flags = NodeFlags(config_file=file, rpc_port=0)
+    with plan(tmp_path, flags) as found:
+        assert found.endpoint.startswith("http://127.0.0.2:")
+        assert found.parts[0].count == 2
+        assert found.parts[0].command[-2:] == ("--config", str(file))
+    with plan(tmp_path, flags, TARN_GATEWAYS_S3_LISTEN_ADDRESS="127.0.0.3:0") as found:
+        assert found.endpoint.startswith("http://127.0.0.3:")
+    flags = NodeFlags(config_file=file, host="127.0.0.4", rpc_port=0, workers=1)
+    with plan(tmp_path, flags) as found:
+        assert found.endpoint.startswith("http://127.0.0.4:")
+        assert found.parts[0].names() == ["worker"]
+
+
+def test_by_default_there_is_a_worker_for_each_core(tmp_path: Path) -> None:
+    with plan(tmp_path, NodeFlags(**FREE)) as found:  # type: ignore[arg-type]  # ints
+        assert found.parts[0].count == len(os.sched_getaffinity(0))
+
+
+def test_a_second_tarn_up_is_told_the_same_flags(tmp_path: Path) -> None:
+    flags = NodeFlags(tmp_path / "c.yaml", tmp_path, "127.0.0.9", 0, 1, 2, separate=True)
+    assert flags.arguments() == [
+        *("--config", str(tmp_path / "c.yaml"), "--data-dir", str(tmp_path)),
+        *("--host", "127.0.0.9", "--port", "0", "--rpc-port", "1", "--workers", "2", "--separate"),
+    ]
+    assert NodeFlags().arguments() == []

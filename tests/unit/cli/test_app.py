@@ -1,0 +1,67 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from tarn_cli.__main__ import run
+from tarn_cli.app import cli
+
+
+def commands(
+    group: click.Group, context: click.Context, path: str = "tarn"
+) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, context, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+EVERY = dict(commands(cli, click.Context(cli)))
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_every_command_explains_itself_and_speaks_json(path: str) -> None:
+    command = EVERY[path]
+    assert command.help
+    assert any("--json" in parameter.opts for parameter in command.params)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{path} {parameter.opts}"
+
+
+def test_help_and_usage_have_their_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert run(["branch", "create", "--help"]) == 0
+    assert "tarn branch create lake/fix --from main~1" in capsys.readouterr().out
+    assert run(["branch", "create"]) == 2
+    assert run(["no-such-command"]) == 2
+    assert run(["repo", "list", "--no-such-option"]) == 2
+
+
+def test_a_bug_is_told_in_one_line_unless_debugged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("tarn_cli.session.Session.settings", broken)
+    assert run(["config", "show"]) == 1
+    said = capsys.readouterr().err
+    assert said == "tarn: unexpected ZeroDivisionError: a bug (--debug shows where)\n"
+    with pytest.raises(ZeroDivisionError):
+        run(["--debug", "config", "show"])
+
+
+def test_start_up_leaves_out_what_a_command_does_not_need() -> None:
+    """What a person feels: grpc, boto3 and pyarrow take a second to import together."""
+    code = "import sys; from tarn_cli.__main__ import run; run(['--help']); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert loaded & {"grpc", "boto3", "pyarrow", "numpy"} == set()
