@@ -94,7 +94,6 @@ KEYS: tuple[Key, ...] = (
         Choice(("embedded", "cassandra"), (("badger", "embedded"), ("sqlite", "embedded"))),
         "embedded",
         "Store of the metadata. `badger` and `sqlite` are other words for `embedded`.",
-        absent=("cassandra",),
     ),
     Key(
         "metadata.db.embedded.path",
@@ -102,6 +101,59 @@ KEYS: tuple[Key, ...] = (
         None,
         "Folder of the embedded store; `<data_dir>/kv` if not given. On a local file system.",
         aliases=("metadata.db.badger.path", "metadata.badger.path"),
+    ),
+    Key(
+        "metadata.db.cassandra.contact_points",
+        Sort.ADDRESSES,
+        "127.0.0.1:9042",
+        "Some nodes of the cluster, through which the others are found.",
+    ),
+    Key(
+        "metadata.db.cassandra.local_datacenter",
+        Sort.TEXT,
+        "datacenter1",
+        "Data centre whose nodes are used; the same for every process of an installation.",
+    ),
+    Key(
+        "metadata.db.cassandra.keyspace",
+        Sort.TEXT,
+        "tarn",
+        "Keyspace; made if it is not there. Several installations may share one.",
+    ),
+    Key(
+        "metadata.db.cassandra.replication_factor",
+        Number(1, 9),
+        "3",
+        "Copies of each row, in a keyspace that Tarn makes.",
+    ),
+    Key("metadata.db.cassandra.username", Sort.TEXT, None, "Role that Tarn logs in as."),
+    Key("metadata.db.cassandra.password", Sort.SECRET, None, "Its password."),
+    Key(
+        "metadata.db.cassandra.tls.enabled",
+        Sort.FLAG,
+        "false",
+        "Whether connections are encrypted and the nodes' certificates checked.",
+    ),
+    Key(
+        "metadata.db.cassandra.tls.ca",
+        Sort.PATH,
+        None,
+        "Certificates that the nodes' must descend from, PEM; those of the system if not given.",
+    ),
+    Key(
+        "metadata.db.cassandra.tls.cert",
+        Sort.PATH,
+        None,
+        "Tarn's own certificate, for nodes that ask for one, PEM.",
+    ),
+    Key(
+        "metadata.db.cassandra.tls.key", Sort.PATH, None, "Private key of that certificate, PEM."
+    ),
+    Key(
+        "metadata.db.cassandra.request_timeout",
+        Sort.DURATION,
+        "5s",
+        "Of one request; longer than the nodes' own time-outs.",
     ),
     # blockstore
     Key(

@@ -211,6 +211,8 @@ def _contradictions(values: Mapping[str, object]) -> Iterator[str]:
     for parts in (
         ("gateways.s3.tls.cert", "gateways.s3.tls.key"),
         ("rpc.tls.ca", "rpc.tls.cert", "rpc.tls.key"),
+        ("metadata.db.cassandra.username", "metadata.db.cassandra.password"),
+        ("metadata.db.cassandra.tls.cert", "metadata.db.cassandra.tls.key"),
         (
             "blockstore.s3.credentials.access_key_id",
             "blockstore.s3.credentials.access_secret_key",

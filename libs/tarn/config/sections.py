@@ -74,11 +74,36 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
+class CassandraTls:
+    """TLS to the nodes; `cert` and `key` are set together."""
+
+    enabled: bool
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cassandra:
+    """The Cassandra cluster; `username` and `password` are set together."""
+
+    contact_points: tuple[str, ...]
+    local_datacenter: str
+    keyspace: str
+    replication_factor: int
+    username: str | None
+    password: Secret | None
+    tls: CassandraTls
+    request_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Db:
     """The metadata store."""
 
     type: Literal["embedded", "cassandra"]
     embedded: Embedded
+    cassandra: Cassandra
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from tarn.config import Config, ConfigError
+import structlog
+
+from tarn.config import Config
+from tarn.core.clock import Clock, IdSource
 from tarn.kv.embedded import open_embedded
 from tarn.kv.port import Kv
 
 __all__ = ["open_kv"]
 
+_log = structlog.get_logger()
 
-async def open_kv(config: Config) -> Kv:
+
+async def open_kv(config: Config, clock: Clock, ids: IdSource) -> Kv:
     """Opens the metadata store; the caller closes it.
 
     Raises:
-        ConfigError: this version has no driver for it.
         TarnError: it cannot be opened; says why.
     """
-    db = config.metadata.db
-    if db.type != "embedded":
-        raise ConfigError([f"metadata.db.type: {db.type} is not part of this version"])
-    return await open_embedded(db.embedded.file, durability=config.durability)
+    match config.metadata.db.type:
+        case "embedded":
+            file = config.metadata.db.embedded.file
+            return await open_embedded(file, durability=config.durability)
+        case "cassandra":
+            return await _open_cassandra(config, clock, ids)
+
+
+async def _open_cassandra(config: Config, clock: Clock, ids: IdSource) -> Kv:
+    # Only here: the driver takes 0.3 s to import, and other parts need not have it.
+    from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls, open_cassandra
+
+    section = config.metadata.db.cassandra
+    tls = CassandraTls(section.tls.ca, section.tls.cert, section.tls.key)
+    settings = CassandraSettings(
+        contact_points=section.contact_points,
+        local_datacenter=section.local_datacenter,
+        keyspace=section.keyspace,
+        replication_factor=section.replication_factor,
+        username=section.username,
+        password=section.password.reveal() if section.password is not None else None,
+        tls=tls if section.tls.enabled else None,
+    )
+    limits = CassandraLimits(request_seconds=section.request_timeout_ms / 1000)
+    store = await open_cassandra(settings, clock=clock, ids=ids, limits=limits)
+    for advice in store.advice:
+        _log.warning("cassandra could be set up better", advice=advice)
+    return store

@@ -213,17 +213,23 @@ class RpcServer:
             code = "CANCELLED"
             self._enter()
             try:
-                with self._tracing.span(method.path, headers.get(TRACEPARENT_HEADER, "")):
-                    response = await answer(handle, request, call)
-                code = "OK"
-                return response
+                try:
+                    with self._tracing.span(method.path, headers.get(TRACEPARENT_HEADER, "")):
+                        response = await answer(handle, request, call)
+                    code = "OK"
+                except TarnError as error:
+                    failure, code = error, code_of(error.kind).name
+                    raise
+                finally:
+                    # Before the answer is on its way: who has it finds it counted.
+                    observer.rpc(call, code, failure, started)
             except TarnError as error:
-                failure, code = error, code_of(error.kind).name
                 text = error.message[:_STATUS_CHARS_MAX]
                 await context.abort(code_of(error.kind), text, trailers_of(error))
+            else:
+                return response
             finally:
                 self._leave()
-                observer.rpc(call, code, failure, started)
 
         return behave
 

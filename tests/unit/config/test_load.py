@@ -158,7 +158,7 @@ cache: 1GiB
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("metadata: {db: {type: cassandra}}", "metadata.db.type cassandra is not part of this"),
+        ("metadata: {db: {cassandra: {username: tarn}}}", "metadata.db.cassandra.password is missing"),
         ("blockstore: {type: s3}", "blockstore.type s3 is not part of this version; it has local"),
         ("metadata: {db: {type: postgres}}", "must be one of embedded, cassandra"),
         ("gateways: {s3: {tls: {cert: /c}}}", "gateways.s3.tls.key is missing"),

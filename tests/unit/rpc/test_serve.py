@@ -151,7 +151,7 @@ def test_endpoints_of_applications_are_served(start: Start) -> None:
     async def ask() -> pb.OperationResult:
         transport = transport_to(address)
         result = await transport.operate(SERVICE, lookup("a"), call_in(), read_only=True)
-        slow = transport.operate(SERVICE, lookup("wait"), call_in(0.1), read_only=True)
+        slow = transport.operate(SERVICE, lookup("wait"), call_in(1.0), read_only=True)
         assert (await failure(slow)).kind is Kind.DEADLINE
         await transport.close()
         assert isinstance(result, pb.OperationResult)
