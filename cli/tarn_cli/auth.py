@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +11,20 @@ import click
 
 from tarn.client.auth import NewCredential
 from tarn.config import ConfigError, installation_secret
+from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn_cli.data_dir import DataDir
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node_plan import read_config
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
-from tarn_cli.settings import default_file, read_file, settings_of_environment, write_file
+from tarn_cli.settings import (
+    Settings,
+    default_file,
+    read_file,
+    settings_of_environment,
+    write_file,
+)
 from tarn_cli.up import config_option, data_dir_option
 from tarn_proto.auth.v1.user_pb2 import Credential, User
 
@@ -37,6 +46,14 @@ def _credential_record(credential: Credential) -> Record:
         "description": credential.description,
         "created": shown_time(credential.create_time),
     }
+
+
+def _new_pair() -> Settings:
+    """A key pair of our own choosing, of the form that auth gives to others."""
+    key = "TARN" + base64.b32encode(secrets.token_bytes(10)).decode()
+    return Settings(
+        access_key_id=key, secret_access_key=base64.b32encode(secrets.token_bytes(25)).decode()
+    )
 
 
 def _show_new(session: Session, made: NewCredential) -> None:
@@ -94,16 +111,31 @@ def setup(
     given = session.settings()
     settings = where.settings().over(replace(given, access_key_id="", secret_access_key=""))
 
+    kept = Settings() if save is None else read_file(save)
+    pair = kept if kept.secret_access_key else _new_pair()
+
     async def work(tarn: Connection) -> NewCredential | None:
         if if_needed and (await tarn.auth.get_setup_state(tarn.call())).is_set_up:
             return None
-        return await tarn.auth.set_up(tarn.call(), secret, name)
-
-    made = session.run(work, log_in=False, settings=settings)
-    if made is not None:
-        key, new_secret = made.credential.access_key_id, made.secret_access_key
         if save is not None:
+            # Before it is asked for: if the answer is lost, asking again with this pair gives it.
+            key, new_secret = pair.access_key_id, pair.secret_access_key
             write_file(save, replace(settings, access_key_id=key, secret_access_key=new_secret))
+        return await tarn.auth.set_up(
+            tarn.call(),
+            secret,
+            name,
+            access_key_id=pair.access_key_id,
+            secret_access_key=pair.secret_access_key,
+        )
+
+    try:
+        made = session.run(work, log_in=False, settings=settings)
+    except TarnError as error:
+        if error.reason is Reason.ALREADY_SET_UP and save is not None and pair is not kept:
+            save.unlink(missing_ok=True)  # the pair in it is nobody's
+        raise
+    if made is not None:
         _show_new(session, made)
         session.output.remark("This is the only time that the secret is shown.")
         return
