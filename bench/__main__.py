@@ -1,0 +1,34 @@
+"""`make bench`: every benchmark of the parts, one after the other, each with its own table.
+
+    python -m bench [kv|block|rpc|commit ...]
+
+Figures of a shared machine drift: compare ratios within one run, not numbers of two.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PARTS = ("kv", "block", "rpc", "commit")
+LIMIT_S = 600
+
+
+def main() -> int:
+    """Runs the named parts, or all; 1 if one failed."""
+    wanted = sys.argv[1:] or list(PARTS)
+    if unknown := sorted(set(wanted) - set(PARTS)):
+        print(f"no benchmark {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        return 2
+    failed = False
+    for part in wanted:
+        print(f"\n== {part}", flush=True)
+        done = subprocess.run([sys.executable, HERE / f"{part}.py"], timeout=LIMIT_S, check=False)
+        failed = failed or done.returncode != 0
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
