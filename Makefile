@@ -2,7 +2,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test unit system lint format proto bench clean
+.PHONY: help setup quickstart up down status test unit system lint format proto bench clean \
+	sim sim-long mutate \
+	cassandra cassandra-cluster cassandra-down
 
 BIN := .venv/bin
 TARN := $(BIN)/tarn
@@ -16,7 +18,7 @@ RPC_PORT ?= 8102
 ARGS ?=
 
 help:  ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## Install what is missing: Python packages, Java, Spark's S3 jars
 	@tools/setup
@@ -34,6 +36,17 @@ down:  ## Stop what `make up` or `make quickstart` started
 status:  ## Show whether Tarn runs, and where
 	@$(TARN) status --data-dir $(DATA)
 
+cassandra:  ## Start a Cassandra node in the background, for development
+	@tools/setup python java
+	@tools/cassandra/nodes up 1 $(DATA)/cassandra
+
+cassandra-cluster:  ## Start three Cassandra nodes in the background
+	@tools/setup python java
+	@tools/cassandra/nodes up 3 $(DATA)/cassandra
+
+cassandra-down:  ## Stop what `make cassandra` or `make cassandra-cluster` started
+	@tools/cassandra/nodes down $(DATA)/cassandra
+
 test: setup lint  ## Run every check and every test
 	@$(MAKE) --no-print-directory pytest ARGS="$(ARGS)"
 
@@ -43,10 +56,22 @@ pytest:
 
 unit:  ## Run the quick tests only
 	@tools/setup python
-	@$(BIN)/python -m pytest -n auto tests/unit tests/contract $(ARGS)
+	@$(BIN)/python -m pytest -n auto -m "not cassandra" tests/unit tests/contract $(ARGS)
 
 system: setup  ## Run the tests that start real processes
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system $(ARGS)"
+
+sim:  ## Play 200 seeds of the simulated installation (SEED=n: one, with its log)
+	@tools/setup python
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds 200) $(ARGS)
+
+sim-long:  ## Play 10,000 seeds
+	@tools/setup python
+	@$(BIN)/python -m tests.sim --seeds 10000 $(ARGS)
+
+mutate:  ## Switch each guard of the protocol off; every one must be missed (ARGS="--guard NAME")
+	@tools/setup python
+	@$(BIN)/python -m tests.sim --mutate $(ARGS)
 
 lint:  ## Check style, types, layers, protos and generated code
 	@tools/setup python
@@ -60,7 +85,7 @@ proto:  ## Generate gen/ from protos/
 	@tools/setup python
 	@tools/proto
 
-bench: setup  ## Measure; prints a table beside a raw loop
+bench: setup  ## Measure the parts: KV, blocks, rpc, commits
 	@$(BIN)/python -m bench
 
 clean: down  ## Stop Tarn and remove what make made, but no data

@@ -146,9 +146,7 @@ KEYS: tuple[Key, ...] = (
         None,
         "Tarn's own certificate, for nodes that ask for one, PEM.",
     ),
-    Key(
-        "metadata.db.cassandra.tls.key", Sort.PATH, None, "Private key of that certificate, PEM."
-    ),
+    Key("metadata.db.cassandra.tls.key", Sort.PATH, None, "Private key of that certificate, PEM."),
     Key(
         "metadata.db.cassandra.request_timeout",
         Sort.DURATION,

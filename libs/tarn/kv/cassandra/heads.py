@@ -1,0 +1,203 @@
+"""What partitions are: one row for each name, which its first write makes.
+
+It holds the kind and the buckets, so that no process uses a name in two ways, and the *generation*: a
+dropped partition that is written again goes on under another physical name, where the tombstones of
+the drop (which lie in the future, see timestamps.py) do not reach. Live heads are cached for good. So a
+process that used a name before *another* process dropped it must not write there again: those
+writes vanish. Tarn never reuses a dropped name.
+
+The row lies in `cas`, in bucket -1 of the name itself, and outlives the partition: about 100 bytes per
+staging token that ever was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.cassandra.buckets import BUCKETS_MAX
+from tarn.kv.cassandra.outcomes import read_error
+from tarn.kv.cassandra.registers import Registers
+from tarn.kv.cassandra.statements import open_value
+from tarn.kv.cassandra.turns import Place, Reads
+from tarn.kv.limits import kinds_mixed_error
+from tarn.kv.port import (
+    OutcomeUnknownError,
+    Partition,
+    PartitionKind,
+    Predicate,
+    PredicateFailedError,
+    Versioned,
+)
+
+__all__ = ["Head", "Heads"]
+
+_BUCKET = -1
+_KEY = b""
+_CACHED_MAX = 65_536
+_LOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One partition.
+
+    Attributes:
+        generation: counts the drops that were followed by a write.
+        dropped: the current generation is.
+    """
+
+    kind: PartitionKind
+    buckets: int
+    generation: int = 0
+    dropped: bool = False
+
+    def physical(self, name: str) -> bytes:
+        """The name that the rows lie under."""
+        return b"%s\0%d" % (name.encode(), self.generation)
+
+    def check(self, partition: Partition) -> None:
+        """Raises `TarnError` INVALID if a partition is used as what it is not."""
+        if partition.kind is not self.kind:
+            raise kinds_mixed_error(partition, self.kind)
+        if partition.buckets != self.buckets:
+            text = (
+                f"partition {partition.name!r} has {self.buckets} buckets, not {partition.buckets}"
+            )
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, partition=partition.name)
+
+    def encode(self) -> bytes:
+        """As text, for people with a CQL shell."""
+        state = "dropped" if self.dropped else "live"
+        return f"{self.kind.value} {self.buckets} {self.generation} {state}".encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Head:
+        """The head of a row.
+
+        Raises:
+            TarnError: CORRUPT.
+        """
+        try:
+            kind, buckets, generation, state = value.decode().split(" ")
+            return cls(PartitionKind(kind), int(buckets), int(generation), state == "dropped")
+        except ValueError as error:
+            text = f"a partition's description cannot be read: {value!r}"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+
+
+class Heads:
+    """Finds and makes heads. Belongs to the running event loop."""
+
+    def __init__(self, reads: Reads, registers: Registers) -> None:
+        self._reads = reads
+        self._registers = registers
+        # Invariant: only live heads.
+        self._known: dict[str, Head] = {}
+        # Tasks that make a head at once would only race each other.
+        self._locks = [asyncio.Lock() for _ in range(_LOCKS)]
+
+    async def find(self, partition: Partition) -> bytes | None:
+        """The physical name; None: the partition holds nothing.
+
+        Raises:
+            TarnError: INVALID: it is of another kind; UNAVAILABLE.
+        """
+        head = self._known.get(partition.name)
+        if head is None:
+            _check_buckets(partition)
+            versioned = await self._read(partition.name)
+            if versioned is None:
+                return None
+            head = Head.decode(versioned.value)
+        head.check(partition)
+        if head.dropped:
+            return None
+        self._know(partition.name, head)
+        return head.physical(partition.name)
+
+    async def require(self, partition: Partition) -> bytes:
+        """The physical name to write to; makes the partition if it is not there.
+
+        Raises:
+            TarnError: as `find`. Never of unknown outcome: nothing was written yet.
+        """
+        head = self._known.get(partition.name)
+        if head is not None:
+            head.check(partition)
+            return head.physical(partition.name)
+        _check_buckets(partition)
+        async with self._locks[hash(partition.name) % _LOCKS]:
+            head = self._known.get(partition.name) or await self._make(partition)
+            head.check(partition)
+            self._know(partition.name, head)
+        return head.physical(partition.name)
+
+    async def drop(self, partition: Partition) -> bytes | None:
+        """Marks a partition as dropped; the physical name to empty, None if there is none.
+
+        Raises:
+            TarnError: as `find`.
+        """
+        versioned = await self._read(partition.name)
+        while versioned is not None:
+            head = Head.decode(versioned.value)
+            head.check(partition)
+            self._known.pop(partition.name, None)
+            if head.dropped:
+                return head.physical(partition.name)
+            versioned = await self._change(
+                partition.name, replace(head, dropped=True), versioned.predicate
+            )
+        return None
+
+    async def _make(self, partition: Partition) -> Head:
+        """The live head, as it is or as it becomes."""
+        versioned = await self._read(partition.name)
+        while True:
+            if versioned is None:
+                head = Head(partition.kind, partition.buckets)
+                versioned = await self._change(partition.name, head, None)
+            else:
+                head = Head.decode(versioned.value)
+                head.check(partition)
+                if not head.dropped:
+                    return head
+                head = replace(head, generation=head.generation + 1, dropped=False)
+                versioned = await self._change(partition.name, head, versioned.predicate)
+
+    async def _change(self, name: str, head: Head, predicate: Predicate | None) -> Versioned | None:
+        """Tries to store a head; what is stored then."""
+        place = Place(name.encode(), _BUCKET)
+        try:
+            version = await self._registers.set_if(place, _KEY, head.encode(), predicate)
+        except PredicateFailedError as error:
+            return error.current
+        except OutcomeUnknownError as error:
+            # The caller's own write was not sent.
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, str(error)) from error
+        return Versioned(head.encode(), version)
+
+    async def _read(self, name: str) -> Versioned | None:
+        try:
+            found = await self._reads.read(self._reads.cas, name.encode(), {_BUCKET: (_KEY,)})
+        except TarnError:
+            raise
+        except Exception as error:
+            raise read_error(error) from error
+        row = found[_BUCKET].get(_KEY)
+        return None if row is None else Versioned(open_value(row[1]), Predicate(row[2]))
+
+    def _know(self, name: str, head: Head) -> None:
+        if len(self._known) >= _CACHED_MAX and name not in self._known:
+            del self._known[next(iter(self._known))]
+        self._known[name] = head
+
+
+def _check_buckets(partition: Partition) -> None:
+    if not 1 <= partition.buckets <= BUCKETS_MAX:
+        text = (
+            f"partition {partition.name!r} has {partition.buckets} buckets, not 1 to {BUCKETS_MAX}"
+        )
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, partition=partition.name)

@@ -1,0 +1,92 @@
+"""Opening a store: connect, make or migrate the schema, look at the cluster, prepare."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from cassandra.cluster import Cluster, Session
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.cassandra.checks import check_keyspace, check_name, check_nodes
+from tarn.kv.cassandra.connection import connect
+from tarn.kv.cassandra.outcomes import is_transient, read_error
+from tarn.kv.cassandra.parts import Parts
+from tarn.kv.cassandra.schema import ensure_schema
+from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings
+from tarn.kv.cassandra.statements import Statements, prepare
+from tarn.kv.cassandra.store import CassandraKv
+
+__all__ = ["open_cassandra"]
+
+
+async def open_cassandra(
+    settings: CassandraSettings,
+    *,
+    clock: Clock,
+    ids: IdSource,
+    limits: CassandraLimits | None = None,
+) -> CassandraKv:
+    """Opens the store in a keyspace, or creates it. Several processes may do so at once.
+
+    Each process opens its own after it was forked; an instance belongs to its event loop.
+
+    Args:
+        settings: the cluster and the keyspace.
+        clock: its wall clock gives plain rows their timestamps: keep it within 100 ms.
+        ids: names operations.
+        limits: bounds; None for the defaults.
+
+    Raises:
+        TarnError: UNAVAILABLE: no node answers; FAILED_PRECONDITION: the cluster is not one that
+            keeps our promises, says why; INVALID: settings.
+    """
+    limits = limits or CassandraLimits()
+    loop = asyncio.get_running_loop()
+    opened = loop.run_in_executor(None, _open, settings, clock, ids, limits)
+    try:
+        found = await asyncio.shield(opened)
+    except asyncio.CancelledError:
+        opened.add_done_callback(_abandon)
+        raise
+    parts = Parts.of(found.session, found.statements, clock, ids, limits)
+    return CassandraKv(found.cluster, parts, clock, limits, settings.local_datacenter, found.advice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    cluster: Cluster
+    session: Session
+    statements: Statements
+    advice: list[str]
+
+
+def _open(
+    settings: CassandraSettings, clock: Clock, ids: IdSource, limits: CassandraLimits
+) -> _Opened:
+    check_name(settings)
+    try:
+        cluster, session = connect(settings, limits)
+        try:
+            check_nodes(cluster, settings)
+            ensure_schema(cluster, session, settings, ids)
+            advice = check_keyspace(session, settings, limits, clock)
+            statements = prepare(session, settings.keyspace)
+        except BaseException:
+            cluster.shutdown()
+            raise
+    except TarnError:
+        raise
+    except Exception as error:
+        points = ", ".join(settings.contact_points)
+        text = f"Cassandra at {points} cannot be opened: {read_error(error).message}"
+        kind = Kind.UNAVAILABLE if is_transient(error) else Kind.FAILED_PRECONDITION
+        raise TarnError(kind, Reason.UNAVAILABLE, text) from error
+    return _Opened(cluster, session, statements, advice)
+
+
+def _abandon(opened: asyncio.Future[_Opened]) -> None:
+    """Nobody waits for it any more."""
+    if not opened.cancelled() and opened.exception() is None:
+        opened.get_loop().run_in_executor(None, opened.result().cluster.shutdown)

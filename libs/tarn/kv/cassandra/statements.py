@@ -1,0 +1,93 @@
+"""Every CQL statement, prepared; and the form of a value in them.
+
+Two tables, because kinds of statements must never mix on a row (facts/cassandra A1.3): all writes to
+`cas` are conditional (Paxos), none to `plain` is. The one exception is the drop of a partition, whose
+name is never used again. `n` names the operation that wrote a row; comparing it is cheaper than
+comparing the value, and tells whose write it was. No value is ever empty or null, since it begins with
+a flag byte; so `n != 0x00` and `v != 0x` hold for every row, and `n != 0x00` for no row, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cassandra.cluster import Session
+
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["FLAG_RAW", "Statements", "open_value", "prepare", "seal_value"]
+
+Prepared = Any  # cassandra.query.PreparedStatement, which has no types
+
+FLAG_RAW = b"\0"
+"""The value follows as it is. Other flags are for later forms, such as compressed ones."""
+
+
+def seal_value(value: bytes) -> bytes:
+    """The cell of a value."""
+    return FLAG_RAW + value
+
+
+def open_value(cell: bytes) -> bytes:
+    """The value of a cell.
+
+    Raises:
+        TarnError: CORRUPT: a form that this version does not know.
+    """
+    if cell[:1] != FLAG_RAW:
+        text = f"a stored value has the unknown form {cell[:1]!r}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+    return cell[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Prepared statements; the parameters are named in the order of the text below."""
+
+    cas_get: Prepared
+    cas_page: Prepared
+    cas_page_to_end: Prepared
+    cas_insert: Prepared
+    cas_update: Prepared
+    cas_upsert: Prepared
+    cas_delete_if: Prepared
+    cas_delete: Prepared
+    cas_drop: Prepared
+    plain_get: Prepared
+    plain_stamps: Prepared
+    plain_page: Prepared
+    plain_page_to_end: Prepared
+    plain_set: Prepared
+    plain_delete: Prepared
+    plain_drop: Prepared
+
+
+_ROW = "WHERE p = ? AND b = ? AND k = ?"
+_CQL = {
+    "cas_get": "SELECT k, v, n FROM {0}.cas WHERE p = ? AND b = ? AND k IN ?",
+    "cas_page": "SELECT k, v FROM {0}.cas WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
+    "cas_page_to_end": "SELECT k, v FROM {0}.cas WHERE p = ? AND b = ? AND k >= ? LIMIT ?",
+    "cas_insert": "INSERT INTO {0}.cas (p, b, k, v, n) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS",
+    # A failed condition returns the columns that it names, so v is named.
+    "cas_update": "UPDATE {0}.cas SET v = ?, n = ? {1} IF n = ? AND v != 0x",
+    "cas_upsert": "UPDATE {0}.cas SET v = ?, n = ? {1} IF n != 0x00",
+    "cas_delete_if": "DELETE FROM {0}.cas {1} IF n = ? AND v != 0x",
+    "cas_delete": "DELETE FROM {0}.cas {1} IF n != 0x00",
+    "cas_drop": "DELETE FROM {0}.cas USING TIMESTAMP ? WHERE p = ? AND b = ?",
+    "plain_get": "SELECT k, v, WRITETIME(v) FROM {0}.plain WHERE p = ? AND b = ? AND k IN ?",
+    "plain_stamps": "SELECT k, WRITETIME(v) FROM {0}.plain WHERE p = ? AND b = ? AND k IN ?",
+    "plain_page": "SELECT k, v FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
+    "plain_page_to_end": "SELECT k, v FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? LIMIT ?",
+    "plain_set": "INSERT INTO {0}.plain (p, b, k, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+    "plain_delete": "DELETE FROM {0}.plain USING TIMESTAMP ? {1}",
+    "plain_drop": "DELETE FROM {0}.plain USING TIMESTAMP ? WHERE p = ? AND b = ?",
+}
+
+
+def prepare(session: Session, keyspace: str) -> Statements:
+    """Prepares all statements; blocks."""
+    texts = {field.name: _CQL[field.name] for field in fields(Statements)}
+    return Statements(
+        **{name: session.prepare(cql.format(keyspace, _ROW)) for name, cql in texts.items()}
+    )

@@ -1,0 +1,332 @@
+"""`CassandraKv`: the KV port on a Cassandra cluster, shared by any number of processes.
+
+Guarantees: an acknowledged write is on a quorum of the local data centre's replicas and seen by every
+read that begins after it, of any process. Compare-and-sets of one data centre are linearised.
+Non-guarantees: pages of a scan are separate reads, and so are the buckets of one page; a group is seen
+whole by a page that shows its bucket in one request. Rows written beside their anchor are found by
+scans only, in a partition of several buckets: `get_many` looks for a key in the bucket of which it
+would be the anchor. About partitions that are dropped and written again see heads.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
+from typing import cast
+
+import pyarrow as pa
+from cassandra.cluster import Cluster
+
+from tarn.core.clock import Clock
+from tarn.core.errors import TarnError
+from tarn.kv.cassandra.buckets import bucket_of
+from tarn.kv.cassandra.groups import PlacedGroup, keys_by_bucket, pack_sets, place_groups, steps
+from tarn.kv.cassandra.health import CassandraHealth, look_at
+from tarn.kv.cassandra.outcomes import read_error, write_error
+from tarn.kv.cassandra.parts import Parts
+from tarn.kv.cassandra.session import Profile
+from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.kv.cassandra.statements import open_value, seal_value
+from tarn.kv.cassandra.turns import Place, PlainWrite, Query
+from tarn.kv.limits import check_keys, check_register, check_row, check_scan_limit, closed_error
+from tarn.kv.port import Group, Partition, PartitionKind, Predicate, Row, Versioned
+
+__all__ = ["CassandraKv"]
+
+_DELETE_KEYS = 500
+_STAMP_BYTES = 8
+
+
+class CassandraKv:
+    """`Kv` on a cluster; made by `open_cassandra`.
+
+    Args:
+        cluster: connected; closing the store shuts it down.
+        parts: what the store is made of, on the running event loop.
+        clock: measures health, bounds the wait of `close`.
+        limits: see `CassandraLimits`.
+
+    Attributes:
+        advice: what the cluster's settings should better be; for the log of the start.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        parts: Parts,
+        clock: Clock,
+        limits: CassandraLimits,
+        local_datacenter: str,
+        advice: Sequence[str],
+    ) -> None:
+        self.advice = tuple(advice)
+        self._cluster = cluster
+        self._parts = parts
+        self._clock = clock
+        self._limits = limits
+        self._local_datacenter = local_datacenter
+        self._closed = False
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._shut = asyncio.Lock()
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`. The predicate of a plain row is its timestamp."""
+        check_keys(keys)
+        with self._operation():
+            p = await self._parts.heads.find(partition)
+            if p is None or not keys:
+                return [None] * len(keys)
+            reads = self._parts.reads
+            register = reads.settle if settle else reads.cas
+            query = reads.plain if partition.kind is PartitionKind.PLAIN else register
+            found = await self._read(query, p, keys_by_bucket(keys, partition.buckets))
+            rows = {key: row for by_key in found.values() for key, row in by_key.items()}
+            return [_versioned(rows.get(key)) for key in keys]
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`. Groups over a limit are INVALID one by one.
+
+        Raises:
+            TarnError: INVALID: the partition is of another kind; UNAVAILABLE: closed, or nothing
+                was written.
+        """
+        with self._operation():
+            outcomes: list[TarnError | None] = [None] * len(groups)
+            placed = place_groups(groups, partition.buckets, self._limits, outcomes)
+            p = await self._parts.heads.require(partition)
+            write = self._set_plain if partition.kind is PartitionKind.PLAIN else self._set_register
+            for part in steps(placed):
+                await write(p, part, outcomes)
+            return outcomes
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+        check_register(partition, "set_if")
+        check_row(key, value)
+        with self._operation():
+            p = await self._parts.heads.require(partition)
+            place = Place(p, bucket_of(key, partition.buckets))
+            return await self._parts.registers.set_if(place, key, value, predicate)
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`.
+
+        Raises:
+            TarnError: UNAVAILABLE; `OutcomeUnknownError`: some may be removed, or be later.
+        """
+        check_keys(keys)
+        with self._operation():
+            p = await self._parts.heads.find(partition)
+            if p is None:
+                return
+            delete = (
+                self._delete_plain
+                if partition.kind is PartitionKind.PLAIN
+                else self._delete_register
+            )
+            for at in range(0, len(keys), _DELETE_KEYS):
+                await delete(p, keys_by_bucket(keys[at : at + _DELETE_KEYS], partition.buckets))
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        check_register(partition, "delete_if")
+        check_keys((key,))
+        with self._operation():
+            p = await self._parts.heads.require(partition)
+            place = Place(p, bucket_of(key, partition.buckets))
+            await self._parts.registers.delete_if(place, key, predicate)
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`."""
+        check_scan_limit(limit)
+        with self._operation():
+            p = await self._parts.heads.find(partition)
+            if p is None or (end is not None and start >= end):
+                return []
+            try:
+                return await self._parts.scans.page(partition, p, start, end, limit)
+            except TarnError:
+                raise
+            except Exception as error:
+                raise read_error(error) from error
+
+    async def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`. Pages are separate reads; a store that is closed meanwhile says so."""
+        with self._operation():
+            p = await self._parts.heads.find(partition)
+        if p is None or (end is not None and start >= end):
+            return
+        batches = cast(
+            "AsyncGenerator[pa.RecordBatch, None]",
+            self._parts.scans.batches(partition, p, start, end),
+        )
+        async with aclosing(batches):
+            while True:
+                try:
+                    # A consumer may hold a batch for long: only fetching one keeps `close` waiting.
+                    with self._operation():
+                        batch = await anext(batches, None)
+                except TarnError:
+                    raise
+                except Exception as error:
+                    raise read_error(error) from error
+                if batch is None:
+                    return
+                yield batch
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`: one tombstone per bucket, from which on reads see nothing.
+
+        The space is free after `gc_grace_seconds`.
+        """
+        with self._operation():
+            p = await self._parts.heads.drop(partition)
+            if p is None:
+                return
+            is_plain = partition.kind is PartitionKind.PLAIN
+            statements = self._parts.statements
+            prepared = statements.plain_drop if is_plain else statements.cas_drop
+            timestamp_us = self._parts.timestamps.drop()
+            for bucket in range(partition.buckets):
+                bound = prepared.bind((timestamp_us, p, bucket))
+                try:
+                    await self._parts.retry.read(
+                        partial(self._parts.session.ask, bound, Profile.WRITE)
+                    )
+                except TarnError:
+                    raise
+                except Exception as error:
+                    raise write_error(error) from error
+
+    async def health(self) -> CassandraHealth:
+        """Asks the cluster for a row.
+
+        Raises:
+            TarnError: UNAVAILABLE: no quorum answers.
+        """
+        with self._operation():
+            began = self._clock.monotonic()
+            await look_at(self._parts.reads)
+            return CassandraHealth.of(
+                self._cluster.metadata.all_hosts(),
+                self._local_datacenter,
+                self._parts.session,
+                self._clock.monotonic() - began,
+            )
+
+    async def close(self) -> None:
+        """See `Kv.close`: no new operation begins, those under way are answered."""
+        self._closed = True
+        # Every operation ends by itself: its requests have a time-out and its attempts a bound.
+        await self._idle.wait()
+        async with self._shut:
+            if not self._cluster.is_shutdown:
+                await asyncio.to_thread(self._cluster.shutdown)
+
+    @contextmanager
+    def _operation(self) -> Iterator[None]:
+        if self._closed:
+            raise closed_error()
+        self._under_way += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
+
+    async def _read(
+        self, query: Query, p: bytes, keys_of: dict[int, list[bytes]]
+    ) -> dict[int, dict[bytes, tuple[bytes, ...]]]:
+        try:
+            return await self._parts.reads.read(query, p, keys_of)
+        except TarnError:
+            raise
+        except Exception as error:
+            raise read_error(error) from error
+
+    async def _set_plain(
+        self, p: bytes, groups: list[PlacedGroup], outcomes: list[TarnError | None]
+    ) -> None:
+        """Writes each group above the timestamps that its rows have."""
+        keys_of: dict[int, list[bytes]] = {}
+        for group in groups:
+            keys_of.setdefault(group.bucket, []).extend(key for key, _ in group.rows)
+        try:
+            stamps = await self._read(self._parts.reads.stamps, p, keys_of)
+        except TarnError as error:
+            for group in groups:
+                outcomes[group.index] = error
+            return
+        writes: list[PlainWrite] = []
+        indexes: list[int] = []
+        for group in groups:
+            try:
+                timestamp_us = self._after(stamps[group.bucket], (key for key, _ in group.rows))
+            except TarnError as error:
+                outcomes[group.index] = error
+                continue
+            rows = tuple((key, seal_value(value)) for key, value in group.rows)
+            writes.append(PlainWrite(group.bucket, rows, timestamp_us, group.size_bytes))
+            indexes.append(group.index)
+        if not writes:
+            return
+        errors = await self._parts.plain_writes.write(p, writes)
+        for index, failure in zip(indexes, errors, strict=True):
+            outcomes[index] = None if failure is None else write_error(failure)
+
+    async def _set_register(
+        self, p: bytes, groups: list[PlacedGroup], outcomes: list[TarnError | None]
+    ) -> None:
+        packed = list(pack_sets(groups, p, self._limits))
+        answers = await self._parts.registers.set_rows([item for item, _ in packed])
+        for (_, indexes), outcome in zip(packed, answers, strict=True):
+            for index in indexes:
+                outcomes[index] = outcome
+
+    async def _delete_plain(self, p: bytes, keys_of: dict[int, list[bytes]]) -> None:
+        """Only rows that are there: a tombstone for nothing would slow the scans down for nothing."""
+        stamps = await self._read(self._parts.reads.stamps, p, keys_of)
+        writes = [
+            PlainWrite(bucket, ((key, None),), self._after(stamps[bucket], (key,)), len(key))
+            for bucket, keys in keys_of.items()
+            for key in dict.fromkeys(keys)
+            if key in stamps[bucket]
+        ]
+        if not writes:
+            return
+        for failure in await self._parts.plain_writes.write(p, writes):
+            if failure is not None:
+                raise write_error(failure) from failure
+
+    async def _delete_register(self, p: bytes, keys_of: dict[int, list[bytes]]) -> None:
+        for bucket, keys in keys_of.items():
+            await self._parts.registers.delete_rows(Place(p, bucket), frozenset(keys))
+
+    def _after(self, stamps: dict[bytes, tuple[bytes, ...]], keys: Iterable[bytes]) -> int:
+        seen = [int(stamps[key][1]) for key in keys if key in stamps]
+        return self._parts.timestamps.after(max(seen, default=None))
+
+
+def _versioned(row: tuple[bytes, ...] | None) -> Versioned | None:
+    if row is None:
+        return None
+    _, cell, version = row
+    # A plain row has a timestamp instead of a nonce.
+    named = version.to_bytes(_STAMP_BYTES, "big") if isinstance(version, int) else version
+    return Versioned(open_value(cell), Predicate(named))

@@ -1,0 +1,278 @@
+"""Requests by turns of the event loop: what tasks ask in one turn goes out as one request per bucket.
+
+The driver's CPU is per request, not per row: 125 µs for a row alone, 8 µs in company (facts/cassandra
+A8). Nothing waits on a timer: what is ready in this turn goes together, idle nothing is delayed. (Holding
+back while a bucket is asked already was tried; it made batches no larger and nothing quicker.) A read
+joins only a request that is still to be sent, so it sees every write acknowledged before it began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from cassandra.query import BatchStatement, BatchType
+
+from tarn.kv.cassandra.outcomes import Fate, fate_of, is_transient
+from tarn.kv.cassandra.retry import Retry
+from tarn.kv.cassandra.session import CassandraSession, Profile, Rows, Statement
+from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.kv.cassandra.statements import Statements
+
+__all__ = ["Found", "Place", "PlainWrite", "PlainWrites", "Query", "Reads", "as_one"]
+
+
+class Place(NamedTuple):
+    """One Cassandra partition: what one request may touch."""
+
+    p: bytes
+    b: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """A prepared `SELECT … k IN ?` whose first column is the key. Compared by identity."""
+
+    statement: Statement
+    profile: Profile
+
+
+Found = dict[bytes, Any]
+"""Rows (tuples) by key; absent keys are not in it."""
+
+
+class _ReadAsk:
+    """What one caller waits for, over several buckets."""
+
+    __slots__ = ("found", "future", "left")
+
+    def __init__(self, future: asyncio.Future[dict[int, Found]], left: int) -> None:
+        self.future = future
+        self.left = left
+        self.found: dict[int, Found] = {}
+
+
+class _ReadTurn:
+    """What one turn reads of one bucket."""
+
+    __slots__ = ("asks", "error", "found", "keys", "left")
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, None] = {}
+        self.asks: list[_ReadAsk] = []
+        self.found: Found = {}
+        self.left = 0
+        self.error: Exception | None = None
+
+
+class Reads:
+    """Point reads. Belongs to the running event loop."""
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        statements: Statements,
+        limits: CassandraLimits,
+        retry: Retry,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._session = session
+        self._keys_max = limits.keys_per_read
+        self._retry = retry
+        self._turn: dict[tuple[Query, Place], _ReadTurn] = {}
+        self.cas = Query(statements.cas_get, Profile.READ)
+        self.settle = Query(statements.cas_get, Profile.SETTLE)
+        self.plain = Query(statements.plain_get, Profile.READ)
+        self.stamps = Query(statements.plain_stamps, Profile.READ)
+
+    async def read(
+        self,
+        query: Query,
+        p: bytes,
+        keys_of: Mapping[int, Iterable[bytes]],
+        retry: Retry | None = None,
+    ) -> dict[int, Found]:
+        """The rows of keys, by bucket; repeats what fails for a moment (`retry`: or for longer).
+
+        Raises:
+            Exception: the driver's, of the last attempt.
+        """
+        return await (retry or self._retry).read(partial(self._ask, query, p, keys_of))
+
+    def _ask(
+        self, query: Query, p: bytes, keys_of: Mapping[int, Iterable[bytes]]
+    ) -> asyncio.Future[dict[int, Found]]:
+        assert keys_of
+        ask = _ReadAsk(self._loop.create_future(), len(keys_of))
+        if not self._turn:
+            # Runs after every task that is ready now.
+            self._loop.call_soon(self._send)
+        for bucket, keys in keys_of.items():
+            place = Place(p, bucket)
+            turn = self._turn.get((query, place))
+            if turn is None:
+                turn = self._turn[query, place] = _ReadTurn()
+            turn.keys.update(dict.fromkeys(keys))
+            turn.asks.append(ask)
+        return ask.future
+
+    def _send(self) -> None:
+        turns, self._turn = self._turn, {}
+        for (query, place), turn in turns.items():
+            keys = list(turn.keys)
+            parts = [keys[at : at + self._keys_max] for at in range(0, len(keys), self._keys_max)]
+            turn.left = len(parts)
+            answered = partial(self._answered, place.b, turn)
+            for part in parts:
+                statement = query.statement.bind((place.p, place.b, part))
+                self._session.submit(statement, query.profile, answered)
+
+    @staticmethod
+    def _answered(bucket: int, turn: _ReadTurn, rows: Rows | None, error: Exception | None) -> None:
+        turn.error = turn.error or error
+        for row in rows or ():
+            turn.found[row[0]] = row
+        turn.left -= 1
+        if turn.left:
+            return
+        for ask in turn.asks:
+            if ask.future.done():
+                continue  # cancelled, or failed in another bucket
+            if turn.error is not None:
+                ask.future.set_exception(turn.error)
+                continue
+            ask.found[bucket] = turn.found
+            ask.left -= 1
+            if not ask.left:
+                ask.future.set_result(ask.found)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWrite:
+    """Rows of one bucket that land together.
+
+    Attributes:
+        rows: keys and cells; None deletes.
+        timestamp_us: fixed over all attempts, which makes them one write.
+    """
+
+    bucket: int
+    rows: tuple[tuple[bytes, bytes | None], ...]
+    timestamp_us: int
+    size_bytes: int
+
+
+class _WriteAsk:
+    """What one caller waits for: an error or None for each of its writes."""
+
+    __slots__ = ("errors", "future", "left")
+
+    def __init__(self, future: asyncio.Future[list[Exception | None]], count: int) -> None:
+        self.future = future
+        self.left = count
+        self.errors: list[Exception | None] = [None] * count
+
+
+_Waiting = tuple[PlainWrite, _WriteAsk, int]
+
+
+class PlainWrites:
+    """Writes to plain partitions. Belongs to the running event loop."""
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        statements: Statements,
+        limits: CassandraLimits,
+        retry: Retry,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._session = session
+        self._statements = statements
+        self._limits = limits
+        self._retry = retry
+        self._turn: dict[Place, list[_Waiting]] = {}
+
+    async def write(self, p: bytes, writes: Sequence[PlainWrite]) -> list[Exception | None]:
+        """Writes, each whole or not at all; repeats what fails for a moment.
+
+        Returns:
+            For each write None, or the driver's error: of an attempt that may have been applied if
+            there was one.
+        """
+        errors: list[Exception | None] = [None] * len(writes)
+        pending = list(range(len(writes)))
+        attempts = self._retry.begin()
+        while True:
+            answers = await self._ask(p, [writes[index] for index in pending])
+            again: list[int] = []
+            for index, error in zip(pending, answers, strict=True):
+                before = errors[index]
+                if error is None or before is None or fate_of(before) is Fate.NOT_APPLIED:
+                    errors[index] = error
+                if error is not None and is_transient(error):
+                    again.append(index)
+            pending = again
+            if not pending or not await attempts.again():
+                return errors
+
+    def _ask(
+        self, p: bytes, writes: Sequence[PlainWrite]
+    ) -> asyncio.Future[list[Exception | None]]:
+        ask = _WriteAsk(self._loop.create_future(), len(writes))
+        if not self._turn:
+            self._loop.call_soon(self._send)
+        for index, write in enumerate(writes):
+            self._turn.setdefault(Place(p, write.bucket), []).append((write, ask, index))
+        return ask.future
+
+    def _send(self) -> None:
+        turns, self._turn = self._turn, {}
+        for place, waiting in turns.items():
+            for part in self._parts(waiting):
+                bound = [
+                    self._bind(place, write, row) for write, _, _ in part for row in write.rows
+                ]
+                self._session.submit(as_one(bound), Profile.WRITE, partial(self._answered, part))
+
+    def _parts(self, waiting: list[_Waiting]) -> Iterator[list[_Waiting]]:
+        """Parts within the bounds of a batch; at least one write each."""
+        part: list[_Waiting] = []
+        rows = size_bytes = 0
+        for item in waiting:
+            write = item[0]
+            rows += len(write.rows)
+            size_bytes += write.size_bytes
+            limits = self._limits
+            if part and (rows > limits.batch_rows_max or size_bytes > limits.batch_bytes_max):
+                yield part
+                part, rows, size_bytes = [], len(write.rows), write.size_bytes
+            part.append(item)
+        yield part
+
+    def _bind(self, place: Place, write: PlainWrite, row: tuple[bytes, bytes | None]) -> Statement:
+        key, cell = row
+        if cell is None:
+            return self._statements.plain_delete.bind((write.timestamp_us, *place, key))
+        return self._statements.plain_set.bind((*place, key, cell, write.timestamp_us))
+
+    @staticmethod
+    def _answered(part: list[_Waiting], rows: Rows | None, error: Exception | None) -> None:
+        del rows
+        for _, ask, index in part:
+            ask.errors[index] = error
+            ask.left -= 1
+            if not ask.left and not ask.future.done():
+                ask.future.set_result(ask.errors)
+
+
+def as_one(bound: Sequence[Statement]) -> Statement:
+    """Statements of one Cassandra partition as one mutation: it lands whole, and is seen whole."""
+    if len(bound) == 1:
+        return bound[0]
+    batch = BatchStatement(BatchType.UNLOGGED)
+    batch.add_all(bound, [None] * len(bound))
+    return batch

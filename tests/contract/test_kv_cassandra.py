@@ -1,0 +1,82 @@
+"""`CassandraKv` is held to the port by a real node, alone and shared by processes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tarn.kv.cassandra import CassandraSettings
+from tarn.kv.port import Kv, Partition, PartitionKind
+from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.cassandra_store import open_store
+from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
+from tarn.testing.kv_contract_registers import RegistersContract
+from tarn.testing.kv_contract_rows import RowsContract
+
+pytestmark = [pytest.mark.cassandra, pytest.mark.xdist_group("cassandra")]
+
+
+@pytest.fixture
+def settings(cassandra_nodes: CassandraNodes) -> CassandraSettings:
+    return CassandraSettings(
+        contact_points=cassandra_nodes.contact_points,
+        local_datacenter=cassandra_nodes.LOCAL_DATACENTER,
+        keyspace="contract",
+        replication_factor=1,
+    )
+
+
+class TestCassandraKv(KvContract, SharedKvContract):
+    installation = "one"
+
+    @pytest.fixture
+    def opener(self, settings: CassandraSettings) -> Opener:
+        return functools.partial(open_store, settings)
+
+    @pytest.fixture
+    async def kv(self, opener: Opener) -> AsyncIterator[Kv]:
+        store = await opener()
+        yield store
+        await store.close()
+
+
+class TestCassandraKvCreated(SharedKvContract):
+    """The first test of a keyspace that nobody has made yet, by several processes at once."""
+
+    installation = "created"
+
+    @pytest.fixture
+    def opener(self, settings: CassandraSettings, request: pytest.FixtureRequest) -> Opener:
+        name = "created_" + hashlib.sha256(request.node.name.encode()).hexdigest()[:8]
+        return functools.partial(
+            open_store,
+            CassandraSettings(settings.contact_points, settings.local_datacenter, name, 1),
+        )
+
+    # What the others ask does not depend on who made the keyspace.
+    test_increments_by_processes_add_up = None  # type: ignore[assignment]  # not asked here
+    test_acknowledged_writes_are_read_in_another_process = None  # type: ignore[assignment]  # same
+    test_kinds_are_known_to_all_processes = None  # type: ignore[assignment]  # same
+
+
+class TestCassandraKvInBuckets(RowsContract, RegistersContract):
+    """The same rows in several pieces: merged scans, and groups by their anchor."""
+
+    installation = "buckets"
+
+    @pytest.fixture
+    async def kv(self, settings: CassandraSettings) -> AsyncIterator[Kv]:
+        store = await open_store(settings)
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    def plain(self, request: pytest.FixtureRequest) -> Partition:
+        return Partition(f"buckets/{request.node.name}/plain", PartitionKind.PLAIN, 5)
+
+    @pytest.fixture
+    def register(self, request: pytest.FixtureRequest) -> Partition:
+        return Partition(f"buckets/{request.node.name}/register", PartitionKind.REGISTER, 8)

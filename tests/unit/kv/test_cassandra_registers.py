@@ -1,0 +1,280 @@
+"""Compare-and-set against a fake cluster that fails as it is told: which outcomes are settled, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cassandra import OperationTimedOut, Unavailable, WriteTimeout
+
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.cassandra.lanes import Lanes
+from tarn.kv.cassandra.registers import Registers, RegisterSet
+from tarn.kv.cassandra.retry import Retry
+from tarn.kv.cassandra.session import Answered, Profile
+from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.kv.cassandra.statements import seal_value
+from tarn.kv.cassandra.turns import Place, Reads
+from tarn.kv.port import OutcomeUnknownError, Predicate, PredicateFailedError
+from tarn.testing.clock import ManualClock, SeededIds
+
+PLACE = Place(b"p", 0)
+SERVER_TIMEOUT = WriteTimeout("contention", write_type=5)
+CUT = OperationTimedOut()
+
+
+class Bound(tuple):  # type: ignore[type-arg]  # name and parameters
+    """What the fake takes as a statement."""
+
+    __slots__ = ()
+
+
+class Fault(SimpleNamespace):
+    """An error for the next conditional statement, before or after it is applied."""
+
+    error: Exception
+    applied: bool
+
+
+class Cluster:
+    """One partition of registers: `submit` as the session's, everything in one step of the loop."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, tuple[bytes, bytes]] = {}
+        self.faults: deque[Fault] = deque()
+        self.sent: list[str] = []
+        self.late: list[Bound] = []
+        """Are applied after the next settling read, as if they had waited in a queue."""
+
+    def statements(self) -> Any:
+        names = ("cas_get", "cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "cas_delete")
+        made = {
+            name: SimpleNamespace(bind=lambda args, name=name: Bound((name, args)))
+            for name in names
+        }
+        return SimpleNamespace(**made, plain_get=None, plain_stamps=None)
+
+    def submit(self, statement: Any, profile: Profile, answered: Answered) -> None:
+        asyncio.get_running_loop().call_soon(self._do, statement, profile, answered)
+
+    def _do(self, bound: Bound, profile: Profile, answered: Answered) -> None:
+        name, args = bound
+        self.sent.append(name)
+        if profile is not Profile.CAS:
+            found = [(k, *self.rows[k]) for k in args[2] if k in self.rows]
+            late, self.late = self.late, []
+            for statement in late:
+                self._apply(*statement)
+            answered(found, None)
+            return
+        fault = self.faults.popleft() if self.faults else None
+        rows = [self._apply(name, args)] if fault is None or fault.applied else []
+        answered(rows or None, fault.error if fault else None)
+
+    def _apply(self, name: str, args: tuple[Any, ...]) -> dict[str, Any]:
+        if name == "cas_insert":
+            _, _, key, cell, nonce = args
+            holds = key not in self.rows
+        elif name == "cas_update":
+            cell, nonce, _, _, key, predicate = args
+            holds = self.rows.get(key, (b"", None))[1] == predicate
+        elif name == "cas_upsert":
+            cell, nonce, _, _, key = args
+            holds = True
+        else:
+            _, _, key, predicate = args
+            cell, nonce = None, None
+            holds = self.rows.get(key, (b"", None))[1] == predicate
+        before = self.rows.get(key)
+        if not holds:
+            shown = {} if before is None else {"v": before[0], "n": before[1]}
+            return {"[applied]": False} | shown
+        if cell is None:
+            del self.rows[key]
+        else:
+            self.rows[key] = (cell, nonce)
+        return {"[applied]": True}
+
+
+class Clock(ManualClock):
+    """Sleeps are over at once, and move the clock."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+async def registers(cluster: Cluster) -> Registers:
+    clock = Clock()
+    limits = CassandraLimits(attempts=3)
+    retry = Retry(clock, random.Random(1), limits.attempts)
+    session: Any = cluster
+    reads = Reads(session, cluster.statements(), limits, retry)
+    lanes = Lanes(session, clock, limits)
+    return Registers(lanes, reads, cluster.statements(), SeededIds(ManualClock()), retry)
+
+
+def stored(cluster: Cluster, value: bytes, nonce: bytes = b"before") -> Predicate:
+    cluster.rows[b"k"] = (seal_value(value), nonce)
+    return Predicate(nonce)
+
+
+async def test_an_applied_write_of_unknown_outcome_is_success(
+    cluster: Cluster, registers: Registers
+) -> None:
+    for error in (CUT, SERVER_TIMEOUT):
+        before = stored(cluster, b"1")
+        cluster.faults.append(Fault(error=error, applied=True))
+        mine = await registers.set_if(PLACE, b"k", b"2", before)
+        assert cluster.rows[b"k"] == (seal_value(b"2"), mine)
+    assert cluster.sent == ["cas_update", "cas_get"] * 2
+
+
+async def test_a_write_that_was_not_applied_is_repeated(
+    cluster: Cluster, registers: Registers
+) -> None:
+    before = stored(cluster, b"1")
+    cluster.faults.append(Fault(error=CUT, applied=False))
+    mine = await registers.set_if(PLACE, b"k", b"2", before)
+    assert cluster.rows[b"k"] == (seal_value(b"2"), mine)
+    assert cluster.sent == ["cas_update", "cas_get", "cas_update"]
+
+
+async def test_a_repetition_that_meets_our_own_late_attempt_is_success(
+    cluster: Cluster, registers: Registers
+) -> None:
+    """The first attempt waits in a node's queue while the settling read does not see it."""
+    before = stored(cluster, b"1")
+    cluster.faults.append(Fault(error=CUT, applied=False))
+    task_nonce: list[bytes] = []
+    submit = cluster.submit
+
+    def keep(statement: Any, profile: Profile, answered: Answered) -> None:
+        if isinstance(statement, Bound) and statement[0] == "cas_update" and not task_nonce:
+            task_nonce.append(statement[1][1])
+            cluster.late.append(statement)
+        submit(statement, profile, answered)
+
+    cluster.submit = keep  # type: ignore[method-assign]  # records the first attempt
+    mine = await registers.set_if(PLACE, b"k", b"2", before)
+    assert [mine] == task_nonce
+    assert cluster.sent == ["cas_update", "cas_get", "cas_update"]
+
+
+async def test_a_repetition_that_loses_after_a_lost_answer_is_unknown(
+    cluster: Cluster, registers: Registers
+) -> None:
+    """Our late attempt may have been applied and written over; after a node's own answer it cannot."""
+    for error, kind in ((CUT, Kind.UNKNOWN_OUTCOME), (SERVER_TIMEOUT, Kind.CONFLICT)):
+        before = stored(cluster, b"1")
+        cluster.faults.append(Fault(error=error, applied=False))
+        cluster.late.append(Bound(("cas_upsert", (seal_value(b"3"), b"other", b"p", 0, b"k"))))
+        with pytest.raises(TarnError) as caught:
+            await registers.set_if(PLACE, b"k", b"2", before)
+        assert caught.value.kind is kind
+
+
+async def test_a_write_that_keeps_failing_is_unknown_or_not_by_what_was_answered(
+    cluster: Cluster, registers: Registers
+) -> None:
+    before = stored(cluster, b"1")
+    cases = [
+        ([SERVER_TIMEOUT] * 3, Kind.UNAVAILABLE),
+        ([Unavailable("")] * 3, Kind.UNAVAILABLE),
+        ([CUT, Unavailable(""), Unavailable("")], Kind.UNKNOWN_OUTCOME),
+    ]
+    for errors, kind in cases:
+        cluster.faults.extend(Fault(error=error, applied=False) for error in errors)
+        with pytest.raises(TarnError) as caught:
+            await registers.set_if(PLACE, b"k", b"2", before)
+        assert caught.value.kind is kind
+
+
+async def test_a_creation_or_removal_that_the_row_does_not_tell_of_is_unknown(
+    cluster: Cluster, registers: Registers
+) -> None:
+    cluster.faults.append(Fault(error=CUT, applied=False))
+    with pytest.raises(OutcomeUnknownError):
+        await registers.set_if(PLACE, b"k", b"1", None)
+    before = stored(cluster, b"1")
+    cluster.faults.append(Fault(error=CUT, applied=True))
+    with pytest.raises(OutcomeUnknownError):
+        await registers.delete_if(PLACE, b"k", before)
+
+
+async def test_a_removal_whose_late_attempt_was_applied_is_unknown(
+    cluster: Cluster, registers: Registers
+) -> None:
+    """Not "it was absent": that would say that another removed it."""
+    before = stored(cluster, b"1")
+    cluster.faults.append(Fault(error=CUT, applied=False))
+    cluster.late.append(Bound(("cas_delete_if", (b"p", 0, b"k", before))))
+    with pytest.raises(OutcomeUnknownError):
+        await registers.delete_if(PLACE, b"k", before)
+
+
+async def test_losers_that_waited_are_answered_without_a_request(
+    cluster: Cluster, registers: Registers
+) -> None:
+    """Ten compare-and-sets of one version: one request, and nine lost to the winner's value."""
+    before = stored(cluster, b"0")
+
+    async def write(number: int) -> bytes | None:
+        try:
+            await registers.set_if(PLACE, b"k", b"%d" % number, before)
+        except PredicateFailedError as error:
+            return error.current.value if error.current else None
+        return b"won"
+
+    async with asyncio.TaskGroup() as tasks:
+        racers = [tasks.create_task(write(number)) for number in range(1, 11)]
+    assert [racer.result() for racer in racers] == [b"won"] + [b"1"] * 9
+    assert cluster.sent == ["cas_update"]
+
+
+async def test_who_comes_while_a_request_is_under_way_is_asked_about(
+    cluster: Cluster, registers: Registers
+) -> None:
+    """Its predicate may be newer than what that request saw."""
+    before = stored(cluster, b"0")
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(registers.set_if(PLACE, b"k", b"1", before))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert cluster.sent
+        # Another process writes after our request was decided; the next task has read that.
+        newer = stored(cluster, b"5", b"newer")
+        second = tasks.create_task(registers.set_if(PLACE, b"k", b"6", newer))
+    assert first.result()
+    assert cluster.rows[b"k"] == (seal_value(b"6"), second.result())
+
+
+async def test_other_rows_of_a_bucket_wait_but_do_not_lose(
+    cluster: Cluster, registers: Registers
+) -> None:
+    before = stored(cluster, b"0")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(registers.set_if(PLACE, b"k", b"1", before))
+        tasks.create_task(registers.set_if(PLACE, b"new", b"1", None))
+    assert sorted(cluster.rows) == [b"k", b"new"]
+
+
+async def test_a_set_of_unknown_outcome_is_settled_by_its_nonce(
+    cluster: Cluster, registers: Registers
+) -> None:
+    rows = RegisterSet(PLACE, ((b"a", b"1"),), 2)
+    cluster.faults.append(Fault(error=CUT, applied=True))
+    assert await registers.set_rows([rows]) == [None]
+    cluster.faults.append(Fault(error=CUT, applied=False))
+    (outcome,) = await registers.set_rows([rows])
+    assert isinstance(outcome, OutcomeUnknownError)
