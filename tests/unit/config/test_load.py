@@ -158,7 +158,10 @@ cache: 1GiB
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("metadata: {db: {cassandra: {username: tarn}}}", "metadata.db.cassandra.password is missing"),
+        (
+            "metadata: {db: {cassandra: {username: tarn}}}",
+            "metadata.db.cassandra.password is missing",
+        ),
         ("blockstore: {type: s3}", "blockstore.type s3 is not part of this version; it has local"),
         ("metadata: {db: {type: postgres}}", "must be one of embedded, cassandra"),
         ("gateways: {s3: {tls: {cert: /c}}}", "gateways.s3.tls.key is missing"),
