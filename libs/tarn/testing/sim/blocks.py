@@ -1,0 +1,105 @@
+"""Simulated blocks: slow, refusing, and losing the answers to what was written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from tarn.block.committed import Committed
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockInfo, BlockKey, BlockStore, BlockUploads, BlockWriter
+from tarn.block.rangecache import RangeCache
+from tarn.core.breaks import BreakRule
+from tarn.core.ids import RangeId
+from tarn.core.run import Run
+from tarn.kv.port import OutcomeUnknownError
+from tarn.testing.sim.link import Wire
+from tarn.testing.sim.weather import Sky
+
+__all__ = ["BlockLink", "MemRanges", "committed_over"]
+
+
+class BlockLink:
+    """`BlockStore` of one replica, over a wire to blocks in memory."""
+
+    def __init__(self, blocks: MemBlockStore, wire: Wire, sky: Sky) -> None:
+        self._blocks = blocks
+        self._wire = wire
+        self._sky = sky
+
+    @property
+    def uploads(self) -> BlockUploads:
+        """Not simulated: bytes of parts never pass graveler."""
+        return self._blocks.uploads
+
+    async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
+        """See `BlockStore.put`."""
+        held = bytes(body)
+
+        async def put() -> None:
+            await self._sky.hop("block")
+            self._sky.refuse(f"block {key.path}")
+            is_lost = self._sky.fails(self._sky.weather.lost_rate)
+            if not is_lost or self._sky.random.random() < 0.5:
+                await self._blocks.put(key, held)
+            await self._sky.hop("block")
+            if is_lost:
+                raise OutcomeUnknownError(f"block {key.path}: no answer")
+
+        await self._wire.send(f"put {key.path}", put)
+
+    async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
+        """See `BlockStore.read`."""
+
+        async def read() -> bytes:
+            await self._sky.hop("block")
+            self._sky.refuse(f"block {key.path}")
+            body = await self._blocks.read(key, start, length)
+            await self._sky.hop("block")
+            return body
+
+        return await self._wire.send(f"read {key.path}", read)
+
+    async def open_write(self, key: BlockKey) -> BlockWriter:
+        """See `BlockStore.open_write`."""
+        return await self._blocks.open_write(key)
+
+    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+        """See `BlockStore.stream`."""
+        return self._blocks.stream(key, start, length)
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        """See `BlockStore.stat`."""
+        return await self._blocks.stat(key)
+
+    async def list_page(
+        self, namespace: str, prefix: str, after: str, limit: int
+    ) -> list[BlockInfo]:
+        """See `BlockStore.list_page`."""
+        return await self._blocks.list_page(namespace, prefix, after, limit)
+
+    async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
+        """See `BlockStore.delete_many`."""
+        await self._blocks.delete_many(namespace, paths)
+
+    async def close(self) -> None:
+        """The blocks are the world's."""
+
+
+class MemRanges(RangeCache):
+    """A range cache whose disk is a dict: files would add nothing but the machine's own time."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self._files: dict[RangeId, Run] = {}
+
+    def _store(self, range_id: RangeId, run: Run) -> None:
+        self._files[range_id] = run
+
+    def _load(self, range_id: RangeId) -> Run | None:
+        return self._files.get(range_id)
+
+
+def committed_over(blocks: BlockStore, rows_mean: int) -> Committed:
+    """Committed listings with a cache of their own; threads are the loop's, which has none."""
+    return Committed(blocks, MemRanges(), rule=BreakRule(rows_mean=rows_mean))

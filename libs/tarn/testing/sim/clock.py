@@ -1,0 +1,59 @@
+"""Time and ids of a simulated machine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+__all__ = ["SimClock", "SimIds"]
+
+_START_US = 1_793_491_200_000_000
+
+
+class SimClock:
+    """A machine's clocks: the monotonic one is the loop's, the wall clock is wrong by a skew.
+
+    Attributes:
+        skew_us: may be changed at any time: wall clocks jump.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, skew_us: int = 0) -> None:
+        self._loop = loop
+        self.skew_us = skew_us
+
+    def now_us(self) -> int:
+        """Microseconds since the epoch, as this machine believes."""
+        return _START_US + self.skew_us + int(self._loop.time() * 1_000_000)
+
+    def monotonic(self) -> float:
+        """Virtual seconds."""
+        return self._loop.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits in virtual time."""
+        await asyncio.sleep(seconds)
+
+
+class SimIds:
+    """Ids that no two machines of one run share.
+
+    Args:
+        clock: the machine's; UUIDv7 begin with its time, so a skewed machine's ids are out of order.
+        rng: the machine's own.
+    """
+
+    def __init__(self, clock: SimClock, rng: random.Random) -> None:
+        self._clock = clock
+        self._random = rng
+
+    def uuid7(self) -> bytes:
+        """16 bytes."""
+        head = (self._clock.now_us() // 1000).to_bytes(6, "big")
+        tail = bytearray(self._random.randbytes(10))
+        tail[0] = 0x70 | tail[0] & 0x0F
+        tail[2] = 0x80 | tail[2] & 0x3F
+        return head + bytes(tail)
+
+    def nonce(self) -> bytes:
+        """16 bytes."""
+        return self._random.randbytes(16)

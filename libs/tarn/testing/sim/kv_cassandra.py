@@ -1,0 +1,453 @@
+"""A simulated Cassandra: three nodes, quorums, client timestamps, light-weight transactions.
+
+What it may do wrong is what the real one may (facts/cassandra A1, A4), and no more:
+
+*Plain* partitions: each node holds its own cells. A write gets `max(this client's clock, newest seen
+write time + 1)`, goes to all nodes, each at its own time, and is acknowledged by two; a node that is down
+gets it later, as a hint. A read asks two nodes, each at its own moment, takes the newest cell (of equal
+times the greater value) and repairs both before it answers. Dropping a partition is one tombstone from
+the future.
+
+*Register* partitions: every write is linearised. A compare-and-set may be applied and say so, not apply
+and say so, lose its answer either way, or stay *undecided*: then it is decided later by itself, or by
+the next Paxos round on its row, which finishes or forgets it. A decided change may be missed by quorum
+reads while it is not committed, until one sees it; a settling (SERIAL) read and every later
+compare-and-set see all that is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tarn.core.errors import TarnError
+from tarn.kv.limits import check_group, check_register, check_row, check_scan_limit
+from tarn.kv.port import (
+    Group,
+    OutcomeUnknownError,
+    Partition,
+    PartitionKind,
+    Predicate,
+    PredicateFailedError,
+    Row,
+    Versioned,
+)
+from tarn.rpc.tasks import TaskSet
+from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.weather import Sky, refused
+
+__all__ = ["SimCassandra"]
+
+_NODES = 3
+_QUORUM = 2
+_WRITE_TIMEOUT_SECONDS = 2.0
+_DROP_AHEAD_US = 86_400_000_000
+
+_Cell = tuple[int, bytes, bool]
+"""Write time, value, whether it is live: the greatest one wins."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """What one node has of the plain partitions."""
+
+    cells: dict[tuple[str, int], dict[bytes, _Cell]] = field(default_factory=dict)
+    dropped_us: dict[str, int] = field(default_factory=dict)
+    is_down: bool = False
+    hints: list[Callable[[], None]] = field(default_factory=list)
+
+    def put(self, place: tuple[str, int], key: bytes, cell: _Cell) -> None:
+        if cell[0] <= self.dropped_us.get(place[0], -1):
+            return
+        row = self.cells.setdefault(place, {})
+        if key not in row or row[key] < cell:
+            row[key] = cell
+
+    def drop(self, partition: str, time_us: int) -> None:
+        self.dropped_us[partition] = max(self.dropped_us.get(partition, -1), time_us)
+        for place, row in self.cells.items():
+            if place[0] == partition:
+                for key in [key for key, cell in row.items() if cell[0] <= time_us]:
+                    del row[key]
+
+
+@dataclass(slots=True)
+class _Register:
+    """One row of a register partition.
+
+    Attributes:
+        decided: what Paxos has agreed on; None is no row.
+        committed: what every quorum has: `decided`, or what was before it.
+        proposal: an undecided change; at most one.
+    """
+
+    decided: Versioned | None = None
+    committed: Versioned | None = None
+    proposal: _Proposal | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Proposal:
+    after: Versioned | None
+
+
+class SimCassandra:
+    """The cluster. `open` gives each replica its own coordinator and clock."""
+
+    def __init__(self, sky: Sky, tasks: TaskSet) -> None:
+        self._sky = sky
+        self._tasks = tasks
+        self._nodes = [_Node() for _ in range(_NODES)]
+        self._registers: dict[str, dict[bytes, _Register]] = {}
+        self._versions = 0
+
+    def open(self, clock: SimClock) -> _Client:
+        """One replica's session."""
+        return _Client(self, self._sky, self._nodes, clock)
+
+    async def trouble(self) -> None:
+        """Takes one node down at a time, for ever."""
+        while True:
+            await asyncio.sleep(self._sky.random.expovariate(0.5))
+            if not self._sky.happens(self._sky.weather.down_rate):
+                continue
+            node = self._sky.random.choice(self._nodes)
+            node.is_down = True
+            await asyncio.sleep(self._sky.random.uniform(0.1, 6.0))
+            self._up(node)
+
+    def heal(self) -> None:
+        """All nodes are up and have all hints."""
+        for node in self._nodes:
+            self._up(node)
+
+    @staticmethod
+    def _up(node: _Node) -> None:
+        node.is_down = False
+        hints, node.hints = node.hints, []
+        for hint in hints:
+            hint()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work that nobody waits for."""
+        self._tasks.spawn(work)
+
+    def version(self, value: bytes) -> Versioned:
+        """A value and a version that no other write has."""
+        self._versions += 1
+        return Versioned(value, Predicate(self._versions.to_bytes(8, "big")))
+
+    # ---- registers
+
+    def register(self, partition: Partition, key: bytes) -> _Register:
+        """The row, made if need be."""
+        rows = self._registers.setdefault(partition.name, {})
+        return rows.setdefault(key, _Register())
+
+    def keys(self, partition: Partition, start: bytes, end: bytes | None) -> list[bytes]:
+        """Keys that rows were ever written under, in order."""
+        rows = self._registers.get(partition.name, {})
+        return sorted(k for k in rows if k >= start and (end is None or k < end))
+
+    def forget(self, partition: Partition) -> None:
+        """Drops a register partition."""
+        self._registers.pop(partition.name, None)
+
+    def quorum_read(self, register: _Register) -> Versioned | None:
+        """What two of three nodes know: an undecided or uncommitted change may be seen or missed.
+
+        Seeing it means that it is repaired, so nobody misses it afterwards.
+        """
+        if register.committed is not register.decided and self._sky.random.random() < 0.3:
+            register.committed = register.decided
+        if register.proposal is not None and self._sky.random.random() < 0.1:
+            self.decide(register, register.proposal)
+            register.committed = register.decided
+        return register.committed
+
+    def serial_read(self, register: _Register) -> Versioned | None:
+        """A Paxos round: finishes or forgets what is undecided, commits what is decided."""
+        proposal = register.proposal
+        if proposal is not None:
+            if self._sky.random.random() < 0.5:
+                self.decide(register, proposal)
+            register.proposal = None
+        register.committed = register.decided
+        return register.decided
+
+    @staticmethod
+    def decide(register: _Register, proposal: _Proposal) -> None:
+        """An undecided change comes about, unless a later round has dealt with it."""
+        if register.proposal is proposal:
+            register.decided = proposal.after
+            register.proposal = None
+
+
+class _Client:
+    """`Kv` of one replica."""
+
+    def __init__(
+        self, cluster: SimCassandra, sky: Sky, nodes: Sequence[_Node], clock: SimClock
+    ) -> None:
+        self._cluster = cluster
+        self._sky = sky
+        self._nodes = nodes
+        self._clock = clock
+
+    def crash(self) -> None:
+        """What was sent is on its way: it lands, or not, all the same."""
+
+    # ---- plain partitions
+
+    @staticmethod
+    def _place(partition: Partition, key: bytes) -> tuple[str, int]:
+        digest = hashlib.blake2b(key, digest_size=4).digest()
+        return partition.name, int.from_bytes(digest, "big") % partition.buckets
+
+    def _two_nodes(self) -> list[_Node]:
+        up = [node for node in self._nodes if not node.is_down]
+        if len(up) < _QUORUM:
+            raise refused("a read without a quorum")
+        return self._sky.random.sample(up, _QUORUM)
+
+    async def _quorum_cells(
+        self, what: str, place: tuple[str, int], wanted: Callable[[bytes], bool]
+    ) -> dict[bytes, _Cell]:
+        """The newest cells of a bucket that two nodes have, repaired on both."""
+        nodes = self._two_nodes()
+        newest: dict[bytes, _Cell] = {}
+        for node in nodes:
+            await self._sky.hop(what)
+            for key, cell in sorted(node.cells.get(place, {}).items()):
+                if wanted(key) and (key not in newest or newest[key] < cell):
+                    newest[key] = cell
+        dropped_us = max(node.dropped_us.get(place[0], -1) for node in nodes)
+        newest = {key: cell for key, cell in newest.items() if cell[0] > dropped_us}
+        for node in nodes:
+            for key, cell in newest.items():
+                node.put(place, key, cell)
+        return newest
+
+    async def _write_cells(
+        self, place: tuple[str, int], values: dict[bytes, bytes], *, live: bool
+    ) -> None:
+        """One request to a bucket: reads the newest times, then writes to all nodes.
+
+        Raises:
+            OutcomeUnknownError: two nodes did not answer in time.
+        """
+        seen = await self._quorum_cells("write rows", place, values.__contains__)
+        cells = {
+            key: (max(self._clock.now_us(), seen[key][0] + 1 if key in seen else 0), value, live)
+            for key, value in values.items()
+        }
+        done: asyncio.Queue[None] = asyncio.Queue()
+
+        async def write(node: _Node) -> None:
+            await self._sky.hop("write rows")
+
+            def land() -> None:
+                for key, cell in cells.items():
+                    node.put(place, key, cell)
+
+            if node.is_down:
+                node.hints.append(land)
+                return
+            land()
+            await self._sky.hop("write rows")
+            done.put_nowait(None)
+
+        for node in self._nodes:
+            self._cluster.spawn(write(node))
+        try:
+            async with asyncio.timeout(_WRITE_TIMEOUT_SECONDS):
+                for _ in range(_QUORUM):
+                    await done.get()
+        except TimeoutError:
+            raise OutcomeUnknownError("a write without a quorum of answers") from None
+        if self._sky.fails(self._sky.weather.lost_rate):
+            raise OutcomeUnknownError("the answer to a write was lost")
+
+    async def _write_plain(self, partition: Partition, group: Group) -> TarnError | None:
+        try:
+            check_group(group)
+            self._sky.refuse("a write")
+            place = self._place(partition, group.anchor)
+            await self._write_cells(place, dict(group.rows), live=True)
+        except TarnError as error:
+            return error
+        return None
+
+    # ---- registers
+
+    async def _compare(
+        self,
+        partition: Partition,
+        key: bytes,
+        predicate: Predicate | None,
+        after: Versioned | None,
+        *,
+        is_conditional: bool = True,
+    ) -> None:
+        """One light-weight transaction."""
+        await self._sky.hop("change record")
+        self._sky.refuse("a compare-and-set")
+        await self._sky.hop("change record")
+        weather, register = self._sky.weather, self._cluster.register(partition, key)
+        current = self._cluster.serial_read(register)
+        expected = current.predicate if current is not None else None
+        if is_conditional and (expected != predicate or (current is None and after is None)):
+            await self._sky.hop("change record")
+            raise PredicateFailedError(key, current)
+        if self._sky.fails(weather.late_rate):
+            register.proposal = _Proposal(after)
+            self._cluster.spawn(self._decide_late(register, register.proposal))
+            await self._sky.hop("change record")
+            raise OutcomeUnknownError("a compare-and-set is undecided")
+        is_lost = self._sky.fails(weather.lost_rate)
+        if is_lost and self._sky.random.random() < 0.5:
+            raise OutcomeUnknownError("a compare-and-set was lost on its way")
+        register.decided = after
+        lingers = self._sky.happens(weather.linger_rate)
+        if not is_lost:
+            # Between decision and answer quorum reads may see either; from the answer on, this one.
+            await self._sky.hop("change record")
+            if register.decided is after:
+                register.committed = after
+            await self._sky.hop("change record")
+            return
+        if not lingers:
+            register.committed = register.decided
+        raise OutcomeUnknownError("the answer to a compare-and-set was lost")
+
+    async def _decide_late(self, register: _Register, proposal: _Proposal) -> None:
+        await asyncio.sleep(self._sky.random.expovariate(1.0))
+        if self._sky.random.random() < 0.5:
+            self._cluster.decide(register, proposal)
+
+    # ---- the port
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`."""
+        is_record = partition.kind is PartitionKind.REGISTER
+        what = "read record" if is_record else "read rows"
+        await self._sky.hop(what)
+        self._sky.refuse("a read")
+        found: list[Versioned | None] = []
+        if is_record:
+            read = self._cluster.serial_read if settle else self._cluster.quorum_read
+            found += [read(self._cluster.register(partition, key)) for key in keys]
+        else:
+            places = sorted({self._place(partition, key) for key in keys})
+            cells: dict[bytes, _Cell] = {}
+            for place in places:
+                cells |= await self._quorum_cells("read rows", place, frozenset(keys).__contains__)
+            for key in keys:
+                cell = cells.get(key)
+                is_there = cell is not None and cell[2]
+                found.append(
+                    Versioned(cell[1], Predicate(b"")) if cell is not None and is_there else None
+                )
+        await self._sky.hop(what)
+        return found
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`."""
+        outcomes: list[TarnError | None] = []
+        if partition.kind is PartitionKind.PLAIN:
+            async with asyncio.TaskGroup() as writes:
+                tasks = [writes.create_task(self._write_plain(partition, g)) for g in groups]
+            return [task.result() for task in tasks]
+        for group in groups:
+            try:
+                for key, value in group.rows:
+                    await self._compare(
+                        partition, key, None, self._cluster.version(value), is_conditional=False
+                    )
+            except TarnError as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(None)
+        return outcomes
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+        check_register(partition, "set_if")
+        check_row(key, value)
+        after = self._cluster.version(value)
+        await self._compare(partition, key, predicate, after)
+        return after.predicate
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`."""
+        for key in keys:
+            if partition.kind is PartitionKind.REGISTER:
+                await self._compare(partition, key, None, None, is_conditional=False)
+            else:
+                await self._sky.hop("clean")
+                self._sky.refuse("a delete")
+                await self._write_cells(self._place(partition, key), {key: b""}, live=False)
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        check_register(partition, "delete_if")
+        await self._compare(partition, key, predicate, None)
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`: each bucket is read at its own moment."""
+        check_scan_limit(limit)
+        await self._sky.hop("scan")
+        self._sky.refuse("a scan")
+        rows: list[Row] = []
+        if partition.kind is PartitionKind.REGISTER:
+            for key in self._cluster.keys(partition, start, end):
+                found = self._cluster.quorum_read(self._cluster.register(partition, key))
+                if found is not None:
+                    rows.append((key, found.value))
+        else:
+            for bucket in range(partition.buckets):
+                cells = await self._quorum_cells(
+                    "scan",
+                    (partition.name, bucket),
+                    lambda k: k >= start and (end is None or k < end),
+                )
+                rows += [(key, value) for key, (_, value, live) in cells.items() if live]
+        await self._sky.hop("scan")
+        return sorted(rows)[:limit]
+
+    def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The link reads pages instead."""
+        raise NotImplementedError
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
+        await self._sky.hop("clean")
+        self._sky.refuse("a drop")
+        if partition.kind is PartitionKind.REGISTER:
+            self._cluster.forget(partition)
+            return
+        time_us = self._clock.now_us() + _DROP_AHEAD_US
+        for node in self._nodes:
+            await self._sky.hop("clean")
+            if node.is_down:
+                node.hints.append(lambda node=node: node.drop(partition.name, time_us))  # type: ignore[misc]
+            else:
+                node.drop(partition.name, time_us)
+
+    async def close(self) -> None:
+        """The cluster is the world's."""

@@ -1,0 +1,144 @@
+"""The embedded store as a replica sees it: one shared, linearised store behind a group commit.
+
+Each process queues its writes and commits them together now and then; a write becomes visible and
+durable at one moment. What a process had not committed when it died never lands. A commit's answer may
+be lost, with or without its effect. A partition is dropped in pieces, as the real driver drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tarn.core.errors import TarnError
+from tarn.kv.mem import MemKv
+from tarn.kv.port import (
+    Group,
+    Kv,
+    OutcomeUnknownError,
+    Partition,
+    PartitionKind,
+    Predicate,
+    Row,
+    Versioned,
+)
+from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.weather import Sky, refused
+
+__all__ = ["SimSqlite"]
+
+R = TypeVar("R")
+_CHUNK_ROWS = 2
+
+
+class SimSqlite:
+    """The file that all processes share."""
+
+    def __init__(self, sky: Sky) -> None:
+        self._sky = sky
+        self._rows = MemKv()
+
+    def open(self, clock: SimClock) -> _Process:
+        """One process's end of it."""
+        del clock  # the order of commits decides, not anybody's clock
+        return _Process(self._rows, self._sky)
+
+
+class _Process:
+    """`Kv` of one process; `crash` ends it."""
+
+    def __init__(self, rows: Kv, sky: Sky) -> None:
+        self._rows = rows
+        self._sky = sky
+        self._is_dead = False
+
+    def crash(self) -> None:
+        """What was not committed yet is gone."""
+        self._is_dead = True
+
+    async def _read(self, what: str, act: Callable[[], Awaitable[R]]) -> R:
+        await self._sky.hop(what)
+        self._sky.refuse(what)
+        answer = await act()
+        await self._sky.hop(what)
+        return answer
+
+    async def _write(self, what: str, act: Callable[[], Awaitable[R]]) -> R:
+        """A write of one group commit."""
+        await self._sky.hop(what)
+        self._sky.refuse(what)
+        await self._sky.hop(what)
+        if self._is_dead:
+            raise refused(what)
+        if self._sky.fails(self._sky.weather.lost_rate):
+            if self._sky.random.random() < 0.5:
+                await act()
+            await self._sky.hop(what)
+            raise OutcomeUnknownError(f"the commit of {what} did not answer")
+        answer = await act()
+        await self._sky.hop(what)
+        return answer
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`."""
+        return await self._read(
+            _hop("read", partition), lambda: self._rows.get_many(partition, keys, settle=settle)
+        )
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`."""
+        try:
+            return await self._write(
+                _hop("write", partition), lambda: self._rows.set_many(partition, groups)
+            )
+        except TarnError as error:
+            return [error for _ in groups]
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+        return await self._write(
+            "change record", lambda: self._rows.set_if(partition, key, value, predicate)
+        )
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`."""
+        await self._write("clean", lambda: self._rows.delete_many(partition, keys))
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        await self._write("change record", lambda: self._rows.delete_if(partition, key, predicate))
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`."""
+        return await self._read("scan", lambda: self._rows.scan(partition, start, end, limit))
+
+    def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The link reads pages instead."""
+        raise NotImplementedError
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
+        while rows := await self._rows.scan(partition, b"", None, _CHUNK_ROWS):
+            keys = [key for key, _ in rows]
+            await self._write("clean", lambda keys=keys: self._rows.delete_many(partition, keys))  # type: ignore[misc]
+
+    async def close(self) -> None:
+        """The file stays."""
+
+
+def _hop(verb: str, partition: Partition) -> str:
+    if partition.kind is PartitionKind.PLAIN:
+        return f"{verb} rows"
+    return "read record" if verb == "read" else "change record"

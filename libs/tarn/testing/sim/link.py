@@ -1,0 +1,153 @@
+"""What lies between a replica and a store: work that has been sent goes on without its sender.
+
+A replica's tasks may be cancelled at any await: it crashed, or its client hung up. What it had sent by
+then still arrives, late or not at all; that is the store's business. What it tries to send afterwards
+(from a `finally`, say) does not go out: a dead process sends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from tarn.core.errors import TarnError
+from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned
+from tarn.rpc.tasks import TaskSet
+from tarn.testing.sim.weather import refused
+
+__all__ = ["KvLink", "Wire"]
+
+R = TypeVar("R")
+_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+Trace = Callable[[str], None]
+
+
+class Wire:
+    """Sends work that outlives its caller.
+
+    Args:
+        tasks: the world's, not the replica's.
+        trace: is told of each operation and its answer.
+    """
+
+    def __init__(self, name: str, tasks: TaskSet, trace: Trace | None) -> None:
+        self._name = name
+        self._tasks = tasks
+        self._trace = trace
+        self._is_cut = False
+
+    def cut(self) -> None:
+        """The process is dead: nothing more goes out."""
+        self._is_cut = True
+
+    async def send(self, what: str, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Does the work in a task of its own and waits for its answer."""
+        if self._is_cut:
+            raise refused(f"{what} of a dead process")
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                result = await work()
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+                self._note(what, repr(error))
+                if not answer.done():
+                    answer.set_exception(error)
+                return
+            self._note(what, result)
+            if not answer.done():
+                answer.set_result(result)
+
+        self._note(what, "sent")
+        self._tasks.spawn(run())
+        return await answer
+
+    def _note(self, what: str, answer: object) -> None:
+        if self._trace is not None:
+            self._trace(f"  {self._name} {what}: {_shown(answer)}")
+
+
+def _shown(answer: object) -> str:
+    text = answer if isinstance(answer, str) else repr(answer)
+    return text if len(text) <= 400 else f"{text[:400]}…"
+
+
+class KvLink:
+    """`Kv` of one replica, over a wire. Bulk scans are read in small pages, with time between them.
+
+    Args:
+        kv: this replica's end of the simulated store.
+        page_rows: rows of one page of a bulk scan.
+    """
+
+    def __init__(self, kv: Kv, wire: Wire, page_rows: int) -> None:
+        self._kv = kv
+        self._wire = wire
+        self._page_rows = page_rows
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`."""
+        what = f"get_many {partition.name} {list(keys)} settle={settle}"
+        return await self._wire.send(
+            what, lambda: self._kv.get_many(partition, keys, settle=settle)
+        )
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`."""
+        what = f"set_many {partition.name} {[group.rows for group in groups]}"
+        return await self._wire.send(what, lambda: self._kv.set_many(partition, groups))
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+        what = f"set_if {partition.name} {key!r} if {predicate!r}"
+        return await self._wire.send(
+            what, lambda: self._kv.set_if(partition, key, value, predicate)
+        )
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`."""
+        what = f"delete_many {partition.name} {list(keys)}"
+        await self._wire.send(what, lambda: self._kv.delete_many(partition, keys))
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        what = f"delete_if {partition.name} {key!r} if {predicate!r}"
+        await self._wire.send(what, lambda: self._kv.delete_if(partition, key, predicate))
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`."""
+        what = f"scan {partition.name} from {start!r} limit {limit}"
+        return await self._wire.send(what, lambda: self._kv.scan(partition, start, end, limit))
+
+    async def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`."""
+        while page := await self.scan(partition, start, end, self._page_rows):
+            keys, values = zip(*page, strict=True)
+            yield pa.record_batch(
+                [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=_SCHEMA
+            )
+            if len(page) < self._page_rows:
+                return
+            start = keys[-1] + b"\0"
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
+        what = f"drop_partition {partition.name}"
+        await self._wire.send(what, lambda: self._kv.drop_partition(partition))
+
+    async def close(self) -> None:
+        """The store is the world's."""

@@ -1,0 +1,85 @@
+"""`python -m tests.sim`: plays many seeds, or one with its log, or all with a guard off.
+
+python -m tests.sim --seeds 200 [--first 0]     every seed must keep the promises
+python -m tests.sim --seed 7 [--trace]          one run, its log on stdout
+python -m tests.sim --mutate [--guard NAME]     every guard must be missed
+"""
+
+# ruff: noqa: T201 - it is a command
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+
+from tests.sim.jobs import miss, play
+from tests.sim.lake_guards import GUARDS
+from tests.sim.run import run_seed
+
+_PROCESSES = 2
+_SHOWN_MAX = 5
+
+
+def play_many(first: int, count: int) -> int:
+    """All seeds of a range; how many broke a promise."""
+    began, broken, total = time.perf_counter(), 0, Counter[str]()
+    with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
+        for seed, stories, statistics in pool.imap_unordered(play, range(first, first + count), 4):
+            total += statistics
+            if not stories:
+                continue
+            broken += 1
+            if broken <= _SHOWN_MAX:
+                print(f"seed {seed} broke a promise")
+                print(*stories, f"replay: make sim SEED={seed}", sep="\n", flush=True)
+    for what, times in sorted(total.items()):
+        print(f"{times:9,} {what}")
+    seconds = time.perf_counter() - began
+    print(f"{count} seeds in {seconds:.0f} s, {broken} broke a promise")
+    return broken
+
+
+def play_one(seed: int, *, is_traced: bool) -> int:
+    """One seed with its log."""
+    run = run_seed(seed, is_traced=is_traced)
+    print("\n".join(run.history.log))
+    for violation in run.violations:
+        print(violation)
+    return len(run.violations)
+
+
+def mutate(names: list[str]) -> int:
+    """Each guard off until a promise breaks; how many guards nobody missed."""
+    guards = [guard for guard in GUARDS if not names or guard.name in names]
+    unmissed = 0
+    with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
+        for name, seed, found in pool.imap_unordered(miss, [g.name for g in guards]):
+            if seed is None:
+                unmissed += 1
+                print(f"{name:24} NOT MISSED", flush=True)
+            else:
+                print(f"{name:24} broken after {seed + 1:3} seeds: {found}", flush=True)
+    print(f"{len(guards)} guards, {unmissed} not missed")
+    return unmissed
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="from which on")
+    parser.add_argument("--seed", type=int, help="only this one, with its log")
+    parser.add_argument("--trace", action="store_true", help="with each operation of the stores")
+    parser.add_argument("--mutate", action="store_true", help="switch each guard off")
+    parser.add_argument("--guard", action="append", default=[], help="only this one")
+    given = parser.parse_args()
+    if given.seed is not None:
+        return play_one(given.seed, is_traced=given.trace)
+    if given.mutate:
+        return mutate(given.guard)
+    return play_many(given.first, given.seeds)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main() else 0)

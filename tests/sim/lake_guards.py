@@ -1,0 +1,370 @@
+"""Every guard of the branch protocol, and how it is switched off (docs/design/protocol.md).
+
+What stands in the place of a guarded function does what a plausible implementation without the rule
+would do; where a known system does that, it is named.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import tarn_graveler.committing
+import tarn_graveler.staging
+from tarn.core.branch import (
+    AfterLostFinish,
+    Branch,
+    Token,
+    finish_commit,
+    seal,
+)
+from tarn.core.entry import is_marker
+from tarn.core.errors import TarnError
+from tarn.core.ids import BranchId
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import OutcomeUnknownError
+from tarn.kv.records import Repository, encode_branch
+from tarn.testing.guards import Guard, Weakening
+from tarn_graveler.branches import BranchChange, Branches, BranchVersion
+from tarn_graveler.cleaning import Cleaning
+from tarn_graveler.committing import CommitRequest, Committing
+from tarn_graveler.layers import Found
+from tarn_graveler.reading import Reading
+from tarn_graveler.staging import Staging
+from tarn_graveler.turn import TurnBatches
+from tarn_graveler.uploads import Claim, Uploads
+
+__all__ = ["GUARDS", "STRONGEST"]
+
+
+def _always_takes_writes(self: Branch, other: Branch) -> bool:
+    return True
+
+
+async def _run_open(self: TurnBatches[Any, Any, Any], key: Any) -> None:
+    """The batch takes callers in while it is under way; who comes late gets the older answer."""
+    batch = self._open[key]
+    sent = [item for item, _ in batch]
+    try:
+        results = dict(zip(sent, await self._send(key, sent), strict=True))
+        late = [item for item, _ in batch if item not in results]
+        if late:  # other items, e.g. rows
+            results |= dict(zip(late, await self._send(key, late), strict=True))
+    except BaseException as error:
+        del self._open[key]
+        for _, answer in batch:
+            if not answer.done():
+                if isinstance(error, Exception):
+                    answer.set_exception(error)
+                else:
+                    answer.cancel()
+        if not isinstance(error, Exception):
+            raise
+        return
+    del self._open[key]
+    for item, answer in batch:
+        result = results.get(item)
+        if not answer.done():
+            if isinstance(result, Exception):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+
+async def _by_cached_record(
+    self: Reading,
+    repository: Repository,
+    branch_id: BranchId,
+    read: Callable[[Branch], Awaitable[Any]],
+) -> Any:
+    """Whatever a record of a moment ago says."""
+    cached = self._branches.cached(repository, branch_id)
+    record = cached or (await self._branches.fresh(repository, branch_id)).branch
+    return await read(record)
+
+
+_reading_init = Reading.__init__
+
+
+def _patient_reading(self: Reading, *args: Any) -> None:
+    _reading_init(self, *args)
+    self._read_seconds_max = 1e9
+
+
+class _OnlyItsToken(Branch):
+    """Compared by its staging token alone, as lakeFS compares."""
+
+    def same_layers(self, other: Branch) -> bool:
+        return self.incarnation == other.incarnation and self.staging == other.staging
+
+
+_verify = Staging._verify
+
+
+async def _verify_token(self: Staging, *args: Any, **kwargs: Any) -> Branch:
+    record = await _verify(self, *args, **kwargs)
+    return _OnlyItsToken(*(getattr(record, name) for name in Branch.__slots__))
+
+
+class _Agreeable(Branch):
+    def same_layers(self, other: Branch) -> bool:
+        return True
+
+
+async def _verify_nothing(self: Staging, *args: Any, **kwargs: Any) -> Branch:
+    record = await _verify(self, *args, **kwargs)
+    return _Agreeable(*(getattr(record, name) for name in Branch.__slots__))
+
+
+def _trusts_sealed(row: Found) -> bool:
+    return row.packed is not None and not is_marker(row.packed)
+
+
+async def _recheck_plainly(
+    self: Staging, repository: Repository, branch_id: BranchId, incarnation: Any
+) -> Branch:
+    """A failed re-check fails the write, although the row is there."""
+    fresh = (await self._branches.fresh(repository, branch_id)).branch
+    incarnation.check(fresh, repository, branch_id)
+    return fresh
+
+
+async def _no_seal(
+    self: Committing, repository: Repository, branch_id: BranchId, request: CommitRequest
+) -> BranchVersion:
+    """Scans the staging token while it takes writes, and changes tokens with the last step."""
+    current = await self._branches.fresh(repository, branch_id)
+    sealed = seal(current.branch, self._branches.new_token(), self._ids.nonce())
+    return BranchVersion(sealed, current.predicate)
+
+
+_compare_and_set = Branches.compare_and_set
+
+
+async def _set(
+    self: Branches, repository: Repository, branch_id: str, before: BranchVersion, after: Branch
+) -> Any:
+    """A commit's last step overwrites whatever is there."""
+    if after.commit_id == before.branch.commit_id:
+        return await _compare_and_set(self, repository, branch_id, before, after)
+    partition = self._repositories.keys_of(repository).refs
+    key = RepositoryKeys.branch(branch_id)
+    while True:
+        (found,) = await self._kv.get_many(partition, [key])
+        if found is None:
+            return None
+        try:
+            predicate = await self._kv.set_if(partition, key, encode_branch(after), found.predicate)
+        except TarnError:
+            continue
+        return BranchChange(before.branch, BranchVersion(after, predicate))
+
+
+def _overlap(built_from: Branch, current: Branch) -> AfterLostFinish:
+    """The "overlapping sealed tokens" rule of the original design (seed 000)."""
+    if set(built_from.sealed) & set(current.sealed):
+        return AfterLostFinish.REUSE
+    return AfterLostFinish.TAKEN
+
+
+def _finish_overlap(built_from: Branch, current: Branch, commit_id: Any, op_id: bytes) -> Branch:
+    kept = tuple(token for token in current.sealed if token not in built_from.sealed)
+    after = finish_commit(built_from, built_from, commit_id, op_id)
+    return replace(after, staging=current.staging, sealed=kept)
+
+
+def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
+    return before.tokens
+
+
+_cleaning_init = Cleaning.__init__
+
+
+def _hasty_cleaning(
+    self: Cleaning, kv: Any, keys: Any, repositories: Any, clock: Any, delay: float, poll: float
+) -> None:
+    _cleaning_init(self, kv, keys, repositories, clock, 0.0, poll)
+
+
+_build = Committing._build
+
+
+async def _build_and_drop(
+    self: Committing, repository: Repository, branch_id: BranchId, record: Branch, request: Any
+) -> Any:
+    """Tokens are given up when they are scanned, before the commit is confirmed."""
+    built = await _build(self, repository, branch_id, record, request)
+    await self._cleaning.register_tokens(repository, branch_id, record.sealed)
+    return built
+
+
+async def _assume_applied(
+    self: Branches, repository: Repository, branch_id: str, before: Branch, after: Branch
+) -> BranchChange:
+    """Unknown is taken for success."""
+    partition = self._repositories.keys_of(repository).refs
+    (found,) = await self._kv.get_many(partition, [RepositoryKeys.branch(branch_id)])
+    if found is None:
+        raise OutcomeUnknownError("gone")
+    return BranchChange(before, BranchVersion(after, found.predicate))
+
+
+async def _always_claims(
+    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
+) -> Claim:
+    """A repeated completion completes again."""
+    return Claim(self._ids.nonce(), b"")
+
+
+async def _stage_again(
+    self: Uploads, repository: Repository, upload_id: str, claim: bytes, entry: bytes
+) -> None:
+    record, _ = await self._read(repository, upload_id)
+    await self._staging.stage(repository, BranchId(record.branch_id), record.path, entry)
+
+
+async def _no_is_published(self: Committing, *args: Any) -> bool:
+    return True
+
+
+GUARDS: Sequence[Guard] = (
+    Guard(
+        "write-rechecks",
+        "1",
+        "I1 I3",
+        "a write is acknowledged when its row is durable",
+        (Weakening(Branch, "takes_writes_as", _always_takes_writes),),
+    ),
+    Guard(
+        "batch-closes",
+        "1",
+        "I1 I3",
+        "a re-check joins a read that is under way",
+        (Weakening(TurnBatches, "_run", _run_open),),
+        runs=300,
+    ),
+    Guard(
+        "written-is-unknown",
+        "1",
+        "I2",
+        "a write whose re-check fails is reported as not done",
+        (Weakening(Staging, "_recheck", _recheck_plainly),),
+        runs=100,
+    ),
+    Guard(
+        "read-verifies",
+        "2",
+        "I1",
+        "reads trust a cached record",
+        (Weakening(Reading, "by_record", _by_cached_record),),
+    ),
+    Guard(
+        "read-within-d",
+        "2",
+        "I1",
+        "a read may take longer than D",
+        (Weakening(Reading, "__init__", _patient_reading),),
+        runs=100,
+    ),
+    Guard(
+        "delete-verifies",
+        "3",
+        "I1 I3",
+        "a delete trusts the record that it began with",
+        (Weakening(Staging, "_verify", _verify_nothing),),
+        runs=200,
+    ),
+    Guard(
+        "delete-verifies-all",
+        "3",
+        "I1 I3",
+        "a delete verifies its staging token only (lakeFS)",
+        (Weakening(Staging, "_verify", _verify_token),),
+        runs=1500,
+    ),
+    Guard(
+        "sealed-marker",
+        "3",
+        "I1 I3",
+        "a delete that finds a marker in a sealed token does nothing (lakeFS)",
+        (Weakening(tarn_graveler.staging, "_needs_marker", _trusts_sealed),),
+        runs=300,
+    ),
+    Guard(
+        "seal",
+        "4",
+        "I1 I3",
+        "a commit scans a token that takes writes",
+        (Weakening(Committing, "_seal", _no_seal),),
+    ),
+    Guard(
+        "finish-compares",
+        "4",
+        "I1 I4",
+        "a commit's last step sets the record",
+        (Weakening(Branches, "compare_and_set", _set),),
+    ),
+    Guard(
+        "no-overlap-rule",
+        "4",
+        "I1 I3",
+        "a lost last step is repeated if any sealed token is left (seed 000)",
+        (
+            Weakening(tarn_graveler.committing, "after_lost_finish", _overlap),
+            Weakening(tarn_graveler.committing, "finish_commit", _finish_overlap),
+        ),
+        runs=150,
+    ),
+    Guard(
+        "drop-exactly-removed",
+        "5",
+        "I1",
+        "a commit drops every token of the record that it replaced",
+        (Weakening(tarn_graveler.committing, "removed_tokens", _all_tokens),),
+    ),
+    Guard(
+        "drop-after-d",
+        "5",
+        "I1",
+        "tokens are dropped at once",
+        (Weakening(Cleaning, "__init__", _hasty_cleaning),),
+        runs=100,
+    ),
+    Guard(
+        "drop-after-finish",
+        "5",
+        "I1",
+        "tokens are registered for dropping before the commit is confirmed",
+        (Weakening(Committing, "_build", _build_and_drop),),
+        runs=200,
+    ),
+    Guard(
+        "unknown-is-settled",
+        "8",
+        "I1 I4",
+        "an unknown outcome is taken for success",
+        (Weakening(Branches, "_settle", _assume_applied),),
+        runs=150,
+    ),
+    Guard(
+        "published-is-looked-up",
+        "8",
+        "I4",
+        "a finish that the record has forgotten is taken for success",
+        (Weakening(Committing, "_is_published", _no_is_published),),
+        runs=600,
+    ),
+    Guard(
+        "completion-replays",
+        "uploads",
+        "I1",
+        "a repeated completion of an upload stages its object again",
+        (
+            Weakening(Uploads, "begin_complete", _always_claims),
+            Weakening(Uploads, "finish_complete", _stage_again),
+        ),
+        runs=60,
+    ),
+)
+
+STRONGEST = ("write-rechecks", "batch-closes", "read-verifies", "seal", "drop-exactly-removed")
+"""Those that `pytest` switches off; `make mutate` does all."""

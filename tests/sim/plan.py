@@ -1,0 +1,140 @@
+"""What one seed means: how large the installation is, how bad its day, how busy its clients."""
+
+import random
+from dataclasses import dataclass, replace
+
+from tarn.testing.sim.weather import HOPS, Weather
+
+__all__ = ["Plan", "draw"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        store: `sqlite` or `cassandra`.
+        drop_delay_seconds: D of rules 2 and 5.
+        cache_seconds: how long a replica trusts a branch record that it has read.
+        skew_seconds: wall clocks are wrong by up to this.
+        crash_seconds: mean time between crashes of a replica; 0: none.
+        hang_up_seconds: clients wait so long for an answer.
+        quiet_rate: turns in which a client does nothing for a while, so that caches grow old.
+    """
+
+    seed: int
+    store: str
+    replicas: int
+    clients: int
+    operations: int
+    keys: int
+    drop_delay_seconds: float
+    cache_seconds: float
+    skew_seconds: float
+    crash_seconds: float
+    hang_up_seconds: float
+    think_seconds: float
+    quiet_rate: float
+    page_rows: int
+    rows_mean: int
+    commit_weight: int
+    delete_weight: int
+    scratch_weight: int
+    has_branch_turns: bool
+    has_repository_turns: bool
+    weather: Weather
+
+    @property
+    def registered_seconds(self) -> float:
+        """The D that is configured: what readers count on, and what clocks may be apart."""
+        return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
+
+    def line(self) -> str:
+        """The run in one line."""
+        return (
+            f"seed {self.seed}: {self.store}, {self.replicas} replicas, {self.clients} clients, "
+            f"{self.keys} keys, D {self.drop_delay_seconds} s, cache {self.cache_seconds} s, "
+            f"skew {self.skew_seconds} s, crashes every {self.crash_seconds} s, "
+            f"branches {self.has_branch_turns}, repositories {self.has_repository_turns}, "
+            f"slow: {sorted(self.weather.slow_what)}, "
+            f"{replace(self.weather, slow_what=frozenset())}"
+        )
+
+
+def draw(seed: int) -> Plan:
+    """The run of a seed: every other one is a storm, the others are races."""
+    rng = random.Random(f"plan {seed}")
+    return _race(seed, rng) if seed % 2 else _storm(seed, rng)
+
+
+def _race(seed: int, rng: random.Random) -> Plan:
+    """Nothing fails; one or two sorts of hops take longer than D now and then, the rest is quick."""
+    return Plan(
+        seed=seed,
+        store=rng.choice(["sqlite", "cassandra"]),
+        replicas=rng.choice([1, 2]),
+        clients=rng.choice([3, 4]),
+        operations=40,
+        keys=rng.choice([2, 6, 6]),
+        drop_delay_seconds=0.2,
+        cache_seconds=rng.choice([0.05, 30.0]),
+        skew_seconds=0.0,
+        crash_seconds=0.0,
+        hang_up_seconds=60.0,
+        think_seconds=rng.choice([0.1, 0.3]),
+        quiet_rate=rng.choice([0.0, 0.1]),
+        page_rows=rng.choice([1, 1000]),
+        rows_mean=1,
+        commit_weight=rng.choice([2, 4]),
+        delete_weight=2,
+        scratch_weight=6,
+        has_branch_turns=False,
+        has_repository_turns=False,
+        weather=Weather(
+            hop_seconds=0.001,
+            slow_seconds=rng.choice([0.1, 0.9, 1.5]),
+            slow_what=frozenset(rng.sample(HOPS, rng.choice([1, 2, 2]))),
+            linger_rate=rng.choice([0.0, 1.0]),
+        ),
+    )
+
+
+def _storm(seed: int, rng: random.Random) -> Plan:
+    store = rng.choice(["sqlite", "cassandra"])
+    delay = rng.choice([0.2, 0.5, 1.0])
+    faults = rng.random() < 0.75
+    skew = rng.choice([0.0, 0.0, 0.0, 0.05, 0.5])
+    weather = Weather(
+        hop_seconds=rng.choice([0.001, 0.005, 0.02]),
+        slow_rate=rng.choice([0.0, 0.0, 0.01, 0.05]),
+        slow_seconds=rng.choice([0.3, 2 * delay + 0.2, 3 * (delay + 2 * skew)]),
+        slow_what=frozenset(rng.sample(HOPS, rng.choice([0, 1, 2, 2, 3]))),
+        refused_rate=rng.choice([0.0, 0.002, 0.02]) if faults else 0.0,
+        lost_rate=rng.choice([0.0, 0.005, 0.03]) if faults else 0.0,
+        late_rate=rng.choice([0.0, 0.02, 0.1]) if faults else 0.0,
+        linger_rate=rng.choice([0.0, 0.5, 1.0]),
+        down_rate=rng.choice([0.0, 0.5]) if faults else 0.0,
+    )
+    return Plan(
+        seed=seed,
+        store=store,
+        replicas=rng.choice([1, 2, 2, 3]),
+        clients=rng.choice([3, 4, 5]),
+        operations=rng.choice([30, 50, 70]),
+        keys=rng.choice([1, 2, 3, 6]),
+        drop_delay_seconds=delay,
+        cache_seconds=rng.choice([0.05, 2.0, 30.0, 30.0]),
+        skew_seconds=skew,
+        crash_seconds=rng.choice([0.0, 3.0, 10.0]) if faults else 0.0,
+        hang_up_seconds=rng.choice([1.0, 10.0, 30.0, 30.0]),
+        think_seconds=rng.choice([0.02, 0.1, 0.1, 0.3]),
+        quiet_rate=rng.choice([0.0, 0.1]),
+        page_rows=rng.choice([1, 2, 1000]),
+        rows_mean=rng.choice([1, 2, 100]),
+        commit_weight=rng.choice([1, 2, 4]),
+        delete_weight=rng.choice([1, 3, 6]),
+        scratch_weight=rng.choice([0, 2]),
+        has_branch_turns=rng.random() < 0.3,
+        has_repository_turns=rng.random() < 0.15,
+        weather=weather,
+    )

@@ -1,0 +1,181 @@
+"""Plays one seed: sets up an installation, lets clients loose on it, and holds what they saw to account."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from unittest import mock
+
+from structlog.testing import capture_logs
+from tests.sim.plan import Plan, draw
+from tests.sim.workload import Admin, Client
+from tests.sim.world import Replica, World, value_of
+
+import tarn_graveler.branches
+import tarn_graveler.uploads
+from tarn.core.errors import TarnError
+from tarn.core.ids import BranchId, CommitId
+from tarn.kv.records import Repository
+from tarn.testing.checker import Report, Violation, check
+from tarn.testing.history import GONE, Commit, History
+from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
+from tarn_graveler.assembly import Graveler
+
+__all__ = ["Run", "run_seed"]
+
+_CLAIM_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a seed."""
+
+    plan: Plan
+    history: History
+    report: Report
+
+    @property
+    def violations(self) -> list[Violation]:
+        return self.report.violations
+
+
+def run_seed(seed: int, *, is_traced: bool = False) -> Run:
+    """One run; the same seed gives the same history, line by line."""
+    plan = draw(seed)
+    worlds: list[World] = []  # `main` returns nothing when the run gets stuck
+
+    async def main(loop: SimLoop) -> None:
+        world = World(loop, plan, is_traced=is_traced)
+        worlds.append(world)
+        await _play(world)
+        world.problems += loop.errors
+
+    with _aggressive(plan), capture_logs() as logs:
+        try:
+            simulate(main, seed)
+        except SimStuckError as error:
+            worlds[0].problem(f"stuck: {error}")
+    world = worlds[0]
+    report = check(world.history)
+    report.violations += [Violation("I0", text) for text in world.problems]
+    for entry in logs:
+        if entry["log_level"] in {"error", "critical"}:
+            report.violations.append(Violation("I0", str(entry)))
+        report.statistics[f"log: {entry['event']}"] += 1
+    return Run(plan, world.history, report)
+
+
+@contextlib.contextmanager
+def _aggressive(plan: Plan) -> Iterator[None]:
+    """Constants that are seconds and minutes in production, scaled to a run of half a minute."""
+    with (
+        mock.patch.object(tarn_graveler.branches, "_CACHE_SECONDS", plan.cache_seconds),
+        mock.patch.object(tarn_graveler.uploads, "_CLAIM_US", _CLAIM_SECONDS * 1_000_000),
+    ):
+        yield
+
+
+async def _play(world: World) -> None:
+    """Set up, storm, calm, look."""
+    plan = world.plan
+    world.log(plan.line())
+    for replica in world.replicas:
+        replica.start()
+    admin = Admin(world, "admin", [])
+    await admin.create("lake/main")
+    branches = ["lake/main"]
+    admins: list[Admin] = []
+    if plan.has_branch_turns:
+        await admin.create("lake/dev")
+        branches.append("lake/dev")
+        admins.append(Admin(world, "admin-dev", ["lake/dev"]))
+    if plan.has_repository_turns:
+        await admin.create("tmp/main")
+        branches.append("tmp/main")
+        admins.append(Admin(world, "admin-tmp", ["tmp/main"]))
+    world.storm()
+    clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(client.run()) for client in clients]
+        others = [group.create_task(other.run()) for other in admins]
+        await asyncio.wait(running)
+        world.is_stormy = False
+        await asyncio.wait(others or running)
+    await world.calm_down()
+    await _look(world, branches)
+    await world.tasks.close()
+
+
+async def _look(world: World, branches: list[str]) -> None:
+    """Reads everything when nothing moves: what was acknowledged must be there."""
+    last = Replica(world, "last")
+    last.start()
+    world.replicas = [last]
+    client = Client(world, "last", branches)
+    client.patience_seconds = 60.0
+    for step in ("uncommitted", "committed", "dropped"):
+        world.log(f"look: {step}")
+        for branch in branches:
+            gets = [await client.get(branch, key) for key in client.keys]
+            lists = await client.list_keys(branch, "", 1000)
+            for op in [*gets, *lists]:
+                if not op.is_ok:
+                    world.problem(f"a read in calm weather failed: {op.line()}")
+            if step == "uncommitted" and gets[0].value != GONE:
+                op = await client.commit(branch)
+                if not op.is_ok:
+                    world.problem(f"a commit in calm weather failed: {op.line()}")
+        if step == "committed":
+            await asyncio.sleep(2 * world.plan.drop_delay_seconds + 2)
+    graveler = last.graveler
+    assert graveler is not None
+    for branch in branches:
+        await _collect(world, graveler, branch)
+    last.crash()
+
+
+async def _collect(world: World, graveler: Graveler, branch: str) -> None:
+    """Fills in the commits that a branch's operations name, and its history."""
+    history = world.history
+    repository_id, branch_id = branch.split("/")
+    try:
+        repository = await graveler.repositories.get(repository_id)
+    except TarnError:
+        return
+    wanted = {op.commit_id for op in history.ops if op.commit_id and op.branch == branch}
+    try:
+        version = await graveler.branches.fresh(repository, BranchId(branch_id))
+    except TarnError:
+        pass
+    else:
+        history.heads[branch] = version.branch.commit_id
+        wanted.add(version.branch.commit_id)
+    left = sorted(wanted)
+    while left:
+        commit_id = left.pop()
+        if commit_id not in history.commits:
+            left += await _read_commit(world, graveler, repository, CommitId(commit_id))
+
+
+async def _read_commit(
+    world: World, graveler: Graveler, repository: Repository, commit_id: CommitId
+) -> tuple[str, ...]:
+    """Notes a commit with its contents; its parents. One that is not there is the checker's business."""
+    history = world.history
+    try:
+        commit = await graveler.commits.get(repository, commit_id)
+    except TarnError:
+        return ()
+    try:
+        rows = await graveler.committed.page(
+            repository.storage_namespace, commit.metarange_id, "", 1000
+        )
+    except TarnError as error:
+        history.dangling.append(f"{commit_id}: {error.message}")
+        return ()
+    contents = {path: value_of(packed) for path, packed in rows}
+    history.commits[commit_id] = Commit(commit_id, commit.message, commit.parents, contents)
+    for path, value in contents.items():
+        if not await world.has_block(value):
+            history.dangling.append(f"{commit_id} {path}: no block of v{value}")
+    return commit.parents

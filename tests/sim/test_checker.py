@@ -1,0 +1,260 @@
+"""The checker itself: histories by hand that keep the promises, and such that break them."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tarn.testing.checker import check
+from tarn.testing.history import ABSENT, GONE, NEVER, Commit, History, Op, OpKind, Outcome
+
+OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
+
+
+class Story:
+    """A history of key `k` of one branch that begins empty."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.op(OpKind.CREATE, None, -2, -1)
+
+    def op(
+        self,
+        kind: OpKind,
+        value: int | None,
+        inv: float,
+        end: float,
+        outcome: Outcome = OK,
+        *,
+        key: str | None = "k",
+        commit_id: str = "",
+        is_claim: bool = False,
+    ) -> Op:
+        is_whole = kind in {OpKind.COMMIT, OpKind.CREATE, OpKind.REMOVE}
+        made = Op(
+            len(self.history.ops),
+            "p",
+            kind,
+            "b",
+            None if is_whole else key,
+            value,
+            inv,
+            end if outcome is OK else NEVER,
+            end,
+            outcome,
+            commit_id,
+            is_claim,
+        )
+        self.history.ops.append(made)
+        return made
+
+    def put(self, value: int, inv: float, end: float, outcome: Outcome = OK) -> Op:
+        return self.op(OpKind.PUT, value, inv, end, outcome)
+
+    def delete(self, inv: float, end: float, outcome: Outcome = OK) -> Op:
+        return self.op(OpKind.DELETE, ABSENT, inv, end, outcome)
+
+    def get(self, value: int, inv: float, end: float) -> Op:
+        return self.op(OpKind.GET, value, inv, end)
+
+    def commit(
+        self,
+        commit_id: str,
+        contents: Mapping[str, int],
+        inv: float,
+        end: float,
+        outcome: Outcome = OK,
+        *,
+        parent: str = "",
+    ) -> Op:
+        made = self.op(OpKind.COMMIT, None, inv, end, outcome)
+        if outcome is OK:
+            made.commit_id = commit_id
+        parents = (parent,) if parent else ()
+        message = f"#{made.number}"
+        self.history.commits[commit_id] = Commit(commit_id, message, parents, contents)
+        return made
+
+    def broken(self) -> list[str]:
+        """The invariants that do not hold."""
+        return [violation.invariant for violation in check(self.history).violations]
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_a_read_of_the_newest_write_is_fresh(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.put(2, 3, 4)
+    story.get(2, 5, 6)
+    assert story.broken() == []
+
+
+def test_a_read_of_an_overwritten_value_is_stale(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.put(2, 3, 4)
+    story.get(1, 5, 6)
+    assert story.broken() == ["I1"]
+
+
+def test_a_read_of_nothing_after_an_acknowledged_write_is_stale(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.get(ABSENT, 3, 4)
+    assert story.broken() == ["I1"]
+
+
+def test_a_read_beside_a_write_may_see_either(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.put(2, 3, 9)
+    story.get(2, 4, 5)
+    story.get(1, 6, 7)
+    assert story.broken() == []
+
+
+def test_of_concurrent_writes_any_may_be_the_newest_and_it_may_change(story: Story) -> None:
+    story.put(1, 1, 5)
+    story.put(2, 2, 4)
+    for time, value in enumerate((1, 2, 1, 2)):
+        story.get(value, 10 + 2 * time, 11 + 2 * time)
+    assert story.broken() == []
+    assert check(story.history).statistics["reads that went back (B-A-N-A-N-A)"] == 2
+
+
+def test_an_unsettled_write_may_be_seen_vanish_and_come_late(story: Story) -> None:
+    story.put(1, 1, 2, INFO)
+    story.put(2, 3, 4)
+    for time, value in enumerate((2, 1, 2)):
+        story.get(value, 10 + 2 * time, 11 + 2 * time)
+    assert story.broken() == []
+    assert check(story.history).statistics["reads of unsettled writes"] == 1
+
+
+def test_a_write_that_surely_failed_must_not_be_seen(story: Story) -> None:
+    story.put(1, 1, 2, FAIL)
+    story.get(1, 3, 4)
+    assert story.broken() == ["I2"]
+
+
+def test_an_unsettled_delete_does_not_excuse_an_older_value(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.put(2, 3, 4)
+    story.delete(5, 6, INFO)
+    story.get(1, 7, 8)
+    assert story.broken() == ["I1"]
+
+
+def test_a_value_that_nobody_wrote_is_told(story: Story) -> None:
+    story.get(7, 3, 4)
+    assert story.broken() == ["I2"]
+
+
+def test_a_value_before_it_was_written_is_told(story: Story) -> None:
+    story.get(1, 1, 2)
+    story.put(1, 3, 4)
+    assert story.broken() == ["I2"]
+
+
+def test_a_value_that_was_written_twice_counts_from_the_later_one(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.put(2, 3, 4)
+    story.put(1, 5, 6)
+    story.get(1, 7, 8)
+    assert story.broken() == []
+
+
+def test_a_deleted_value_must_not_come_back(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.delete(3, 4)
+    story.get(1, 5, 6)
+    assert story.broken() == ["I1"]
+
+
+def test_a_line_of_a_listing_is_a_read(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.op(OpKind.LIST, ABSENT, 3, 4)
+    assert story.broken() == ["I1"]
+
+
+def test_a_commit_must_hold_what_was_acknowledged_before_it(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.commit("c1", {}, 3, 4)
+    story.history.heads["b"] = "c1"
+    assert story.broken() == ["I3"]
+
+
+def test_a_commit_may_hold_what_was_written_beside_it(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.put(2, 3, 9)
+    story.commit("c1", {"k": 2}, 4, 5)
+    story.history.heads["b"] = "c1"
+    assert story.broken() == []
+
+
+def test_nothing_to_commit_is_a_claim_about_a_commit(story: Story) -> None:
+    story.commit("c1", {}, 1, 2)
+    story.put(1, 3, 4)
+    story.op(OpKind.COMMIT, None, 5, 6, commit_id="c1", is_claim=True)
+    story.history.heads["b"] = "c1"
+    assert story.broken() == ["I3"]
+
+
+def test_an_acknowledged_commit_must_be_in_the_history(story: Story) -> None:
+    story.commit("c1", {}, 1, 2)
+    story.commit("c2", {}, 3, 4)
+    story.history.heads["b"] = "c2"
+    assert story.broken() == ["I4"]
+
+
+def test_commits_lie_in_the_order_in_which_they_were_made(story: Story) -> None:
+    story.commit("c1", {}, 1, 2, parent="c2")
+    story.commit("c2", {}, 3, 4)
+    story.history.heads["b"] = "c1"
+    assert story.broken() == ["I4"]
+
+
+def test_a_commit_that_surely_failed_must_not_be_in_the_history(story: Story) -> None:
+    story.commit("c1", {}, 1, 2, FAIL)
+    story.history.heads["b"] = "c1"
+    assert story.broken() == ["I4"]
+
+
+def test_a_commit_whose_answer_was_lost_is_held_to_its_contents(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.commit("c1", {}, 3, 4, INFO)
+    story.history.heads["b"] = "c1"
+    assert story.broken() == ["I3"]
+
+
+def test_a_commit_may_be_gone_with_its_branch(story: Story) -> None:
+    story.commit("c1", {}, 1, 2)
+    story.op(OpKind.REMOVE, None, 3, 4)
+    story.op(OpKind.CREATE, None, 5, 6)
+    assert story.broken() == []
+
+
+def test_a_removed_branch_holds_nothing_and_its_namesake_what_it_was_made_of(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.history.commits["c"] = Commit("c", "", (), {"k": 5})
+    story.op(OpKind.REMOVE, None, 3, 4)
+    story.get(GONE, 5, 6)
+    story.op(OpKind.CREATE, None, 7, 8, commit_id="c")
+    story.get(5, 9, 10)
+    assert story.broken() == []
+    story.get(1, 11, 12)
+    assert story.broken() == ["I1"]
+
+
+def test_a_missing_block_is_told(story: Story) -> None:
+    story.history.dangling.append("commit c, path k: no block")
+    assert story.broken() == ["I9"]
+
+
+def test_a_violation_tells_the_story_of_its_key(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.op(OpKind.PUT, 9, 1, 2, key="other")
+    story.get(ABSENT, 3, 4)
+    (violation,) = check(story.history).violations
+    assert "get has nothing" in violation.text
+    assert any(line.startswith("→") for line in violation.story)
+    assert not any("other" in line for line in violation.story)

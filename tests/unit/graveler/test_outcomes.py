@@ -1,0 +1,159 @@
+"""What a caller is told when something goes wrong half way: bugs that the simulator found, played by hand.
+
+An error that says "surely not done" (UNAVAILABLE, NOT_FOUND) must be true, and so must "nothing to commit:
+everything is in commit X".
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from lake import MAIN, Lake, Running, entry
+
+from tarn.core.branch import seal
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
+from tarn.testing.gates import Gate
+from tarn_graveler.assembly import GravelerSettings
+from tarn_graveler.uploads import NewUpload
+
+
+async def reached(gate: Gate) -> None:
+    async with asyncio.timeout(5.0):
+        await gate.reached.wait()
+
+
+def refused() -> TarnError:
+    return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused")
+
+
+def refuse_rows_after_first(lake: Lake, key: bytes) -> None:
+    """The first write of a key lands, and then its token is sealed; all later ones are refused."""
+    write, count = lake.kv.set_many, 0
+
+    async def set_many(partition: Partition, groups: Sequence[Group]) -> list[TarnError | None]:
+        nonlocal count
+        if not any(group.anchor == key for group in groups):
+            return await write(partition, groups)
+        count += 1
+        if count > 1:
+            return [refused() for _ in groups]
+        done = await write(partition, groups)
+        token = lake.graveler.branches.new_token()
+        await lake.graveler.branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+        return done
+
+    lake.kv.set_many = set_many  # type: ignore[method-assign]
+
+
+async def test_a_put_whose_second_attempt_is_refused_has_an_unknown_outcome(lake: Lake) -> None:
+    await lake.put("warm", 0)
+    refuse_rows_after_first(lake, lake.row_key("x"))
+    with pytest.raises(OutcomeUnknownError):
+        await lake.put("x", 1)
+    assert await lake.get("x") == 1  # the first attempt's row
+
+
+async def test_a_delete_whose_second_attempt_is_refused_has_an_unknown_outcome(
+    lake: Lake,
+) -> None:
+    await lake.put("x", 1)
+    refuse_rows_after_first(lake, lake.row_key("x"))
+    (outcome,) = await lake.delete("x")
+    assert isinstance(outcome, OutcomeUnknownError)
+    assert await lake.get("x") is None  # the first attempt's marker
+
+
+async def test_a_seal_whose_settling_read_is_refused_has_an_unknown_outcome(lake: Lake) -> None:
+    await lake.put("x", 1)
+    read = lake.kv.get_many
+
+    async def get_many(
+        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        if settle:
+            raise refused()
+        return await read(partition, keys)
+
+    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    lake.kv.lose("set_if", lake.branch_key, applied=True)
+    with pytest.raises(OutcomeUnknownError):
+        await lake.commit()
+
+
+async def test_nothing_to_commit_names_the_commit_that_took_the_changes(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """A slow commit finds its tokens empty because another one has taken and dropped them."""
+    await lake.put("x", 1)
+    scan = lake.kv.hold("scan_arrow")
+    slow = running.start(lake.commit("slow"))
+    await reached(scan)
+    quick = await other.commit("quick")
+    await lake.drop_everything_removed()
+    scan.open()
+    with pytest.raises(TarnError) as raised:
+        await slow
+    assert raised.value.reason is Reason.NOTHING_TO_COMMIT
+    assert raised.value.metadata["commit_id"] == quick.commit_id
+
+
+async def test_a_commit_does_not_end_on_a_re_created_branch(lake: Lake, running: Running) -> None:
+    """The namesake's commit holds nothing of what was to be committed."""
+    branches = lake.graveler.branches
+    first = (await branches.fresh(lake.repository, MAIN)).branch.commit_id
+    await lake.put("a", 1)
+    second = (await lake.commit()).commit_id
+    await lake.put("x", 1)
+    seal_done = lake.kv.hold("set_if", lake.branch_key, after=True)
+    commit = running.start(lake.commit())
+    await reached(seal_done)
+    finish = lake.kv.hold("set_if", lake.branch_key)
+    seal_done.open()
+    await reached(finish)
+    await branches.delete(lake.repository, MAIN)
+    await branches.create(lake.repository, MAIN, first)
+    assert first != second
+    finish.open()
+    with pytest.raises(TarnError) as raised:
+        await commit
+    assert raised.value.reason is Reason.BRANCH_NOT_FOUND
+
+
+async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(lake: Lake) -> None:
+    uploads = lake.graveler.uploads
+    new = NewUpload(MAIN, "x", b"", "ann", "", is_full_object_checksum=False)
+    upload_id = (await uploads.create(lake.repository, new)).upload_id
+    claim = await uploads.begin_complete(lake.repository, upload_id, b"m")
+    stage = lake.graveler.staging.stage
+
+    async def stage_then_break(*args: object) -> None:
+        await stage(*args)  # type: ignore[arg-type]
+
+        async def set_if(*args: object) -> None:
+            raise refused()
+
+        lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
+
+    lake.graveler.staging.stage = stage_then_break  # type: ignore[method-assign,assignment]
+    with pytest.raises(OutcomeUnknownError):
+        await uploads.finish_complete(lake.repository, upload_id, claim.op_id, entry(7))
+    assert await lake.get("x") == 7
+
+
+async def test_rule_5_a_read_counts_on_d_less_what_wall_clocks_may_be_apart(
+    lake: Lake, running: Running
+) -> None:
+    """D is measured by two machines: one registers the drop by its clock, another one drops by its own."""
+    assert GravelerSettings("test").read_seconds_max == 55.0
+    await lake.put("x", 1)
+    assert await lake.get("x") == 1
+    token = await lake.staging_rows()
+    held = lake.kv.hold("get_many", lake.row_key("x"))
+    reader = running.start(lake.get("x"))
+    await reached(held)
+    await lake.commit()
+    lake.clock.advance(56)
+    await lake.kv.drop_partition(token)  # by a cleaner whose clock is four seconds ahead
+    held.open()
+    assert await reader == 1
