@@ -16,7 +16,7 @@ from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
 from tarn.testing.kv_contract_registers import RegistersContract
 from tarn.testing.kv_contract_rows import RowsContract
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.xdist_group("cassandra")]
+pytestmark = pytest.mark.cassandra
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from tarn.testing.kv_fixtures import get, put, scan_all
 pytestmark = [
     pytest.mark.cassandra,
     pytest.mark.slow,
-    pytest.mark.xdist_group("cassandra"),
     pytest.mark.timeout(240),
 ]
 

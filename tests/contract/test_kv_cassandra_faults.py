@@ -20,7 +20,7 @@ from tarn.testing.cassandra_store import open_store
 from tarn.testing.kv_fixtures import get, predicate_of, put
 from tarn.testing.tcp_proxy import Loss, TcpProxy
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.xdist_group("cassandra")]
+pytestmark = pytest.mark.cassandra
 
 LIMITS = CassandraLimits(request_seconds=1.0)
 """A swallowed answer is noticed by this time-out."""

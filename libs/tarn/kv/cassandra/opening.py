@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import structlog
 from cassandra.cluster import Cluster, Session
 
 from tarn.core.clock import Clock, IdSource
@@ -19,6 +20,10 @@ from tarn.kv.cassandra.statements import Statements, prepare
 from tarn.kv.cassandra.store import CassandraKv
 
 __all__ = ["open_cassandra"]
+
+_PAUSE_SECONDS = 1.0
+
+_log = structlog.get_logger()
 
 
 async def open_cassandra(
@@ -39,19 +44,34 @@ async def open_cassandra(
         limits: bounds; None for the defaults.
 
     Raises:
-        TarnError: UNAVAILABLE: no node answers; FAILED_PRECONDITION: the cluster is not one that
-            keeps our promises, says why; INVALID: settings.
+        TarnError: UNAVAILABLE: no node answers for `limits.open_seconds`; FAILED_PRECONDITION: the
+            cluster is not one that keeps our promises, says why; INVALID: settings.
     """
     limits = limits or CassandraLimits()
+    end = clock.monotonic() + limits.open_seconds
+    found: _Opened | None = None
+    while found is None:
+        try:
+            found = await _attempt(settings, clock, ids, limits)
+        except TarnError as error:
+            if error.kind is not Kind.UNAVAILABLE or clock.monotonic() >= end:
+                raise
+            _log.warning("cassandra is not opened yet", error=error.message)
+            await clock.sleep(_PAUSE_SECONDS)
+    parts = Parts.of(found.session, found.statements, clock, ids, limits)
+    return CassandraKv(found.cluster, parts, clock, limits, settings.local_datacenter, found.advice)
+
+
+async def _attempt(
+    settings: CassandraSettings, clock: Clock, ids: IdSource, limits: CassandraLimits
+) -> _Opened:
     loop = asyncio.get_running_loop()
     opened = loop.run_in_executor(None, _open, settings, clock, ids, limits)
     try:
-        found = await asyncio.shield(opened)
+        return await asyncio.shield(opened)
     except asyncio.CancelledError:
         opened.add_done_callback(_abandon)
         raise
-    parts = Parts.of(found.session, found.statements, clock, ids, limits)
-    return CassandraKv(found.cluster, parts, clock, limits, settings.local_datacenter, found.advice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class CassandraLimits:
     """Bounds of one process's store.
 
     Attributes:
+        open_seconds: how long opening is tried again while no node answers: a cluster that rolls or is
+            starved for a moment is no reason for a service to give up.
         request_seconds: one request; longer than the nodes' own time-outs (2 s for writes), or their
             answers come too late and every slow write is one of unknown outcome.
         attempts: at least, of a request that may be repeated.
@@ -67,6 +69,7 @@ class CassandraLimits:
         page_bytes: what the requests of one page of a scan bring in together, roughly.
     """
 
+    open_seconds: float = 30.0
     request_seconds: float = 5.0
     attempts: int = 4
     retry_seconds: float = 2.0
