@@ -343,7 +343,7 @@ GUARDS: Sequence[Guard] = (
         "I1 I4",
         "an unknown outcome is taken for success",
         (Weakening(Branches, "_settle", _assume_applied),),
-        runs=150,
+        runs=400,
     ),
     Guard(
         "published-is-looked-up",
