@@ -4,11 +4,13 @@ What stands in the place of a guarded function does what a plausible implementat
 would do; where a known system does that, it is named.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import tarn_graveler.committing
+import tarn_graveler.conditional
 import tarn_graveler.staging
 from tarn.core.branch import (
     AfterLostFinish,
@@ -20,13 +22,15 @@ from tarn.core.branch import (
 from tarn.core.entry import is_marker
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
-from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import OutcomeUnknownError
+from tarn.kv.keys import RepositoryKeys, path_key
+from tarn.kv.port import Group, OutcomeUnknownError
 from tarn.kv.records import Repository, encode_branch
 from tarn.testing.guards import Guard, Weakening
+from tarn_graveler.attempts import BranchLife
 from tarn_graveler.branches import BranchChange, Branches, BranchVersion
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.committing import CommitRequest, Committing
+from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.layers import Found
 from tarn_graveler.reading import Reading
 from tarn_graveler.staging import Staging
@@ -119,13 +123,46 @@ def _trusts_sealed(row: Found) -> bool:
     return row.packed is not None and not is_marker(row.packed)
 
 
-async def _recheck_plainly(
-    self: Staging, repository: Repository, branch_id: BranchId, incarnation: Any
-) -> Branch:
-    """A failed re-check fails the write, although the row is there."""
-    fresh = (await self._branches.fresh(repository, branch_id)).branch
-    incarnation.check(fresh, repository, branch_id)
-    return fresh
+_fresh = BranchLife.fresh
+
+
+async def _fresh_plainly(self: BranchLife, *, written: bool) -> Branch:
+    return await _fresh(self, written=False)
+
+
+@contextlib.contextmanager
+def _known(written: bool) -> Iterator[None]:
+    yield
+
+
+async def _set_blindly(
+    self: ConditionalStaging,
+    repository: Repository,
+    branch_id: BranchId,
+    record: Branch,
+    path: str,
+    value: bytes,
+    newest: Any,
+) -> bool:
+    partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
+    key = path_key(path)
+    (error,) = await self._kv.set_many(partition, [Group(key, ((key, value),))])
+    if error is not None:
+        raise error
+    return True
+
+
+async def _verify_no_condition(self: ConditionalStaging, *args: Any, **kwargs: Any) -> Branch:
+    record = await _fresh(*args, **kwargs)
+    return _Agreeable(*(getattr(record, name) for name in Branch.__slots__))
+
+
+_newest = ConditionalStaging._newest
+
+
+async def _newest_as_staged(self: ConditionalStaging, *args: Any) -> Any:
+    """Wherever the row lies, it counts as lying in the staging token."""
+    return replace(await _newest(self, *args), is_staged=True)
 
 
 async def _no_seal(
@@ -247,7 +284,7 @@ GUARDS: Sequence[Guard] = (
         "1",
         "I2",
         "a write whose re-check fails is reported as not done",
-        (Weakening(Staging, "_recheck", _recheck_plainly),),
+        (Weakening(BranchLife, "fresh", _fresh_plainly),),
         runs=100,
     ),
     Guard(
@@ -288,6 +325,38 @@ GUARDS: Sequence[Guard] = (
         "a delete that finds a marker in a sealed token does nothing (lakeFS)",
         (Weakening(tarn_graveler.staging, "_needs_marker", _trusts_sealed),),
         runs=300,
+    ),
+    Guard(
+        "condition-compares",
+        "3",
+        "I6",
+        "a conditional write that saw what it expects writes its row, whatever is there by then",
+        (Weakening(ConditionalStaging, "_set", _set_blindly),),
+        runs=600,
+    ),
+    Guard(
+        "condition-verifies",
+        "3",
+        "I1 I6",
+        "a conditional write trusts the record that it began with",
+        (Weakening(ConditionalStaging, "_verify", _verify_no_condition),),
+        runs=300,
+    ),
+    Guard(
+        "condition-written-is-unknown",
+        "3",
+        "I2",
+        "a conditional write that finds another row after its own was written is told as refused",
+        (Weakening(tarn_graveler.conditional, "unknown_if", _known),),
+        runs=300,
+    ),
+    Guard(
+        "condition-own-row",
+        "3",
+        "I1 I3 I6",
+        "its own row in a sealed token or a commit is as good as one in the staging token",
+        (Weakening(ConditionalStaging, "_newest", _newest_as_staged),),
+        runs=600,
     ),
     Guard(
         "seal",

@@ -43,6 +43,7 @@ class Plan:
     has_branch_turns: bool
     has_repository_turns: bool
     weather: Weather
+    conditional_weight: int
 
     @property
     def registered_seconds(self) -> float:
@@ -96,6 +97,7 @@ def _race(seed: int, rng: random.Random) -> Plan:
             slow_what=frozenset(rng.sample(HOPS, rng.choice([1, 2, 2]))),
             linger_rate=rng.choice([0.0, 1.0]),
         ),
+        conditional_weight=rng.choice([0, 4]),
     )
 
 
@@ -137,4 +139,5 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         has_branch_turns=rng.random() < 0.3,
         has_repository_turns=rng.random() < 0.15,
         weather=weather,
+        conditional_weight=rng.choice([0, 2, 6]),
     )

@@ -258,3 +258,66 @@ def test_a_violation_tells_the_story_of_its_key(story: Story) -> None:
     assert "get has nothing" in violation.text
     assert any(line.startswith("→") for line in violation.story)
     assert not any("other" in line for line in violation.story)
+
+
+def put_if(
+    story: Story, value: int, expected: int, inv: float, end: float, outcome: Outcome = OK
+) -> Op:
+    op = story.put(value, inv, end, outcome)
+    op.expected = expected
+    return op
+
+
+def test_two_creations_need_a_delete_between_them(story: Story) -> None:
+    put_if(story, 1, ABSENT, 1, 4)
+    story.delete(2, 3)
+    put_if(story, 2, ABSENT, 2, 5)
+    assert story.broken() == []
+
+
+def test_a_delete_that_was_over_before_the_first_creation_does_not_count(story: Story) -> None:
+    story.put(9, 0, 1)
+    story.delete(2, 3)
+    put_if(story, 1, ABSENT, 4, 8)
+    put_if(story, 2, ABSENT, 5, 9)
+    assert story.broken() == ["I6"]
+
+
+def test_one_value_is_replaced_once(story: Story) -> None:
+    story.put(1, 1, 2)
+    put_if(story, 2, 1, 3, 6)
+    assert story.broken() == []
+    put_if(story, 3, 1, 4, 7)
+    assert story.broken() == ["I6"]
+
+
+def test_a_value_that_was_written_again_is_replaced_again(story: Story) -> None:
+    story.put(1, 1, 2)
+    put_if(story, 2, 1, 3, 4)
+    story.put(1, 5, 6)
+    put_if(story, 3, 1, 7, 8)
+    assert story.broken() == []
+
+
+def test_a_conditional_write_does_not_see_what_was_overwritten(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.put(2, 3, 4)
+    put_if(story, 3, 1, 5, 6)
+    assert story.broken() == ["I6"]
+
+
+def test_a_refused_conditional_write_is_a_read(story: Story) -> None:
+    story.put(1, 1, 2)
+    story.delete(3, 4)
+    op = put_if(story, 2, ABSENT, 5, 6, FAIL)
+    op.observed = 1
+    assert story.broken() == ["I1"]
+
+
+def test_a_refused_conditional_write_has_no_effect(story: Story) -> None:
+    story.put(1, 1, 2)
+    op = put_if(story, 2, ABSENT, 3, 4, FAIL)
+    op.observed = 1
+    assert story.broken() == []
+    story.get(2, 5, 6)
+    assert story.broken() == ["I2"]

@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.sim.world import NO_CALL, LostError, World, packed_value, value_of
 
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import etag_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.listing import Page, PageRequest
@@ -58,6 +60,17 @@ def note_of(error: Exception) -> str:
     return str(error)
 
 
+def _observed(error: Exception) -> int | None:
+    """What a refused conditional write says was there."""
+    if not isinstance(error, TarnError):
+        return None
+    if error.reason is Reason.ENTRY_NOT_FOUND:
+        return ABSENT
+    if error.reason is Reason.PRECONDITION_FAILED:
+        return int(error.metadata["etag"], 16)
+    return None
+
+
 class Client:
     """Does one thing after another, through any replica that is up.
 
@@ -74,6 +87,7 @@ class Client:
         self.keys = keys_of(world.plan.keys)
         self.patience_seconds = world.plan.hang_up_seconds
         self._mine = [1]
+        self._seen: dict[tuple[str, str], int] = {}
 
     async def run(self) -> None:
         """All operations of this client."""
@@ -87,6 +101,7 @@ class Client:
             self.commit: plan.commit_weight,
             self.multipart: 1,
             self.scratch: plan.scratch_weight,
+            self.put_if: plan.conditional_weight,
         }
         for _ in range(plan.operations):
             (act,) = self.random.choices([*choices], [*choices.values()])
@@ -115,6 +130,46 @@ class Client:
             await graveler.staging.stage(repository, BranchId(branch_id), key, packed_value(value))
 
         await self._finish(op, work)
+
+    async def put_if(self, branch: str, key: str) -> None:
+        """A new value, if there is none or if it is the one that was seen; asked for again, as SDKs do,
+        while nobody knows what became of it."""
+        seen = self._seen.get((branch, key), ABSENT)
+        expected = ABSENT if self.random.random() < 0.6 else seen
+        value = await self.world.new_value()
+        repository_id, branch_id = branch.split("/")
+        op = self.history.begin(self.name, OpKind.PUT, branch, key, value)
+        op.expected = expected
+        packed = packed_value(value, f"op-{op.number}")
+        condition = WriteCondition(if_none_match=True)
+        if expected != ABSENT:
+            condition = WriteCondition(if_match=etag_of(packed_value(expected)))
+
+        async def work(graveler: Graveler) -> bool:
+            repository = await graveler.repositories.get(repository_id)
+            return await graveler.conditional.stage(
+                repository, BranchId(branch_id), key, packed, condition
+            )
+
+        outcome, note = Outcome.INFO, ""
+        for attempt in range(3):
+            try:
+                await self.ask(work)
+            except (TarnError, LostError) as error:
+                outcome = outcome_of(error)
+                note = note_of(error)
+                if outcome is Outcome.FAIL:
+                    if attempt:  # an earlier attempt may have done it, and somebody else came after
+                        outcome = Outcome.INFO
+                    else:
+                        op.observed = _observed(error)
+                    break
+            else:
+                self._seen[branch, key] = value
+                outcome, note = Outcome.OK, f"attempt {attempt + 1}"
+                break
+            await asyncio.sleep(self.random.uniform(0, 1.0))
+        self.history.finish(op, outcome, note)
 
     async def _finish(self, op: Op, work: Callable[[Graveler], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -170,6 +225,7 @@ class Client:
 
         try:
             op.value = value_of(await self.ask(work))
+            self._seen[branch, key] = op.value
         except (TarnError, LostError) as error:
             self._finish_read(op, error)
         else:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import traceback
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from tests.sim.plan import Plan
@@ -41,9 +42,10 @@ class LostError(Exception):
     """Nobody will ever tell the client what became of its request."""
 
 
-def packed_value(value: int) -> bytes:
+def packed_value(value: int, operation_id: str = "") -> bytes:
     """The entry that stands for a value: size, address and MD5 all say which."""
-    return pack(Entry(value, 0, _address(value), value.to_bytes(16, "big")))
+    md5 = value.to_bytes(16, "big")
+    return pack(Entry(value, 0, _address(value), md5, operation_id=operation_id))
 
 
 def _address(value: int) -> bytes:
@@ -53,7 +55,8 @@ def _address(value: int) -> bytes:
 def value_of(packed: bytes) -> int:
     """The value of an entry; a number that nobody wrote if its parts do not agree."""
     entry = unpack(packed)
-    agrees = entry.address == _address(entry.size) and packed == packed_value(entry.size)
+    unnamed = pack(replace(entry, operation_id=""))
+    agrees = entry.address == _address(entry.size) and unnamed == packed_value(entry.size)
     return entry.size if agrees and not is_marker(packed) else -1000 - entry.size
 
 

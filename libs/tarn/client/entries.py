@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tarn.client.answer import expect, garbled
+from tarn.client.conditions import condition_message
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import TarnError
 from tarn.rpc.call import Call
 from tarn.rpc.errors import error_from_operation
@@ -99,16 +101,30 @@ class EntryClient:
         branch_id: str,
         path: str,
         entry: bytes,
-    ) -> None:
-        """Makes a path of a branch hold `entry` (packed); on return it is durable and visible."""
+        condition: WriteCondition = UNCONDITIONAL,
+    ) -> bool:
+        """Makes a path of a branch hold `entry` (packed); on return it is durable and visible.
+
+        With a condition the entry names its operation, the same one when a client repeats a request.
+
+        Returns:
+            Whether the path holds the entry of an earlier attempt of the same conditional operation
+            instead; then nothing refers to the block of this one.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not
+                hold.
+        """
         asked = Stage(
             repository_id=repository_id,
             instance_uid=instance_uid,
             branch_id=branch_id,
             path=path,
             entry=entry,
+            condition=condition_message(condition),
         )
-        await self._operate(Operation(stage=asked), call, "stage", read_only=False)
+        result = await self._operate(Operation(stage=asked), call, "stage", read_only=False)
+        return result.stage.is_repeat
 
     async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:
         """Makes a path of a branch hold nothing; nothing there is no error."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tarn.client.answer import expect
+from tarn.client.conditions import condition_message
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.rpc.call import Call
 from tarn.rpc.transport import Transport
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -134,11 +136,26 @@ class UploadClient:
         return expect(answer, pb.BeginCompleteUploadResponse)
 
     async def finish_complete_upload(
-        self, call: Call, repository_id: str, upload_id: str, claim: bytes, entry: bytes
+        self,
+        call: Call,
+        repository_id: str,
+        upload_id: str,
+        claim: bytes,
+        entry: bytes,
+        condition: WriteCondition = UNCONDITIONAL,
     ) -> None:
-        """Stages the packed entry of the whole object and records the answer."""
+        """Stages the packed entry of the whole object and records the answer.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not
+                hold; the upload stays claimed.
+        """
         request = pb.FinishCompleteUploadRequest(
-            repository_id=repository_id, upload_id=upload_id, claim=claim, entry=entry
+            repository_id=repository_id,
+            upload_id=upload_id,
+            claim=claim,
+            entry=entry,
+            condition=condition_message(condition),
         )
         await self._transport.unary(_SERVICE, "FinishCompleteUpload", request, call)
 

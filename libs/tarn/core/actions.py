@@ -69,15 +69,18 @@ _S3: dict[str, Action | None] = {
     "GetObject": Action.READ_REPO,
     "HeadObject": Action.READ_REPO,
     "PutObject": Action.WRITE_REPO,
+    "PutObject.if_match": Action.READ_REPO,  # a condition tells what is there
     "DeleteObject": Action.WRITE_REPO,
     "DeleteObjects": Action.WRITE_REPO,  # for each key by itself
     "CopyObject": Action.WRITE_REPO,
+    "CopyObject.if_match": Action.READ_REPO,
     "CopyObject.source": Action.READ_REPO,
     "CreateMultipartUpload": Action.WRITE_REPO,
     "UploadPart": Action.WRITE_REPO,
     "UploadPartCopy": Action.WRITE_REPO,
     "UploadPartCopy.source": Action.READ_REPO,
     "CompleteMultipartUpload": Action.WRITE_REPO,
+    "CompleteMultipartUpload.if_match": Action.READ_REPO,
     "AbortMultipartUpload": Action.WRITE_REPO,
     "ListParts": Action.READ_REPO,
     "ListMultipartUploads": Action.READ_REPO,
@@ -104,6 +107,7 @@ _GRAVELER: dict[str, Action | None] = {
     # The stream itself asks for nothing; each operation on it is decided by itself.
     "EntryService.Operate.lookup": Action.READ_REPO,
     "EntryService.Operate.stage": Action.WRITE_REPO,
+    "EntryService.Operate.stage.if_match": Action.READ_REPO,
     "EntryService.Operate.unstage": Action.WRITE_REPO,
     "EntryService.ListEntries": Action.READ_REPO,
     "EntryService.UnstageEntries": Action.WRITE_REPO,  # for each path by itself
@@ -114,6 +118,7 @@ _GRAVELER: dict[str, Action | None] = {
     "UploadService.ListUploads": Action.READ_REPO,
     "UploadService.BeginCompleteUpload": Action.WRITE_REPO,
     "UploadService.FinishCompleteUpload": Action.WRITE_REPO,
+    "UploadService.FinishCompleteUpload.if_match": Action.READ_REPO,
     "UploadService.ReopenUpload": Action.WRITE_REPO,
     "UploadService.AbortUpload": Action.WRITE_REPO,
 }

@@ -9,7 +9,7 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
     10     8    mtime, microseconds since the epoch
     18     16   address: UUIDv7 of the block; zeros with an external address
     34     16   MD5 of the body, or of the parts' MD5s for a multipart ETag
-    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage and external address
+    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation and external address
     66     …    tail: fields `tag u8, length u16, bytes`, tags ascending, each at most once
 
 A fixed head, so that a million of these become Arrow columns by slicing, with no Python object each;
@@ -37,6 +37,7 @@ __all__ = [
     "etag_of",
     "identity_of",
     "is_marker",
+    "operation_of",
     "pack",
     "unpack",
 ]
@@ -68,8 +69,12 @@ class TailTag:
     ETAG_PARTS = 8
     CHECKSUMS = 9
     LINEAGE = 10
+    OPERATION = 11
     EXTERNAL_ADDRESS = 15
 
+
+_NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION})
+"""Who wrote an entry is no part of what it is."""
 
 _TEXT_FIELDS = (
     (TailTag.CONTENT_TYPE, "content_type"),
@@ -79,6 +84,7 @@ _TEXT_FIELDS = (
     (TailTag.CONTENT_LANGUAGE, "content_language"),
     (TailTag.EXPIRES, "expires"),
     (TailTag.LINEAGE, "lineage"),
+    (TailTag.OPERATION, "operation_id"),
     (TailTag.EXTERNAL_ADDRESS, "external_address"),
 )
 
@@ -121,6 +127,7 @@ class Entry:
         metadata: user metadata (`x-amz-meta-*`), lower-case names without the prefix, sorted.
         checksums: at most one per algorithm.
         lineage: the S3A audit header of the writing job, or empty.
+        operation_id: of a conditional write, by which a repeated attempt finds its earlier one.
         external_address: where the bytes are if not in the namespace, or empty.
     """
 
@@ -137,6 +144,7 @@ class Entry:
     content_language: str = ""
     expires: str = ""
     lineage: str = ""
+    operation_id: str = ""
     external_address: str = ""
     checksums: tuple[Checksum, ...] = field(default=())
 
@@ -191,7 +199,7 @@ def pack(entry: Entry) -> bytes:
         tail.append(packed)
         if tag == TailTag.EXTERNAL_ADDRESS:
             flags |= FLAG_EXTERNAL
-        elif tag != TailTag.LINEAGE:
+        elif tag not in _NO_IDENTITY:
             identity.update(packed)
     head = _HEAD.pack(
         VERSION, flags, entry.size, entry.mtime_us, entry.address, entry.md5, identity.digest()
@@ -201,6 +209,17 @@ def pack(entry: Entry) -> bytes:
 
 MARKER = _HEAD.pack(VERSION, FLAG_MARKER, 0, 0, _ZERO, _ZERO, _ZERO)
 """The packed staged delete."""
+
+
+def operation_of(packed: bytes) -> str:
+    """The id of the conditional write that made an entry, empty for any other entry or a marker.
+
+    Raises:
+        EntryCorruptError: as `unpack`.
+    """
+    if len(packed) == HEAD_BYTES:
+        return ""
+    return unpack(packed).operation_id
 
 
 def is_marker(packed: bytes | memoryview) -> bool:

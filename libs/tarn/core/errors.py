@@ -72,6 +72,8 @@ class Reason(enum.StrEnum):
     INVALID_PAGE_TOKEN = "INVALID_PAGE_TOKEN"  # noqa: S105 - a reason, not a secret
     KEY_TOO_LONG = "KEY_TOO_LONG"
     METADATA_TOO_LARGE = "METADATA_TOO_LARGE"
+    PRECONDITION_FAILED = "PRECONDITION_FAILED"
+    """A conditional write found another object, or one at all."""
     REF_MOVED = "REF_MOVED"
     TOO_MANY_RETRIES = "TOO_MANY_RETRIES"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"

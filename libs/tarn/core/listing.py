@@ -137,6 +137,7 @@ def merge_page(
     end = prefix_end(request.prefix) if request.prefix else None
     lines: list[Listed] = []
     seen, last = 0, request.after
+    hidden: str | None = None
     while True:
         for number, layer in enumerate(layers):
             while not layer.done and layer.at >= len(layer.rows):
@@ -147,14 +148,18 @@ def merge_page(
         path = min(layer.rows[layer.at][0] for layer in live)
         if end is not None and path >= end:
             return Page(lines, None)
-        if len(lines) >= request.limit or seen >= request.rows_max:
+        # To go on after a deleted `dir/` means after all of `dir/`: so not before what lies in it.
+        ends_inside = hidden is not None and path.startswith(hidden)
+        if len(lines) >= request.limit or (seen >= request.rows_max and not ends_inside):
             return Page(lines, last)
         packed = _take(live, path)
         seen += 1
         last = path
-        if is_marker(packed) and not request.with_markers:
-            continue
         rolled = _common_prefix(path, request.prefix, request.delimiter)
+        hidden = None
+        if is_marker(packed) and not request.with_markers:
+            hidden = path if rolled == path else None
+            continue
         if rolled is None:
             lines.append(Listed(path, packed))
             continue

@@ -10,6 +10,9 @@ The invariants are those of facts/cassandra B3; linear time per key but for sort
   commit: everything is in commit X" is a claim about X and is held to it.
 - *I4 nothing acknowledged is lost*: the reads at the quiet end obey I1; acknowledged commits are in their
   branch's history, once, in the order in which they were made; failed ones are not.
+- *I6 conditional*: a conditional write that was acknowledged saw what it expected, and that obeys I1 and
+  I2; between two acknowledged creations of a key something emptied it, and a value was written as often
+  as conditional writes replaced it. What a refused one saw obeys I1 and I2 as any read.
 - *I7*: crashes, token drops and restarts are no operations, so whatever they change is a violation of the
   others.
 - *I9 no dangling address*.
@@ -22,6 +25,7 @@ several concurrent writes (1-3-2, B-A-N-A-N-A).
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -112,6 +116,15 @@ class _Writes:
         fitting = [w for w in self._by_value.get(value, ()) if w.inv < before]
         return max(fitting, key=lambda w: w.ret, default=None)
 
+    def emptying(self) -> Iterator[_Write]:
+        """The writes after which the key holds nothing."""
+        yield from self._by_value.get(ABSENT, ())
+        yield from self._by_value.get(GONE, ())
+
+    def count(self, value: int) -> int:
+        """How often a value was written, or may have been."""
+        return len(self._by_value.get(value, ()))
+
     def __contains__(self, value: int) -> bool:
         return value in self._by_value
 
@@ -121,6 +134,8 @@ def check(history: History) -> Report:
     report = Report()
     for op in history.ops:
         report.statistics[f"{op.kind} {op.outcome}"] += 1
+        if op.expected is not None:
+            report.statistics[f"{op.kind} {op.outcome} of these conditional"] += 1
     branches = {op.branch for op in history.ops}
     keys = {op.key for op in history.ops if op.key is not None}
     keys |= {key for commit in history.commits.values() for key in commit.contents}
@@ -176,6 +191,11 @@ def _reads_of(
         if op.kind in {OpKind.GET, OpKind.LIST} and op.is_ok and op.key in {key, None}:
             assert op.value is not None, "a read has a value"
             yield _Read(op.value, op.inv, op.end, op, "I1")
+        elif op.kind is OpKind.PUT and op.key == key and op.expected is not None:
+            if op.is_ok:
+                yield _Read(op.expected, op.inv, op.end, op, "I6")
+            elif op.observed is not None:
+                yield _Read(op.observed, op.inv, op.end, op, "I1")
     for op, commit_id, end in commits:
         value = history.commits[commit_id].contents.get(key, ABSENT)
         yield _Read(value, op.inv, end, op, "I3")
@@ -200,6 +220,7 @@ def _check_key(
         text = f"{branch}/{key}: #{read.op.number} {read.op.kind} has {shown(read.value)}{text}"
         report.violations.append(Violation(invariant, text, story))
         break  # the first one of a key explains the others
+    _check_conditional(branch, key, ops, writes, report)
     _count_oddities(writes, reads, report)
 
 
@@ -217,6 +238,26 @@ def _problem(writes: _Writes, read: _Read) -> tuple[str, str] | None:
             f"acknowledged at {newest.ret:.0f}, before the read began at {read.inv:.0f}",
         )
     return None
+
+
+def _check_conditional(
+    branch: str, key: str, ops: Sequence[Op], writes: _Writes, report: Report
+) -> None:
+    """I6: no two winners of one state of a key."""
+    won = [op for op in ops if op.key == key and op.expected is not None and op.is_ok]
+    creations = sorted((op for op in won if op.expected == ABSENT), key=lambda op: op.inv)
+    for first, second in itertools.pairwise(creations):
+        begin, end = first.inv, max(first.end, second.end)
+        if not any(w.inv < end and w.ret > begin for w in writes.emptying()):
+            text = f"{branch}/{key}: #{first.number} and #{second.number} both created it"
+            report.violations.append(Violation("I6", text, _story(key, ops, second)))
+    for value, count in Counter(op.expected for op in won if op.expected != ABSENT).items():
+        assert value is not None, "it was expected"
+        if count > writes.count(value):
+            both = [op for op in won if op.expected == value]
+            numbers = ", ".join(f"#{op.number}" for op in both)
+            text = f"{branch}/{key}: {numbers} replaced {shown(value)}"
+            report.violations.append(Violation("I6", text, _story(key, ops, both[-1])))
 
 
 def _story(key: str, ops: Sequence[Op], about: Op) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ class Op:
         ret: when its answer came; `NEVER` unless it is `ok`.
         commit_id: what a commit returned, or a branch was created at.
         is_claim: a commit that answered "nothing to commit: everything is in `commit_id`".
+        expected: of a conditional put, what the key must hold right before.
+        observed: of a conditional put that was refused, what was there instead.
     """
 
     number: int
@@ -72,6 +74,8 @@ class Op:
     outcome: Outcome = Outcome.INFO
     commit_id: str = ""
     is_claim: bool = False
+    expected: int | None = None
+    observed: int | None = None
     note: str = ""
 
     @property
@@ -84,6 +88,10 @@ class Op:
         end = "…" if self.end == NEVER else f"{self.end:.0f}"
         what = f"{self.kind} {self.branch}" + ("" if self.key is None else f"/{self.key}")
         value = "" if self.value is None else f" = {shown(self.value)}"
+        if self.expected is not None:
+            value += f" if {shown(self.expected)}"
+        if self.observed is not None:
+            value += f", but {shown(self.observed)} was there"
         commit = f" → {self.commit_id[:12]}" if self.commit_id else ""
         claim = " (nothing to commit)" if self.is_claim else ""
         note = f"  # {self.note}" if self.note else ""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn_gateway.http import Headers
 from tarn_gateway.s3error import S3Error
 
 __all__ = [
     "ReadConditions",
     "Verdict",
-    "WriteCondition",
     "copy_source_conditions",
     "http_date",
     "parse_http_date",
@@ -133,25 +133,6 @@ def read_conditions(headers: Headers) -> ReadConditions:
 def copy_source_conditions(headers: Headers) -> ReadConditions:
     """The `x-amz-copy-source-if-*` conditions."""
     return _read(headers, "x-amz-copy-source-")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteCondition:
-    """The condition of a PUT, Complete or DELETE; at most one of the two is set.
-
-    Attributes:
-        if_none_match: only if there is no object.
-        if_match: only if the object has this ETag (without quotes; `*`: any object).
-    """
-
-    if_none_match: bool = False
-    if_match: str = ""
-
-    def __bool__(self) -> bool:
-        return self.if_none_match or bool(self.if_match)
-
-
-UNCONDITIONAL = WriteCondition()
 
 
 def write_condition(headers: Headers) -> WriteCondition:

@@ -180,6 +180,7 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     Reason.REF_NOT_WRITABLE: "MethodNotAllowed",
     Reason.REF_AMBIGUOUS: "InvalidArgument",
     Reason.ENTRY_NOT_FOUND: "NoSuchKey",
+    Reason.PRECONDITION_FAILED: "PreconditionFailed",
     # The entry is there, its bytes are not: a plain NoSuchKey would hide the loss, 5xx would be
     # retried for minutes.
     Reason.BLOCK_NOT_FOUND: "NoSuchVersion",

@@ -17,6 +17,7 @@ from tarn_graveler.branches import Branches
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.commits import Commits
 from tarn_graveler.committing import Committing
+from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.diffing import Diffing
 from tarn_graveler.history import History
 from tarn_graveler.layers import Layers
@@ -65,6 +66,7 @@ class Graveler:
     refs: Refs
     reading: Reading
     staging: Staging
+    conditional: ConditionalStaging
     cleaning: Cleaning
     committing: Committing
     diffing: Diffing
@@ -93,6 +95,7 @@ def assemble(
     layers = Layers(kv, repositories, commits, committed)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, repositories, branches, layers, tasks)
+    conditional = ConditionalStaging(kv, repositories, branches, layers)
     cleaning = Cleaning(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
     committing = Committing(
         branches=branches,
@@ -113,10 +116,11 @@ def assemble(
         refs=refs,
         reading=reading,
         staging=staging,
+        conditional=conditional,
         cleaning=cleaning,
         committing=committing,
         diffing=Diffing(layers, reading, committed),
         history=History(commits),
-        uploads=Uploads(kv, repositories, staging, clock, ids),
+        uploads=Uploads(kv, repositories, staging, conditional, clock, ids),
         clock=clock,
     )

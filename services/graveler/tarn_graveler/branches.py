@@ -86,10 +86,10 @@ class Branches:
         found = dict(zip(wanted, await self._kv.get_many(partition, wanted), strict=True))
         return [found[key] for key in keys]
 
-    def new_token(self) -> Token:
+    def new_token(self, kind: TokenKind = TokenKind.PLAIN) -> Token:
         """A token that nothing was written to yet."""
         token_id = TokenId(self._ids.uuid7().hex())
-        return Token(token_id, TokenKind.PLAIN, _STAGING_BUCKETS, self._clock.now_us())
+        return Token(token_id, kind, _STAGING_BUCKETS, self._clock.now_us())
 
     # ---- reading
 
@@ -257,7 +257,8 @@ class Branches:
         Args:
             repository: where.
             branch_id: which.
-            decide: pure; gets the current record and this operation's id, returns the next record.
+            decide: pure; gets the current record and this operation's id, returns the next record, or
+                the current one itself when there is nothing to change.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES.
@@ -265,6 +266,8 @@ class Branches:
         current = await self.fresh(repository, branch_id)
         for _ in range(_CAS_TRIES):
             after = decide(current.branch, self._ids.nonce())
+            if after is current.branch:
+                return BranchChange(after, current)
             outcome = await self.compare_and_set(repository, branch_id, current, after)
             if isinstance(outcome, BranchChange):
                 return outcome

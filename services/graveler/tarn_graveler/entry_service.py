@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarn.core.actions import object_resource, ref_object_resource
+from tarn.core.condition import UNCONDITIONAL
 from tarn.core.entry import unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
@@ -14,7 +15,7 @@ from tarn.rpc.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.repositories import repository_not_found
 from tarn_graveler.resolving import branch_to_write
-from tarn_graveler.serving import Door, paging
+from tarn_graveler.serving import Door, paging, read_condition
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = ["EntryHandler"]
@@ -31,6 +32,7 @@ class EntryHandler:
         self._door = door
         self._reading = graveler.reading
         self._staging = graveler.staging
+        self._conditional = graveler.conditional
         self._tags = graveler.tags
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
@@ -68,11 +70,23 @@ class EntryHandler:
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
         unpack(request.entry)  # what is stored can be read again
         branch_id = branch_to_write(request.branch_id)
+        condition = UNCONDITIONAL
+        if request.HasField("condition"):
+            resource = ref_object_resource(request.repository_id, request.branch_id, path)
+            condition = await read_condition(
+                self._door, call, "EntryService.Operate.stage", request.condition, resource
+            )
+        is_repeat, entry = False, request.entry
         try:
-            await self._staging.stage(repository, branch_id, path, request.entry)
+            if condition:
+                is_repeat = await self._conditional.stage(
+                    repository, branch_id, path, entry, condition
+                )
+            else:
+                await self._staging.stage(repository, branch_id, path, entry)
         except TarnError as error:
             raise await self._not_writable(repository, branch_id, error) from error
-        return pb.OperationResult(stage=pb.StageResult())
+        return pb.OperationResult(stage=pb.StageResult(is_repeat=is_repeat))
 
     async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
         resource = object_resource(request.repository_id, request.branch_id, request.path)

@@ -63,13 +63,19 @@ class Layers:
         return (await self._commits.get(repository, commit_id)).metarange_id
 
     async def find(
-        self, repository: Repository, branch_id: BranchId, branch: Branch, paths: Sequence[str]
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        branch: Branch,
+        paths: Sequence[str],
+        *,
+        depth_min: int = 0,
     ) -> list[Found]:
-        """The newest row of each path, layer by layer, newest first."""
+        """The newest row of each path, layer by layer, newest first; not above `depth_min`."""
         keys = self._repositories.keys_of(repository)
         found: dict[str, Found] = {}
         left = list(paths)
-        for depth, token in enumerate(branch.tokens):
+        for depth, token in enumerate(branch.tokens[depth_min:], depth_min):
             rows = await self._kv.get_many(
                 keys.token(branch_id, token), [path_key(path) for path in left]
             )

@@ -6,17 +6,20 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.access import Access
 from tarn.core.actions import action_of, repository_resource
+from tarn.core.condition import WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.policy import Grant
 from tarn.kv.records import Repository
 from tarn.rpc.call import Call
 from tarn.rpc.pagination import page_size
 from tarn_graveler.repositories import Repositories
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
-__all__ = ["Door", "paging", "timestamp"]
+__all__ = ["Door", "paging", "read_condition", "timestamp"]
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
+IF_MATCH_BYTES_MAX = 128
 
 
 def timestamp(time_us: int) -> Timestamp:
@@ -79,3 +82,32 @@ class Door:
             TarnError: UNAUTHENTICATED.
         """
         await self._access.grant(call)
+
+
+async def read_condition(
+    door: Door,
+    call: Call,
+    operation: str,
+    message: pb.WriteCondition,
+    resource: str,
+) -> WriteCondition:
+    """The condition of a write, if its caller may see what it tells.
+
+    Args:
+        door: lets calls in.
+        call: whose write.
+        operation: which one.
+        message: may ask for nothing.
+        resource: the path, to be read.
+
+    Raises:
+        TarnError: DENIED for an If-Match of somebody who may not read; INVALID for an ETag that is none.
+    """
+    if message.WhichOneof("condition") != "if_match":
+        return WriteCondition(if_none_match=message.if_none_match)
+    etag = message.if_match
+    if not 0 < len(etag) <= IF_MATCH_BYTES_MAX:
+        text = f"an ETag of {len(etag)} characters is not 1 to {IF_MATCH_BYTES_MAX} long"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    await door.enter(call, f"{operation}.if_match", resource)
+    return WriteCondition(if_match=etag)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import branch_resource, object_resource
+from tarn.core.actions import branch_resource, object_resource, ref_object_resource
 from tarn.core.entry import unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
@@ -10,7 +10,7 @@ from tarn.kv.records import Repository
 from tarn.rpc.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.resolving import branch_to_write
-from tarn_graveler.serving import Door, paging, timestamp
+from tarn_graveler.serving import Door, paging, read_condition, timestamp
 from tarn_graveler.uploads import PARTS_MAX, NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 from tarn_proto.store.v1 import graveler_pb2 as store
@@ -191,8 +191,21 @@ class UploadHandler:
         entry = unpack(request.entry)
         if entry.address != upload.record.address:
             raise _invalid("the entry's address is not the upload's")
+        record = upload.record
+        resource = ref_object_resource(request.repository_id, record.branch_id, record.path)
+        condition = await read_condition(
+            self._door,
+            call,
+            "UploadService.FinishCompleteUpload",
+            request.condition,
+            resource,
+        )
+        if condition and entry.operation_id != upload.upload_id:
+            raise _invalid(
+                "the entry of a conditional completion names the upload as its operation"
+            )
         await self._uploads.finish_complete(
-            repository, upload.upload_id, request.claim, request.entry
+            repository, upload.upload_id, request.claim, request.entry, condition
         )
         return pb.FinishCompleteUploadResponse()
 

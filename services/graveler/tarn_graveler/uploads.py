@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tarn.core.clock import Clock, IdSource
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import Repository, parse_record
+from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.repositories import Repositories
 from tarn_graveler.staging import Staging
 from tarn_proto.store.v1 import graveler_pb2 as pb
@@ -71,12 +73,14 @@ class Uploads:
         kv: Kv,
         repositories: Repositories,
         staging: Staging,
+        conditional: ConditionalStaging,
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
         self._staging = staging
+        self._conditional = conditional
         self._clock = clock
         self._ids = ids
 
@@ -246,7 +250,12 @@ class Uploads:
         return Claim(op_id, b"")
 
     async def finish_complete(
-        self, repository: Repository, upload_id: str, claim: bytes, entry: bytes
+        self,
+        repository: Repository,
+        upload_id: str,
+        claim: bytes,
+        entry: bytes,
+        condition: WriteCondition = UNCONDITIONAL,
     ) -> None:
         """Stages the object, then records the answer; acknowledged only when both are durable.
 
@@ -254,8 +263,9 @@ class Uploads:
         taken over because it seemed dead stages nothing.
 
         Raises:
-            TarnError: UPLOAD_BUSY when the claim was lost; what `Staging.stage` raises; OUTCOME_UNKNOWN when
-                the object is staged and the answer is not recorded, or not known to be.
+            TarnError: UPLOAD_BUSY when the claim was lost; what `Staging.stage` raises, with a condition
+                `ConditionalStaging.stage`; OUTCOME_UNKNOWN when the object is staged and the answer is
+                not recorded, or not known to be.
         """
 
         def renew(record: pb.UploadRecord) -> bool:
@@ -271,7 +281,10 @@ class Uploads:
 
         record = await self._change(repository, upload_id, renew)
         branch_id = BranchId(record.branch_id)
-        await self._staging.stage(repository, branch_id, record.path, entry)
+        if condition:
+            await self._conditional.stage(repository, branch_id, record.path, entry, condition)
+        else:
+            await self._staging.stage(repository, branch_id, record.path, entry)
         try:
             await self._change(repository, upload_id, complete)
             await self._end(repository, upload_id, record)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarn.core.entry import unpack
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.listing import Page, PageRequest, PathRow, merge_page
@@ -28,8 +29,16 @@ from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 from tarn_proto.graveler.v1 import upload_service_pb2 as upload_pb
 
-SECRETS = {"AKIAADMIN": "admin-secret", "AKIAREADER": "reader-secret"}
-ALLOWED = {"AKIAADMIN": ("*",), "AKIAREADER": ("ReadRepo", "ListRepos")}
+SECRETS = {
+    "AKIAADMIN": "admin-secret",
+    "AKIAREADER": "reader-secret",
+    "AKIAWRITER": "writer-secret",
+}
+ALLOWED = {
+    "AKIAADMIN": ("*",),
+    "AKIAREADER": ("ReadRepo", "ListRepos"),
+    "AKIAWRITER": ("WriteRepo",),
+}
 
 
 def error_of(kind: Kind, reason: Reason, text: str = "as told") -> TarnError:
@@ -55,6 +64,21 @@ class Upload:
     claim: bytes = b""
     manifest: bytes = b""
     answer: bytes = b""
+
+
+def _judge(
+    message: entry_pb.WriteCondition, path: str, branch: dict[str, bytes], entry: bytes
+) -> bool:
+    """Whether a write repeats one that was done; raises if its condition does not hold."""
+    condition = WriteCondition(message.if_none_match, message.if_match)
+    if not condition:
+        return False
+    assert operation_of(entry), "a conditional write names its operation"
+    there = branch.get(path)
+    if there is not None and operation_of(there) == operation_of(entry):
+        return True
+    condition.check(path, there)
+    return False
 
 
 class FakeGraveler:
@@ -115,8 +139,11 @@ class FakeGraveler:
             put = operation.stage
             if self._repo(put.repository_id).instance_uid != put.instance_uid:
                 raise error_of(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND)
-            self._branch(put.repository_id, put.branch_id)[put.path] = put.entry
-            return entry_pb.OperationResult(stage=entry_pb.StageResult())
+            branch = self._branch(put.repository_id, put.branch_id)
+            is_repeat = _judge(put.condition, put.path, branch, put.entry)
+            if not is_repeat:
+                branch[put.path] = put.entry
+            return entry_pb.OperationResult(stage=entry_pb.StageResult(is_repeat=is_repeat))
         gone = operation.unstage
         self._branch(gone.repository_id, gone.branch_id).pop(gone.path, None)
         return entry_pb.OperationResult(unstage=entry_pb.UnstageResult())
@@ -320,7 +347,9 @@ class FakeGraveler:
         upload = self._upload(request)
         assert (upload.state, upload.claim) == ("completing", request.claim)
         record = upload.record
-        self._branch(upload.repository_id, record.branch_id)[record.path] = request.entry
+        branch = self._branch(upload.repository_id, record.branch_id)
+        if not _judge(request.condition, record.path, branch, request.entry):
+            branch[record.path] = request.entry
         upload.state, upload.answer, upload.parts = "completed", request.entry, {}
         return upload_pb.FinishCompleteUploadResponse()
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from tarn.core.condition import WriteCondition
 from tarn_gateway.conditions import (
     Verdict,
-    WriteCondition,
     copy_source_conditions,
     http_date,
     parse_http_date,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tarn.core.entry import Checksum
+from tarn.core.entry import Checksum, unpack
 from tarn.core.errors import Kind, Reason
 
 MIB5 = 5 * 1024**2
@@ -178,13 +178,35 @@ async def test_a_part_that_comes_too_late_leaves_no_bytes(lake: Any, failure: An
     assert parts_kept(lake) == {}
 
 
-@pytest.mark.parametrize("headers", [{"If-None-Match": "*"}, {"If-Match": '"x"'}])
-async def test_conditional_completions_are_refused(lake: Any, headers: dict[str, str]) -> None:
+async def test_completions_are_conditional(lake: Any) -> None:
+    first, second = await begin(lake), await begin(lake)
+    for upload in (first, second):
+        await part(lake, upload, 1, LAST)
+    names = listed((1, md5(LAST)))
+    absent = await complete(lake, first, names, {"If-Match": '"x"'})
+    assert (absent.status, absent.code) == (404, "NoSuchKey")
+    assert lake.graveler.uploads[first].state == "open"
+    made = await complete(lake, first, names, {"If-None-Match": "*"})
+    assert made.status == 200
+    again = await complete(lake, first, names, {"If-None-Match": "*"})
+    assert (again.status, again.body) == (200, made.body)
+    refused = await complete(lake, second, names, {"If-None-Match": "*"})
+    assert (refused.status, refused.code) == (412, "PreconditionFailed")
+    assert lake.graveler.uploads[second].state == "open"
+    assert (await complete(lake, second, names, {"If-Match": "*"})).status == 200
+
+
+async def test_a_conditional_completion_names_the_upload_as_its_operation(lake: Any) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
-    reply = await complete(lake, upload, listed((1, md5(LAST))), headers)
+    await complete(lake, upload, listed((1, md5(LAST))), {"If-None-Match": "*"})
+    (entry,) = lake.graveler.repos["lake"].branches["main"].values()
+    assert unpack(entry).operation_id == upload
+
+
+async def test_an_upload_does_not_begin_with_a_condition(lake: Any) -> None:
+    reply = await lake.ask("POST", "/lake/main/a", "uploads", headers={"If-None-Match": "*"})
     assert (reply.status, reply.code) == (501, "NotImplemented")
-    assert lake.graveler.uploads[upload].state == "open"
 
 
 async def test_an_uncertain_end_is_tried_again_under_its_claim(lake: Any, failure: Any) -> None:

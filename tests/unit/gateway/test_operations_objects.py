@@ -90,8 +90,9 @@ async def test_checksums_are_verified_stored_and_given(lake: Any) -> None:
         ({"x-amz-checksum-crc32": crc32(b"other")}, "BadDigest"),
         ({"x-amz-checksum-sha256": "AAAA"}, "InvalidRequest"),
         ({"x-amz-meta-long": "x" * 2049}, "MetadataTooLarge"),
-        ({"If-None-Match": "*"}, "NotImplemented"),
-        ({"If-Match": '"abc"'}, "NotImplemented"),
+        ({"If-None-Match": '"abc"'}, "NotImplemented"),
+        ({"If-None-Match": "*", "If-Match": '"abc"'}, "NotImplemented"),
+        ({"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"}, "NotImplemented"),
     ],
 )
 @pytest.mark.parametrize("body", [SMALL, LARGE])
@@ -369,10 +370,86 @@ async def test_copies_that_cannot_be(
     assert len(await lake.blocks_of("lake")) == 1
 
 
-async def test_a_conditional_copy_is_refused(lake: Any) -> None:
+async def test_a_copy_is_conditional_on_its_destination(lake: Any) -> None:
+    lake.create("pond")
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     headers = source("lake/main/a") | {"If-None-Match": "*"}
-    assert (await lake.ask("PUT", "/lake/main/b", headers=headers)).code == "NotImplemented"
+    assert (await lake.ask("PUT", "/lake/main/b", headers=headers)).status == 200
+    refused = await lake.ask("PUT", "/lake/main/b", headers=headers)
+    assert (refused.status, refused.code) == (412, "PreconditionFailed")
+    across = await lake.ask("PUT", "/pond/main/b", headers=headers)
+    assert across.status == 200
+    assert (await lake.ask("PUT", "/pond/main/b", headers=headers)).status == 412
+    assert len(await lake.blocks_of("pond")) == 1  # the refused copy's bytes are gone
+
+
+async def test_a_copy_does_not_carry_the_operation_of_its_source(lake: Any) -> None:
+    attempt = {"If-None-Match": "*", "amz-sdk-invocation-id": "0123-abcd"}
+    await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=attempt)
+    assert lake.entry("lake", "main", "a").operation_id == "0123-abcd"
+    await lake.ask("PUT", "/lake/main/b", headers=source("lake/main/a"))
+    assert lake.entry("lake", "main", "b").operation_id == ""
+
+
+# Conditional writes
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE])
+async def test_puts_are_conditional(lake: Any, body: bytes) -> None:
+    async def put(data: bytes, headers: dict[str, str]) -> Any:
+        return await lake.ask("PUT", "/lake/main/a", body=data, headers=headers)
+
+    absent = await put(body, {"If-Match": "*"})
+    assert (absent.status, absent.code) == (404, "NoSuchKey")
+    assert (await put(body, {"If-Match": '"abc"'})).status == 404
+    assert await lake.blocks_of("lake") == []
+    made = await put(body, {"If-None-Match": "*"})
+    assert made.status == 200
+    refused = await put(body, {"If-None-Match": "*"})
+    assert (refused.status, refused.code) == (412, "PreconditionFailed")
+    assert (await put(body, {"If-Match": '"abc"'})).status == 412
+    assert len(await lake.blocks_of("lake")) == 1
+    assert (await put(body + b"!", {"If-Match": made.headers["etag"]})).status == 200
+    assert (await put(body, {"If-Match": "*"})).status == 200
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE])
+async def test_a_client_that_repeats_a_conditional_put_gets_its_first_answer(
+    lake: Any, body: bytes
+) -> None:
+    headers = {"If-None-Match": "*", "amz-sdk-invocation-id": "0a1b2c3d-0000"}
+    first = await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
+    blocks = await lake.blocks_of("lake")
+    again = await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
+    assert (again.status, again.headers["etag"]) == (200, first.headers["etag"])
+    assert await lake.blocks_of("lake") == blocks  # the second attempt's block is gone
+    other = headers | {"amz-sdk-invocation-id": "ffffffff-0000"}
+    reply = await lake.ask("PUT", "/lake/main/a", body=body, headers=other)
+    assert reply.code == "PreconditionFailed"
+
+
+async def test_a_conditional_put_with_an_unknown_outcome_keeps_its_block(
+    lake: Any, failure: Any
+) -> None:
+    lake.graveler.fail["stage"] = [failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)]
+    reply = await lake.ask("PUT", "/lake/main/a", body=LARGE, headers={"If-None-Match": "*"})
+    assert reply.status == 503
+    assert len(await lake.blocks_of("lake")) == 1
+
+
+async def test_who_may_not_read_may_not_ask_for_an_etag(lake: Any) -> None:
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    match, new = {"If-Match": "*"}, {"If-None-Match": "*"}
+    reply = await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=match, key="AKIAWRITER")
+    assert (reply.code, reply.reads) == ("AccessDenied", 0)
+    blind = await lake.ask("PUT", "/lake/main/b", body=SMALL, headers=new, key="AKIAWRITER")
+    assert blind.status == 200
+
+
+async def test_the_root_of_a_branch_always_exists(lake: Any) -> None:
+    refused = await lake.ask("PUT", "/lake/main/", body=b"", headers={"If-None-Match": "*"})
+    assert refused.code == "PreconditionFailed"
+    assert (await lake.ask("PUT", "/lake/main/", body=b"", headers={"If-Match": "*"})).status == 200
 
 
 # Deletes

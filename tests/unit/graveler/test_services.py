@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
@@ -12,8 +13,10 @@ from lake import Replicas, entry
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
-from tarn.core.entry import unpack
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import etag_of, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.policy import Grant
 from tarn.kv.mem import MemKv
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import OPERATE, Endpoint
@@ -21,6 +24,7 @@ from tarn.rpc.inprocess import InProcessTransport
 from tarn.testing.clock import SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
+from tarn_graveler.serving import Door, read_condition
 from tarn_proto.graveler.v1 import entry_service_pb2
 
 SECRET = bytes(range(32))
@@ -124,7 +128,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
 
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:
     descriptor = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
-    place = {"repository_id": "lake", "path": "a"}
+    place: Any = {"repository_id": "lake", "path": "a"}
     for operation in (
         entry_service_pb2.Operation(lookup=entry_service_pb2.Lookup(ref="main", **place)),
         entry_service_pb2.Operation(
@@ -153,6 +157,48 @@ async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
     assert outcomes[0] is not None
     assert outcomes[0].reason is denied
     assert await service.size("main", "a") == 1
+
+
+async def test_a_conditional_stage_is_judged_with_the_write(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    uid = (await graveler.get_repository(admin, "lake")).instance_uid
+    named = [pack(replace(unpack(entry(n)), operation_id=f"op-{n}")) for n in (1, 2)]
+    new = WriteCondition(if_none_match=True)
+    assert await graveler.stage(admin, "lake", uid, "main", "a", named[0], new) is False
+    refused = graveler.stage(admin, "lake", uid, "main", "a", named[1], new)
+    assert await reason_of(refused) is Reason.PRECONDITION_FAILED
+    later = pack(replace(unpack(named[0]), mtime_us=1))
+    assert await graveler.stage(admin, "lake", uid, "main", "a", later, new) is True
+    match = WriteCondition(if_match=etag_of(named[0]))
+    assert await graveler.stage(admin, "lake", uid, "main", "a", named[1], match) is False
+    assert await service.size("main", "a") == 2
+    nameless = graveler.stage(admin, "lake", uid, "main", "b", entry(1), new)
+    assert await reason_of(nameless) is Reason.INVALID_ARGUMENT
+    endless = WriteCondition(if_match="x" * 129)
+    long = graveler.stage(admin, "lake", uid, "main", "b", named[0], endless)
+    assert await reason_of(long) is Reason.INVALID_ARGUMENT
+
+
+class ClosedDoor(Door):
+    """Nobody may read."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
+        self.asked.append((operation, resource))
+        raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "denied")
+
+
+async def test_an_etag_is_told_only_to_who_may_read() -> None:
+    door, call = ClosedDoor(), Call("test", "", 1e9)
+    match = entry_service_pb2.WriteCondition(if_match="*")
+    new = entry_service_pb2.WriteCondition(if_none_match=True)
+    denied = read_condition(door, call, "EntryService.Operate.stage", match, "its/path")
+    assert await reason_of(denied) is Reason.ACCESS_DENIED
+    assert door.asked == [("EntryService.Operate.stage.if_match", "its/path")]
+    condition = await read_condition(door, call, "EntryService.Operate.stage", new, "its/path")
+    assert condition == WriteCondition(if_none_match=True)
 
 
 async def test_branch_tag_commit_and_diff_tell_one_story(service: Service) -> None:
@@ -281,11 +327,7 @@ async def test_an_upload_s_answer_is_replayed_and_never_staged_again(service: Se
     graveler, admin = service.graveler, service.admin
     upload = await graveler.create_upload(admin, "lake", "main", "big", template=entry(0))
     begun = await graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
-    from dataclasses import replace as with_
-
-    from tarn.core.entry import pack
-
-    whole = pack(with_(unpack(entry(9)), address=upload.address))
+    whole = pack(replace(unpack(entry(9)), address=upload.address))
     busy = graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
     assert await reason_of(busy) is Reason.UPLOAD_BUSY
     abort = graveler.abort_upload(admin, "lake", upload.upload_id)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tarn_proto.common.v1 import operation_pb2 as tarn__proto_dot_common_dot_v1_dot_operation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/entry_service.proto\x12\x10tarn.graveler.v1\x1a$tarn_proto/common/v1/operation.proto\"A\n\x0eOperateRequest\x12/\n\noperations\x18\x01 \x03(\x0b\x32\x1b.tarn.graveler.v1.Operation\"E\n\x0fOperateResponse\x12\x32\n\x07results\x18\x01 \x03(\x0b\x32!.tarn.graveler.v1.OperationResult\"\xcd\x01\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12*\n\x06lookup\x18\x02 \x01(\x0b\x32\x18.tarn.graveler.v1.LookupH\x00\x12(\n\x05stage\x18\x03 \x01(\x0b\x32\x17.tarn.graveler.v1.StageH\x00\x12,\n\x07unstage\x18\x04 \x01(\x0b\x32\x19.tarn.graveler.v1.UnstageH\x00\x42\x0b\n\toperation\"\xf6\x01\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x30\n\x06lookup\x18\x03 \x01(\x0b\x32\x1e.tarn.graveler.v1.LookupResultH\x00\x12.\n\x05stage\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.StageResultH\x00\x12\x32\n\x07unstage\x18\x05 \x01(\x0b\x32\x1f.tarn.graveler.v1.UnstageResultH\x00\x42\x08\n\x06result\":\n\x06Lookup\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"8\n\x0cLookupResult\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\"d\n\x05Stage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x11\n\tbranch_id\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\r\n\x05\x65ntry\x18\x05 \x01(\x0c\"\r\n\x0bStageResult\"A\n\x07Unstage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x0f\n\rUnstageResult\"\x91\x01\n\x12ListEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x11\n\tdelimiter\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"*\n\x0bListedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05\x65ntry\x18\x02 \x01(\x0c\"y\n\x13ListEntriesResponse\x12.\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1d.tarn.graveler.v1.ListedEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\"P\n\x15UnstageEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\"L\n\x16UnstageEntriesResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .tarn.graveler.v1.UnstageOutcome\"?\n\x0eUnstageOutcome\x12-\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError2\xa3\x02\n\x0c\x45ntryService\x12R\n\x07Operate\x12 .tarn.graveler.v1.OperateRequest\x1a!.tarn.graveler.v1.OperateResponse(\x01\x30\x01\x12Z\n\x0bListEntries\x12$.tarn.graveler.v1.ListEntriesRequest\x1a%.tarn.graveler.v1.ListEntriesResponse\x12\x63\n\x0eUnstageEntries\x12\'.tarn.graveler.v1.UnstageEntriesRequest\x1a(.tarn.graveler.v1.UnstageEntriesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/entry_service.proto\x12\x10tarn.graveler.v1\x1a$tarn_proto/common/v1/operation.proto\"A\n\x0eOperateRequest\x12/\n\noperations\x18\x01 \x03(\x0b\x32\x1b.tarn.graveler.v1.Operation\"E\n\x0fOperateResponse\x12\x32\n\x07results\x18\x01 \x03(\x0b\x32!.tarn.graveler.v1.OperationResult\"\xcd\x01\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12*\n\x06lookup\x18\x02 \x01(\x0b\x32\x18.tarn.graveler.v1.LookupH\x00\x12(\n\x05stage\x18\x03 \x01(\x0b\x32\x17.tarn.graveler.v1.StageH\x00\x12,\n\x07unstage\x18\x04 \x01(\x0b\x32\x19.tarn.graveler.v1.UnstageH\x00\x42\x0b\n\toperation\"\xf6\x01\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x30\n\x06lookup\x18\x03 \x01(\x0b\x32\x1e.tarn.graveler.v1.LookupResultH\x00\x12.\n\x05stage\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.StageResultH\x00\x12\x32\n\x07unstage\x18\x05 \x01(\x0b\x32\x1f.tarn.graveler.v1.UnstageResultH\x00\x42\x08\n\x06result\":\n\x06Lookup\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"8\n\x0cLookupResult\x12\r\n\x05\x65ntry\x18\x01 \x01(\x0c\x12\x19\n\x11storage_namespace\x18\x02 \x01(\t\"\x99\x01\n\x05Stage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x11\n\tbranch_id\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\r\n\x05\x65ntry\x18\x05 \x01(\x0c\x12\x33\n\tcondition\x18\x06 \x01(\x0b\x32 .tarn.graveler.v1.WriteCondition\"J\n\x0eWriteCondition\x12\x17\n\rif_none_match\x18\x01 \x01(\x08H\x00\x12\x12\n\x08if_match\x18\x02 \x01(\tH\x00\x42\x0b\n\tcondition\" \n\x0bStageResult\x12\x11\n\tis_repeat\x18\x01 \x01(\x08\"A\n\x07Unstage\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"\x0f\n\rUnstageResult\"\x91\x01\n\x12ListEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x11\n\tdelimiter\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"*\n\x0bListedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05\x65ntry\x18\x02 \x01(\x0c\"y\n\x13ListEntriesResponse\x12.\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1d.tarn.graveler.v1.ListedEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\"P\n\x15UnstageEntriesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\"L\n\x16UnstageEntriesResponse\x12\x32\n\x08outcomes\x18\x01 \x03(\x0b\x32 .tarn.graveler.v1.UnstageOutcome\"?\n\x0eUnstageOutcome\x12-\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError2\xa3\x02\n\x0c\x45ntryService\x12R\n\x07Operate\x12 .tarn.graveler.v1.OperateRequest\x1a!.tarn.graveler.v1.OperateResponse(\x01\x30\x01\x12Z\n\x0bListEntries\x12$.tarn.graveler.v1.ListEntriesRequest\x1a%.tarn.graveler.v1.ListEntriesResponse\x12\x63\n\x0eUnstageEntries\x12\'.tarn.graveler.v1.UnstageEntriesRequest\x1a(.tarn.graveler.v1.UnstageEntriesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,26 +44,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOOKUP']._serialized_end=755
   _globals['_LOOKUPRESULT']._serialized_start=757
   _globals['_LOOKUPRESULT']._serialized_end=813
-  _globals['_STAGE']._serialized_start=815
-  _globals['_STAGE']._serialized_end=915
-  _globals['_STAGERESULT']._serialized_start=917
-  _globals['_STAGERESULT']._serialized_end=930
-  _globals['_UNSTAGE']._serialized_start=932
-  _globals['_UNSTAGE']._serialized_end=997
-  _globals['_UNSTAGERESULT']._serialized_start=999
-  _globals['_UNSTAGERESULT']._serialized_end=1014
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1017
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1162
-  _globals['_LISTEDENTRY']._serialized_start=1164
-  _globals['_LISTEDENTRY']._serialized_end=1206
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1208
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1329
-  _globals['_UNSTAGEENTRIESREQUEST']._serialized_start=1331
-  _globals['_UNSTAGEENTRIESREQUEST']._serialized_end=1411
-  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_start=1413
-  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_end=1489
-  _globals['_UNSTAGEOUTCOME']._serialized_start=1491
-  _globals['_UNSTAGEOUTCOME']._serialized_end=1554
-  _globals['_ENTRYSERVICE']._serialized_start=1557
-  _globals['_ENTRYSERVICE']._serialized_end=1848
+  _globals['_STAGE']._serialized_start=816
+  _globals['_STAGE']._serialized_end=969
+  _globals['_WRITECONDITION']._serialized_start=971
+  _globals['_WRITECONDITION']._serialized_end=1045
+  _globals['_STAGERESULT']._serialized_start=1047
+  _globals['_STAGERESULT']._serialized_end=1079
+  _globals['_UNSTAGE']._serialized_start=1081
+  _globals['_UNSTAGE']._serialized_end=1146
+  _globals['_UNSTAGERESULT']._serialized_start=1148
+  _globals['_UNSTAGERESULT']._serialized_end=1163
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1166
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1311
+  _globals['_LISTEDENTRY']._serialized_start=1313
+  _globals['_LISTEDENTRY']._serialized_end=1355
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=1357
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=1478
+  _globals['_UNSTAGEENTRIESREQUEST']._serialized_start=1480
+  _globals['_UNSTAGEENTRIESREQUEST']._serialized_end=1560
+  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_start=1562
+  _globals['_UNSTAGEENTRIESRESPONSE']._serialized_end=1638
+  _globals['_UNSTAGEOUTCOME']._serialized_start=1640
+  _globals['_UNSTAGEOUTCOME']._serialized_end=1703
+  _globals['_ENTRYSERVICE']._serialized_start=1706
+  _globals['_ENTRYSERVICE']._serialized_end=1997
 # @@protoc_insertion_point(module_scope)

@@ -64,22 +64,34 @@ class LookupResult(_message.Message):
     def __init__(self, entry: _Optional[bytes] = ..., storage_namespace: _Optional[str] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry")
+    __slots__ = ("repository_id", "instance_uid", "branch_id", "path", "entry", "condition")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
     branch_id: str
     path: str
     entry: bytes
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ...) -> None: ...
+    condition: WriteCondition
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., branch_id: _Optional[str] = ..., path: _Optional[str] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[WriteCondition, _Mapping]] = ...) -> None: ...
+
+class WriteCondition(_message.Message):
+    __slots__ = ("if_none_match", "if_match")
+    IF_NONE_MATCH_FIELD_NUMBER: _ClassVar[int]
+    IF_MATCH_FIELD_NUMBER: _ClassVar[int]
+    if_none_match: bool
+    if_match: str
+    def __init__(self, if_none_match: _Optional[bool] = ..., if_match: _Optional[str] = ...) -> None: ...
 
 class StageResult(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("is_repeat",)
+    IS_REPEAT_FIELD_NUMBER: _ClassVar[int]
+    is_repeat: bool
+    def __init__(self, is_repeat: _Optional[bool] = ...) -> None: ...
 
 class Unstage(_message.Message):
     __slots__ = ("repository_id", "branch_id", "path")

@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from tarn_proto.graveler.v1 import entry_service_pb2 as _entry_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -166,16 +167,18 @@ class BeginCompleteUploadResponse(_message.Message):
     def __init__(self, claim: _Optional[bytes] = ..., completed_entry: _Optional[bytes] = ...) -> None: ...
 
 class FinishCompleteUploadRequest(_message.Message):
-    __slots__ = ("repository_id", "upload_id", "claim", "entry")
+    __slots__ = ("repository_id", "upload_id", "claim", "entry", "condition")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     upload_id: str
     claim: bytes
     entry: bytes
-    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., claim: _Optional[bytes] = ..., entry: _Optional[bytes] = ...) -> None: ...
+    condition: _entry_service_pb2.WriteCondition
+    def __init__(self, repository_id: _Optional[str] = ..., upload_id: _Optional[str] = ..., claim: _Optional[bytes] = ..., entry: _Optional[bytes] = ..., condition: _Optional[_Union[_entry_service_pb2.WriteCondition, _Mapping]] = ...) -> None: ...
 
 class FinishCompleteUploadResponse(_message.Message):
     __slots__ = ()

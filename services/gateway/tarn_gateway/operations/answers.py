@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 from tarn.core.entry import Checksum
 from tarn_gateway.checksums import checksum_header
-from tarn_gateway.conditions import write_condition
-from tarn_gateway.http import Headers, Response
+from tarn_gateway.http import Response
 from tarn_gateway.query import Query
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["checksum_headers", "quoted", "refuse_write_condition", "url_encoding", "xml"]
+__all__ = ["checksum_headers", "quoted", "url_encoding", "xml"]
 
 EMPTY_MD5 = bytes.fromhex("d41d8cd98f00b204e9800998ecf8427e")
 
@@ -50,15 +49,3 @@ def url_encoding(query: Query) -> bool:
             ArgumentValue=str(value)[:80],
         )
     return value == "url"
-
-
-def refuse_write_condition(headers: Headers) -> None:
-    """Refuses conditional writes, which would be lost updates if they were ignored.
-
-    Raises:
-        S3Error: NotImplemented.
-    """
-    if write_condition(headers):
-        name = "If-None-Match" if "if-none-match" in headers else "If-Match"
-        text = f"Conditional writes ({name}) are not implemented."
-        raise S3Error("NotImplemented", text, Header=name)

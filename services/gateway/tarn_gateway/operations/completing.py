@@ -18,6 +18,7 @@ from urllib.parse import quote
 import structlog
 
 from tarn.block.port import BlockKey, BlockNotFoundError
+from tarn.core.condition import WriteCondition
 from tarn.core.entry import Checksum, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_gateway import xml_out
@@ -34,7 +35,8 @@ from tarn_gateway.checksums import (
     parse_algorithm,
 )
 from tarn_gateway.http import Headers, Request, Response
-from tarn_gateway.operations.answers import refuse_write_condition, xml
+from tarn_gateway.operations.answers import xml
+from tarn_gateway.operations.conditional import asked_condition
 from tarn_gateway.operations.uploads import (
     discard_parts,
     find_upload,
@@ -74,7 +76,7 @@ class Expected:
 
 async def complete_multipart_upload(backend: Backend, asked: Asked) -> Response:
     """CompleteMultipartUpload."""
-    refuse_write_condition(asked.headers)
+    condition = asked_condition(asked)
     expected = _expected(asked.headers)
     payload = backend.payload(asked, request=_without_object_checksum(asked.request))
     body, _ = await payload.read_all(COMPLETE_BYTES_MAX)
@@ -86,7 +88,7 @@ async def complete_multipart_upload(backend: Backend, asked: Asked) -> Response:
     if begun.completed_entry:
         entry = unpack(begun.completed_entry)
     else:
-        entry = await _complete(backend, asked, upload, listed, expected, begun.claim)
+        entry = await _complete(backend, asked, upload, listed, expected, begun.claim, condition)
         await discard_parts(backend, upload)
     location = f"/{asked.bucket}/{quote(asked.address.key)}"
     document = xml_out.complete_result(
@@ -145,18 +147,20 @@ async def _complete(
     listed: Sequence[CompletedPart],
     expected: Expected,
     claim: bytes,
+    condition: WriteCondition,
 ) -> Entry:
     """Everything under the claim; gives it up when it is sure that nothing was staged."""
     try:
         recorded = await _recorded_parts(backend, asked, upload)
         parts = _match(listed, recorded, upload)
         entry = plan_object(upload, parts, expected)
-        entry = dataclasses.replace(entry, mtime_us=backend.clock.now_us())
+        operation = upload.upload_id if condition else ""
+        entry = dataclasses.replace(entry, mtime_us=backend.clock.now_us(), operation_id=operation)
         await _join(backend, upload, parts, entry)
     except (S3Error, TarnError):
         await _reopen(backend, asked, upload, claim)
         raise
-    await _finish(backend, asked, upload, claim, pack(entry))
+    await _finish(backend, asked, upload, claim, pack(entry), condition)
     return entry
 
 
@@ -208,7 +212,12 @@ async def _compare_parts(backend: Backend, key: BlockKey, parts: Sequence[pb.Upl
 
 
 async def _finish(
-    backend: Backend, asked: Asked, upload: pb.Upload, claim: bytes, packed: bytes
+    backend: Backend,
+    asked: Asked,
+    upload: pb.Upload,
+    claim: bytes,
+    packed: bytes,
+    condition: WriteCondition,
 ) -> None:
     """Stages the entry under the claim. May be repeated under one claim with the same bytes, and is,
     because a claim that nobody holds any more blocks the upload until it is old."""
@@ -216,7 +225,7 @@ async def _finish(
         call = backend.call(asked, backend.bounds.complete_timeout_s)
         try:
             await backend.graveler.finish_complete_upload(
-                call, asked.bucket, upload.upload_id, claim, packed
+                call, asked.bucket, upload.upload_id, claim, packed, condition
             )
         except TarnError as error:
             if error.kind not in _UNCERTAIN:

@@ -27,7 +27,8 @@ from tarn_gateway.grants import require
 from tarn_gateway.homes import Home
 from tarn_gateway.http import Response
 from tarn_gateway.object_headers import parse_object_headers
-from tarn_gateway.operations.answers import refuse_write_condition, xml
+from tarn_gateway.operations.answers import xml
+from tarn_gateway.operations.conditional import asked_condition, operation_id
 from tarn_gateway.operations.reading import block_key, refuse_external
 from tarn_gateway.operations.writing import check_branch, described, lineage_of, stage
 from tarn_gateway.router import COPY_SOURCE
@@ -91,7 +92,7 @@ async def find_source(backend: Backend, asked: Asked) -> Source:
 async def copy_object(backend: Backend, asked: Asked) -> Response:
     """CopyObject."""
     headers = asked.headers
-    refuse_write_condition(headers)
+    condition = asked_condition(asked)
     branch, path = asked.branch, asked.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
@@ -113,10 +114,11 @@ async def copy_object(backend: Backend, asked: Asked) -> Response:
         await check_branch(backend, asked, branch)
         entry = await _by_bytes(backend, source, home, algorithm)
         block = BlockKey(home.namespace, physical_path(entry.address))
-    entry = dataclasses.replace(entry, lineage=lineage_of(headers))
+    operation = operation_id(backend, asked) if condition else ""
+    entry = dataclasses.replace(entry, lineage=lineage_of(headers), operation_id=operation)
     if replace:
         entry = described(entry, about, headers)
-    await stage(backend, asked, home, entry, block=block)
+    await stage(backend, asked, home, entry, block=block, condition=condition)
     return xml(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
 
 

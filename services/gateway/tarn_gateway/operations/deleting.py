@@ -15,7 +15,8 @@ from tarn_gateway.asked import Asked, branch_to_write
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
-from tarn_gateway.operations.answers import refuse_write_condition, xml
+from tarn_gateway.operations.answers import xml
+from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.router import Operation
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.xml_in import DELETE_BYTES_MAX, parse_delete

@@ -19,7 +19,8 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.checksums import Algorithm, parse_algorithm
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.object_headers import parse_object_headers
-from tarn_gateway.operations.answers import refuse_write_condition, url_encoding, xml
+from tarn_gateway.operations.answers import url_encoding, xml
+from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.operations.refs import branch_roots, within
 from tarn_gateway.operations.writing import described
 from tarn_gateway.s3error import S3Error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from tarn.block.port import BlockKey
+from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
@@ -19,12 +20,8 @@ from tarn_gateway.bodies import discard, receive
 from tarn_gateway.homes import Home
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.object_headers import ObjectHeaders, parse_object_headers
-from tarn_gateway.operations.answers import (
-    EMPTY_MD5,
-    checksum_headers,
-    quoted,
-    refuse_write_condition,
-)
+from tarn_gateway.operations.answers import EMPTY_MD5, checksum_headers, quoted
+from tarn_gateway.operations.conditional import asked_condition, operation_id
 from tarn_gateway.payload import Payload
 from tarn_gateway.s3error import S3Error
 
@@ -50,12 +47,12 @@ UNAVAILABLE included (the row may be written and its acknowledgement lost), the 
 async def put_object(backend: Backend, asked: Asked) -> Response:
     """PutObject."""
     headers = asked.headers
-    refuse_write_condition(headers)
+    condition = asked_condition(asked)
     branch, path = asked.branch, asked.path
     about = parse_object_headers(headers)
     payload = backend.payload(asked)
     if not path:
-        return await _put_root(backend, asked, branch, payload)
+        return await _put_root(backend, asked, branch, payload, condition)
     home = await backend.homes.get(backend.call(asked), asked.bucket)
     small = backend.bounds.small_body_bytes
     if payload.size is None or payload.size > small:
@@ -63,22 +60,33 @@ async def put_object(backend: Backend, asked: Asked) -> Response:
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     key = BlockKey(home.namespace, physical_path(address))
     sums = await receive(backend.blocks, key, payload, small)
-    entry = described(
-        Entry(sums.size, mtime_us, address, sums.md5, checksums=sums.checksums), about, headers
+    entry = Entry(
+        sums.size,
+        mtime_us,
+        address,
+        sums.md5,
+        operation_id=operation_id(backend, asked) if condition else "",
+        checksums=sums.checksums,
     )
-    await stage(backend, asked, home, entry, block=key)
+    entry = described(entry, about, headers)
+    await stage(backend, asked, home, entry, block=key, condition=condition)
     answer = [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)]
     return Response(200, answer)
 
 
-async def _put_root(backend: Backend, asked: Asked, branch: BranchId, payload: Payload) -> Response:
+async def _put_root(
+    backend: Backend, asked: Asked, branch: BranchId, payload: Payload, condition: WriteCondition
+) -> Response:
     """The directory marker `main/`, which always exists (see `reading`): nothing is to be stored."""
     if payload.size or not asked.target.slash:
         text = "The key must name an object on a branch: <branch>/<path>."
         raise S3Error("InvalidArgument", text, ArgumentName="key")
     await payload.read_all(0)
     await check_branch(backend, asked, branch)
-    return Response(200, [("ETag", quoted(EMPTY_MD5.hex()))])
+    etag = EMPTY_MD5.hex()
+    if condition and condition.if_match not in (ANY, etag):
+        raise S3Error("PreconditionFailed")
+    return Response(200, [("ETag", quoted(etag))])
 
 
 def lineage_of(headers: Headers) -> str:
@@ -105,6 +113,7 @@ def described(entry: Entry, about: ObjectHeaders, headers: Headers) -> Entry:
         content_language=about.content_language,
         expires=about.expires,
         lineage=lineage_of(headers),
+        operation_id=entry.operation_id,
         external_address=entry.external_address,
         checksums=entry.checksums,
     )
@@ -136,7 +145,13 @@ async def check_branch(backend: Backend, asked: Asked, branch: BranchId) -> None
 
 
 async def stage(
-    backend: Backend, asked: Asked, home: Home, entry: Entry, *, block: BlockKey | None
+    backend: Backend,
+    asked: Asked,
+    home: Home,
+    entry: Entry,
+    *,
+    block: BlockKey | None,
+    condition: WriteCondition,
 ) -> None:
     """Makes the request's key hold an entry.
 
@@ -145,7 +160,9 @@ async def stage(
         asked: whose key.
         home: of the repository, as it was when the block was written.
         entry: what the key shall hold.
-        block: of the entry if nothing else refers to it; removed when graveler refuses the entry.
+        block: of the entry if nothing else refers to it; removed when graveler refuses the entry, or
+            finds that an earlier attempt of the same conditional operation was the one that counts.
+        condition: what must be true of the key right before.
 
     Raises:
         TarnError: what graveler raises.
@@ -153,8 +170,14 @@ async def stage(
     """
     branch, path = asked.branch, asked.path
     try:
-        await backend.graveler.stage(
-            backend.call(asked), asked.bucket, home.instance_uid, branch, path, pack(entry)
+        is_repeat = await backend.graveler.stage(
+            backend.call(asked),
+            asked.bucket,
+            home.instance_uid,
+            branch,
+            path,
+            pack(entry),
+            condition,
         )
     except TarnError as error:
         if block is not None and error.kind in _REFUSED:
@@ -162,6 +185,8 @@ async def stage(
         if error.reason in (Reason.REPOSITORY_NOT_FOUND, Reason.REPOSITORY_DELETED):
             await _look_again(backend, asked, home)
         raise
+    if is_repeat and block is not None:
+        await discard(backend.blocks, block)
 
 
 async def _look_again(backend: Backend, asked: Asked, home: Home) -> None:

@@ -1,0 +1,17 @@
+"""Conditions of writes as messages."""
+
+from __future__ import annotations
+
+from tarn.core.condition import WriteCondition
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+__all__ = ["condition_message"]
+
+
+def condition_message(condition: WriteCondition) -> pb.WriteCondition | None:
+    """The message of a condition; None, which leaves a field out, for none."""
+    if condition.if_none_match:
+        return pb.WriteCondition(if_none_match=True)
+    if condition.if_match:
+        return pb.WriteCondition(if_match=condition.if_match)
+    return None

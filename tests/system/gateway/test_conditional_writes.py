@@ -1,0 +1,106 @@
+"""If-None-Match and If-Match on a running Tarn, as table formats use them to commit."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+MIB5 = bytes(range(256)) * (5 * 4096)
+WRITERS = 8
+
+
+def refusal(caught: pytest.ExceptionInfo[ClientError]) -> tuple[int, str]:
+    response = caught.value.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
+
+
+FAILED = (412, "PreconditionFailed")
+
+
+def test_put_copy_and_completion_are_conditional(tarn: Any, s3: Any, repository: str) -> None:
+    at = {"Bucket": repository, "Key": "main/a"}
+    made = s3.put_object(**at, Body=b"1", IfNoneMatch="*")
+    with pytest.raises(ClientError) as caught:
+        s3.put_object(**at, Body=b"2", IfNoneMatch="*")
+    assert refusal(caught) == FAILED
+    with pytest.raises(ClientError) as caught:
+        s3.put_object(**at, Body=b"2", IfMatch='"00000000000000000000000000000000"')
+    assert refusal(caught) == FAILED
+    with pytest.raises(ClientError) as caught:
+        s3.put_object(Bucket=repository, Key="main/missing", Body=b"2", IfMatch=made["ETag"])
+    assert refusal(caught) == (404, "NoSuchKey")
+    assert tarn.cli("commit", f"{repository}/main", "-m", "committed counts, too").code == 0
+    with pytest.raises(ClientError) as caught:
+        s3.put_object(**at, Body=b"2", IfNoneMatch="*")
+    assert refusal(caught) == FAILED
+    s3.put_object(**at, Body=b"2", IfMatch=made["ETag"])
+    assert s3.get_object(**at)["Body"].read() == b"2"
+
+    upload = s3.create_multipart_upload(**at)["UploadId"]
+    part = s3.upload_part(**at, UploadId=upload, PartNumber=1, Body=MIB5)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    whole = {**at, "UploadId": upload, "MultipartUpload": parts}
+    with pytest.raises(ClientError) as caught:
+        s3.complete_multipart_upload(**whole, IfNoneMatch="*")
+    assert refusal(caught) == FAILED
+    s3.delete_object(**at)
+    first = s3.complete_multipart_upload(**whole, IfNoneMatch="*")
+    again = s3.complete_multipart_upload(**whole, IfNoneMatch="*")
+    assert again["ETag"] == first["ETag"]
+
+    etag = s3.head_object(**at)["ETag"]
+    copy = {"CopySource": at, "Bucket": repository, "Key": "main/b"}
+    with pytest.raises(ClientError) as caught:
+        s3.copy_object(**copy, CopySourceIfNoneMatch=etag)
+    assert refusal(caught) == FAILED
+    s3.copy_object(**copy, CopySourceIfMatch=etag, IfNoneMatch="*")
+    with pytest.raises(ClientError) as caught:
+        s3.copy_object(**copy, IfNoneMatch="*")
+    assert refusal(caught) == FAILED
+
+
+def test_of_writers_at_once_one_creates_each_key(tarn: Any, repository: str) -> None:
+    """Through all workers, with commits between: the log of a table format, one file a version."""
+    clients = [tarn.s3(retries={"total_max_attempts": 1}) for _ in range(WRITERS)]
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for version in range(6):
+            key = f"main/_delta_log/{version:020d}.json"
+
+            def create(writer: int, key: str = key) -> int:
+                body = f"writer {writer}".encode()
+                try:
+                    clients[writer].put_object(
+                        Bucket=repository, Key=key, Body=body, IfNoneMatch="*"
+                    )
+                except ClientError as error:
+                    return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
+                return 200
+
+            answers = list(pool.map(create, range(WRITERS)))
+            assert answers.count(200) == 1, answers
+            assert set(answers) <= {200, 412, 503}
+            winner = clients[0].get_object(Bucket=repository, Key=key)["Body"].read()
+            assert winner == f"writer {answers.index(200)}".encode()
+            if version % 3 == 2:
+                assert tarn.cli("commit", f"{repository}/main", "-m", key).code == 0
+    for client in clients:
+        client.close()
+
+
+def test_a_repeated_attempt_gets_the_first_answer(tarn: Any, s3: Any, repository: str) -> None:
+    """boto3 sends one `amz-sdk-invocation-id` for all attempts of a call; here we choose it."""
+    chosen = "0f0e0d0c-0b0a-0908-0706-050403020100"
+
+    def choose(params: Any, **_: Any) -> None:
+        params["context"].setdefault("retries", {})["invocation-id"] = chosen
+
+    s3.meta.events.register("before-call.s3.PutObject", choose)
+    at = {"Bucket": repository, "Key": "main/a"}
+    first = s3.put_object(**at, Body=b"1", IfNoneMatch="*")
+    assert s3.put_object(**at, Body=b"1", IfNoneMatch="*")["ETag"] == first["ETag"]
+    with pytest.raises(ClientError) as caught:
+        s3.put_object(**at, Body=b"2", IfNoneMatch="*")
+    assert refusal(caught) == FAILED

@@ -1,0 +1,322 @@
+"""Conditional writes, one interleaving at a time (rule 3 of design §4, invariant I6).
+
+Each test plays the race that a step of `tarn_graveler.conditional` is there for. Take the step out and the
+test fails.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from lake import MAIN, Lake, Running, entry
+
+from tarn.core.branch import TokenKind, seal
+from tarn.core.condition import ANY, WriteCondition
+from tarn.core.entry import Entry, etag_of, pack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import OutcomeUnknownError
+from tarn.testing.gates import Gate
+from tarn_graveler.uploads import NewUpload
+
+NEW = WriteCondition(if_none_match=True)
+
+
+async def reached(gate: Gate) -> None:
+    async with asyncio.timeout(5.0):
+        await gate.reached.wait()
+
+
+def mine(size: int, operation: str, mtime_us: int = 0) -> bytes:
+    """An entry told apart by its size, of an operation; another attempt has another time."""
+    md5 = size.to_bytes(16, "big")
+    return pack(Entry(size, mtime_us, bytes(16), md5, operation_id=operation))
+
+
+def match(size: int) -> WriteCondition:
+    return WriteCondition(if_match=etag_of(mine(size, "x")))
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes conditionally through one replica."""
+
+    lake: Lake
+
+    async def put(
+        self,
+        path: str,
+        size: int,
+        condition: WriteCondition = NEW,
+        *,
+        operation: str = "",
+        mtime_us: int = 0,
+    ) -> bool:
+        packed = mine(size, operation or f"op-{size}", mtime_us)
+        conditional = self.lake.graveler.conditional
+        return await conditional.stage(self.lake.repository, MAIN, path, packed, condition)
+
+    async def refused(self, path: str, size: int, condition: WriteCondition = NEW) -> Reason:
+        with pytest.raises(TarnError) as caught:
+            await self.put(path, size, condition)
+        assert caught.value.kind in {Kind.FAILED_PRECONDITION, Kind.NOT_FOUND}
+        return caught.value.reason
+
+
+@pytest.fixture
+def writer(lake: Lake) -> Writer:
+    return Writer(lake)
+
+
+@pytest.fixture
+def rival(other: Lake) -> Writer:
+    return Writer(other)
+
+
+async def seal_branch(lake: Lake, kind: TokenKind = TokenKind.CONDITIONAL) -> None:
+    token = lake.graveler.branches.new_token(kind)
+    await lake.graveler.branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+
+
+async def staging_kind(lake: Lake) -> TokenKind:
+    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.staging.kind
+
+
+async def test_if_none_match_writes_only_where_nothing_is(lake: Lake, writer: Writer) -> None:
+    assert await writer.put("a", 1) is False
+    assert await lake.get("a") == 1
+    assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED
+    await lake.commit()
+    assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED  # committed, too
+    await lake.delete("a")
+    assert await writer.refused("a", 2, match(1)) is Reason.ENTRY_NOT_FOUND
+    await writer.put("a", 3)
+    assert await lake.get("a") == 3
+
+
+async def test_if_match_writes_only_over_that_object(lake: Lake, writer: Writer) -> None:
+    assert await writer.refused("a", 1, WriteCondition(if_match=ANY)) is Reason.ENTRY_NOT_FOUND
+    await writer.put("a", 1)
+    assert await writer.refused("a", 2, match(5)) is Reason.PRECONDITION_FAILED
+    await writer.put("a", 2, match(1))
+    await lake.commit()
+    await writer.put("a", 3, match(2))
+    await writer.put("a", 4, WriteCondition(if_match=ANY))
+    assert await lake.get("a") == 4
+
+
+async def test_a_plain_write_counts_whatever_token_it_lies_in(lake: Lake, writer: Writer) -> None:
+    await lake.put("a", 1)
+    assert await staging_kind(lake) is TokenKind.PLAIN
+    assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED
+    assert await staging_kind(lake) is TokenKind.CONDITIONAL
+    await lake.put("b", 1)  # plain writes go on, on the conditional token
+    assert await writer.refused("b", 2) is Reason.PRECONDITION_FAILED
+    await lake.delete("b")
+    await writer.put("b", 2)
+    await lake.commit()
+    assert await staging_kind(lake) is TokenKind.PLAIN
+    assert [await lake.get(path, "main@") for path in ("a", "b")] == [1, 2]
+
+
+async def test_one_conditional_token_serves_many_writes(lake: Lake, writer: Writer) -> None:
+    await writer.put("a", 1)
+    token = await lake.staging_rows()
+    await writer.put("b", 2)
+    assert await lake.staging_rows() == token
+
+
+async def test_of_two_that_saw_nothing_one_wins(
+    lake: Lake, writer: Writer, rival: Writer, running: Running
+) -> None:
+    await writer.put("warm", 9)
+    held = lake.kv.hold("set_if", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    await rival.put("a", 2)
+    held.open()
+    with pytest.raises(TarnError) as caught:
+        await slow
+    assert caught.value.reason is Reason.PRECONDITION_FAILED
+    assert await lake.get("a") == 2
+
+
+async def test_a_writer_on_a_sealed_token_does_not_win_beside_one_on_the_next(
+    lake: Lake, writer: Writer, rival: Writer, running: Running
+) -> None:
+    await writer.put("warm", 9)
+    held = lake.kv.hold("set_if", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    await seal_branch(lake)
+    await rival.put("a", 2)  # on the next token; sees nothing on the sealed one yet
+    held.open()
+    with pytest.raises(OutcomeUnknownError):  # its row is there, so this is no refusal
+        await slow
+    assert await lake.get("a") == 2
+
+
+async def test_what_was_read_beneath_is_verified_before_it_is_acted_on(
+    lake: Lake, writer: Writer, rival: Writer, running: Running
+) -> None:
+    """The branch was committed and its tokens were dropped between the record and the layers."""
+    await writer.put("warm", 9)
+    token = await lake.staging_rows()
+    held = lake.kv.hold("get_many", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    await rival.put("a", 2)
+    await lake.commit()
+    await lake.drop_everything_removed()
+    assert await lake.kv.get_many(token, [lake.row_key("a")]) == [None]
+    held.open()
+    with pytest.raises(TarnError) as caught:
+        await slow
+    assert caught.value.reason is Reason.PRECONDITION_FAILED
+    assert await lake.get("a") == 2
+
+
+async def test_a_row_that_met_a_seal_is_written_again(
+    lake: Lake, writer: Writer, running: Running
+) -> None:
+    await writer.put("warm", 9)
+    held = lake.kv.hold("set_if", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    await lake.commit()  # scans the token that the row is on its way to
+    held.open()
+    assert await slow is False
+    await lake.drop_everything_removed()
+    assert await lake.get("a") == 1
+
+
+async def test_its_own_row_beneath_is_no_reason_to_refuse(
+    lake: Lake, writer: Writer, running: Running
+) -> None:
+    await writer.put("warm", 9)
+    held = lake.kv.hold("set_if", lake.row_key("a"), after=True)
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    await seal_branch(lake)  # the row is in the sealed token now
+    held.open()
+    assert await slow is False
+    assert await lake.get("a") == 1
+    partition = await lake.staging_rows()
+    (row,) = await lake.kv.get_many(partition, [lake.row_key("a")])
+    assert row is not None  # where rule 1 wants it
+
+
+@pytest.mark.parametrize("between", ["nothing", "seal", "commit"])
+async def test_a_repeated_request_gets_the_answer_of_its_first_attempt(
+    lake: Lake, writer: Writer, between: str
+) -> None:
+    await writer.put("a", 1, operation="op", mtime_us=10)
+    if between == "seal":
+        await seal_branch(lake)
+    if between == "commit":
+        await lake.commit()
+    assert await writer.put("a", 1, operation="op", mtime_us=20) is True
+    packed = await lake.graveler.reading.lookup(lake.repository, "main", "a")
+    assert packed == mine(1, "op", 10)  # the first attempt's entry, and so its block
+    assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED
+
+
+async def test_another_content_is_another_operation(lake: Lake, writer: Writer) -> None:
+    await writer.put("a", 1, operation="op")
+    with pytest.raises(TarnError) as caught:
+        await writer.put("a", 2, operation="op")
+    assert caught.value.reason is Reason.PRECONDITION_FAILED
+
+
+async def test_a_repeat_after_somebody_wrote_over_it_is_judged_anew(
+    lake: Lake, writer: Writer
+) -> None:
+    await writer.put("a", 1, operation="op")
+    await lake.delete("a")
+    assert await writer.put("a", 1, operation="op", mtime_us=20) is False
+    await lake.put("a", 7)
+    with pytest.raises(TarnError) as caught:
+        await writer.put("a", 1, operation="op", mtime_us=30)
+    assert caught.value.reason is Reason.PRECONDITION_FAILED
+
+
+async def test_two_attempts_at_once_keep_the_block_of_each_row_that_was_written(
+    lake: Lake, writer: Writer, rival: Writer, running: Running
+) -> None:
+    """The first attempt's row is in a sealed token and may be committed: it is no mere repeat."""
+    await writer.put("warm", 9)
+    held = lake.kv.hold("set_if", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1, operation="op", mtime_us=10))
+    await reached(held)
+    await seal_branch(lake)
+    assert await rival.put("a", 1, operation="op", mtime_us=20) is False
+    held.open()
+    assert await slow is False
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_lost_answer_is_settled(lake: Lake, writer: Writer, applied: bool) -> None:
+    await writer.put("warm", 9)
+    lake.kv.lose("set_if", lake.row_key("a"), applied=applied)
+    if applied:
+        assert await writer.put("a", 1) is False
+    else:  # it may still arrive
+        with pytest.raises(OutcomeUnknownError):
+            await writer.put("a", 1)
+    assert await lake.get("a") == (1 if applied else None)
+
+
+async def test_a_branch_that_is_sealed_again_and_again_is_no_refusal(
+    lake: Lake, writer: Writer
+) -> None:
+    await writer.put("warm", 9)
+    set_if = lake.kv.set_if
+
+    async def seal_after(partition: object, key: bytes, *rest: object) -> object:
+        done = await set_if(partition, key, *rest)  # type: ignore[arg-type]
+        if key == lake.row_key("a"):
+            await seal_branch(lake)
+        return done
+
+    lake.kv.set_if = seal_after  # type: ignore[assignment,method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        await writer.put("a", 1)
+
+
+async def test_a_write_does_not_leak_into_a_re_created_branch(
+    lake: Lake, writer: Writer, running: Running
+) -> None:
+    await writer.put("warm", 9)
+    branches = lake.graveler.branches
+    commit_id = (await branches.fresh(lake.repository, MAIN)).branch.commit_id
+    held = lake.kv.hold("get_many", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    await branches.delete(lake.repository, MAIN)
+    await branches.create(lake.repository, MAIN, commit_id)
+    held.open()
+    with pytest.raises(TarnError) as caught:
+        await slow
+    assert caught.value.reason is Reason.BRANCH_NOT_FOUND
+    assert await lake.get("a") is None
+
+
+async def test_an_operation_without_a_name_is_refused(lake: Lake) -> None:
+    with pytest.raises(TarnError) as caught:
+        await lake.graveler.conditional.stage(lake.repository, MAIN, "a", entry(1), NEW)
+    assert caught.value.kind is Kind.INVALID
+
+
+async def test_a_completion_under_a_new_claim_meets_the_row_of_a_dead_one(lake: Lake) -> None:
+    uploads = lake.graveler.uploads
+    new = NewUpload(MAIN, "a", b"", "ann", "", is_full_object_checksum=False)
+    upload_id = (await uploads.create(lake.repository, new)).upload_id
+    first = await uploads.begin_complete(lake.repository, upload_id, b"m")
+    packed = mine(1, upload_id, 10)
+    # The first claimant staged its object and died before it recorded the answer.
+    await lake.graveler.conditional.stage(lake.repository, MAIN, "a", packed, NEW)
+    lake.clock.advance(301)
+    second = await uploads.begin_complete(lake.repository, upload_id, b"m")
+    assert second.op_id != first.op_id
+    again = mine(1, upload_id, 20)
+    await uploads.finish_complete(lake.repository, upload_id, second.op_id, again, NEW)
+    assert await lake.get("a") == 1
