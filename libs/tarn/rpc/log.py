@@ -38,6 +38,7 @@ _SECRET = re.compile(
 # Staging tokens are partitions, not secrets (docs/glossary.md): operators need to see them.
 _NO_SECRET = frozenset({"token_id", "staging_token", "sealed_token", "sealed_tokens"})
 _DEPTH_MAX = 8
+_PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,10 @@ def logging_to(config: LogConfig) -> Iterator[None]:
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replaces the values of keys that look like secrets, however deep they lie."""
     for key, value in event.items():
-        event[key] = _redacted(key, value, _DEPTH_MAX)
+        if _looks_secret(key):
+            event[key] = REDACTED
+        elif type(value) not in _PLAIN:  # most values are, and every line comes through here
+            event[key] = _redacted(key, value, _DEPTH_MAX)
     return event
 
 
@@ -158,7 +162,6 @@ def _opened(output: str) -> Iterator[TextIO]:
 def _configure(config: LogConfig, stream: TextIO) -> None:
     level = logging.getLevelNamesMapping()[config.level.upper()]
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
         add_request_id,
         structlog.processors.add_log_level,
         _Stamp(),

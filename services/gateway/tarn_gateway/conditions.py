@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn_gateway.http import Headers
@@ -31,7 +32,12 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 def http_date(time_us: int) -> str:
     """A time as `Sun, 06 Nov 1994 08:49:37 GMT`; fractions of a second are cut off."""
-    at = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+    return _http_date(time_us // 1_000_000)
+
+
+@lru_cache(maxsize=4096)  # what was written together is read together
+def _http_date(seconds: int) -> str:
+    at = datetime.fromtimestamp(seconds, UTC)
     return (
         f"{_DAYS[at.weekday()]}, {at.day:02d} {_MONTHS[at.month - 1]} {at.year:04d} "
         f"{at.hour:02d}:{at.minute:02d}:{at.second:02d} GMT"
@@ -112,8 +118,12 @@ class ReadConditions:
 
 NO_CONDITIONS = ReadConditions()
 
+_NAMES = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
+
 
 def _read(headers: Headers, prefix: str) -> ReadConditions:
+    if not any(prefix + name in headers for name in _NAMES):
+        return NO_CONDITIONS
     since = headers.get(prefix + "if-modified-since")
     unmodified = headers.get(prefix + "if-unmodified-since")
     return ReadConditions(

@@ -154,6 +154,8 @@ def override_headers(headers: list[tuple[str, str]], query: Query) -> list[tuple
     Raises:
         S3Error: InvalidArgument for a value that cannot be a header.
     """
+    if not query:
+        return headers
     changed = {}
     for parameter, name in _OVERRIDES.items():
         value = query.get(parameter)

@@ -92,6 +92,19 @@ class Layers:
                 found[path] = Found(packed, -1)
         return [found[path] for path in paths]
 
+    async def find_one(
+        self, repository: Repository, branch_id: BranchId, branch: Branch, path: str
+    ) -> bytes | None:
+        """The newest row of one path: `find` for the read that everybody waits for."""
+        keys = self._repositories.keys_of(repository)
+        key = [path_key(path)]
+        for token in branch.tokens:
+            (row,) = await self._kv.get_many(keys.token(branch_id, token), key)
+            if row is not None:
+                return row.value
+        base = await self.base_of(repository, branch)
+        return await self._committed.lookup(repository.storage_namespace, base, path)
+
     async def find_committed(
         self, repository: Repository, commit_id: CommitId, path: str
     ) -> bytes | None:

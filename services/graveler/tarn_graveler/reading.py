@@ -109,8 +109,7 @@ class Reading:
             branch_id = resolved.branch_id
 
             async def read(branch: Branch) -> bytes | None:
-                (found,) = await self._layers.find(repository, branch_id, branch, [path])
-                return found.packed
+                return await self._layers.find_one(repository, branch_id, branch, path)
 
             packed = await self.by_record(repository, branch_id, read)
         if packed is None or is_marker(packed):
