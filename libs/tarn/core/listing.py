@@ -7,10 +7,12 @@ at hand, and never reads over rows that a common prefix has rolled up: it seeks 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
-from tarn.core.entry import is_marker
+from tarn.core.entry import FLAG_MARKER
 
 __all__ = ["Listed", "NeedRows", "Page", "PageRequest", "merge_page", "path_after", "prefix_end"]
 
@@ -45,7 +47,7 @@ class PageRequest:
         delimiter: roll up what shares its text up to and including the first one after the prefix.
         after: only paths and common prefixes greater than this; exclusive.
         limit: how many entries and common prefixes.
-        rows_max: how many rows may be looked at before a shorter page is given.
+        rows_max: about how many rows may be looked at before a shorter page is given.
         with_markers: markers are lines, too: what is staged, not what is visible.
     """
 
@@ -101,28 +103,99 @@ def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
 class _Layer:
     """Rows at hand of one layer, and where the next ones begin."""
 
-    __slots__ = ("at", "done", "next_start", "rows")
+    __slots__ = ("done", "next_start", "rows")
 
     def __init__(self, start: str) -> None:
         self.rows: Sequence[PathRow] = ()
-        self.at = 0
         self.next_start = start
         self.done = False
 
     def accept(self, rows: Sequence[PathRow]) -> None:
-        self.rows, self.at = rows, 0
+        self.rows = rows
         if rows:
             self.next_start = path_after(rows[-1][0])
         else:
             self.done = True
 
+    def take(self, last: str) -> Sequence[PathRow]:
+        """The rows at hand up to and including a path."""
+        rows = self.rows
+        if rows[-1][0] <= last:
+            self.rows = ()
+            return rows
+        count = bisect_right(rows, last, key=_path)
+        self.rows = rows[count:]
+        return rows[:count]
+
     def seek(self, start: str) -> None:
-        rows, at = self.rows, self.at
-        if at < len(rows) and rows[-1][0] < start:
-            self.at = len(rows)
-        while self.at < len(rows) and rows[self.at][0] < start:
-            self.at += 1
+        """Passes over rows before a path."""
+        self.rows = self.rows[bisect_left(self.rows, start, key=_path) :]
         self.next_start = max(self.next_start, start)
+
+
+_path = itemgetter(0)
+
+
+class _Lines:
+    """The lines of a page as they are found.
+
+    Attributes:
+        last: where the listing goes on after what was found so far.
+        skip_to: what is before it is rolled up already.
+    """
+
+    def __init__(self, request: PageRequest) -> None:
+        self._request = request
+        self._end = prefix_end(request.prefix) if request.prefix else None
+        self.found: list[Listed] = []
+        self.last = request.after
+        self.skip_to = ""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.found) >= self._request.limit
+
+    def is_behind(self, path: str) -> bool:
+        """Whether a path lies behind all that is asked for."""
+        return self._end is not None and path >= self._end
+
+    def add(self, rows: Iterable[PathRow]) -> Page | None:
+        """Adds visible rows in order; the page, if that ends it."""
+        prefix, delimiter, limit = (
+            self._request.prefix,
+            self._request.delimiter,
+            self._request.limit,
+        )
+        found = self.found
+        for path, packed in rows:
+            if path < self.skip_to:
+                continue
+            if self.is_behind(path):
+                return Page(found, None)
+            if len(found) >= limit:
+                return Page(found, self.last)
+            rolled = _common_prefix(path, prefix, delimiter) if delimiter else None
+            if rolled is None:
+                found.append(Listed(path, packed))
+                self.last = path
+                continue
+            found.append(Listed(rolled, None))
+            self.last = rolled
+            past = prefix_end(rolled)
+            if past is None:
+                return Page(found, None)
+            self.skip_to = past
+        return None
+
+    def pass_over(self, path: str) -> bool:
+        """Notes that everything up to a path was looked at; whether the listing can go on after it.
+
+        To go on after a deleted `dir/` would mean after all of `dir/`: so not before what lies in it.
+        """
+        if path < self.skip_to:
+            return True
+        self.last = max(self.last, path)
+        return _common_prefix(path, self._request.prefix, self._request.delimiter) != path
 
 
 def merge_page(
@@ -131,54 +204,43 @@ def merge_page(
     """Builds one page; yields for rows, returns the page.
 
     The caller answers each `NeedRows` with rows of that layer from `start` on (any number above zero,
-    or none when the layer has no more). O(rows looked at, times layers).
+    or none when the layer has no more). What all layers have at hand is merged at once, so that rows
+    which are hidden cost next to nothing.
     """
     layers = [_Layer(request.start) for _ in range(layer_count)]
-    end = prefix_end(request.prefix) if request.prefix else None
-    lines: list[Listed] = []
-    seen, last = 0, request.after
-    hidden: str | None = None
+    lines = _Lines(request)
+    seen, may_end = 0, True
     while True:
         for number, layer in enumerate(layers):
-            while not layer.done and layer.at >= len(layer.rows):
+            while not layer.done and not layer.rows:
                 layer.accept((yield NeedRows(number, layer.next_start)))
         live = [layer for layer in layers if not layer.done]
-        if not live:
-            return Page(lines, None)
-        path = min(layer.rows[layer.at][0] for layer in live)
-        if end is not None and path >= end:
-            return Page(lines, None)
-        # To go on after a deleted `dir/` means after all of `dir/`: so not before what lies in it.
-        ends_inside = hidden is not None and path.startswith(hidden)
-        if len(lines) >= request.limit or (seen >= request.rows_max and not ends_inside):
-            return Page(lines, last)
-        packed = _take(live, path)
-        seen += 1
-        last = path
-        rolled = _common_prefix(path, request.prefix, request.delimiter)
-        hidden = None
-        if is_marker(packed) and not request.with_markers:
-            hidden = path if rolled == path else None
-            continue
-        if rolled is None:
-            lines.append(Listed(path, packed))
-            continue
-        lines.append(Listed(rolled, None))
-        last = rolled
-        past = prefix_end(rolled)
-        if past is None:
-            return Page(lines, None)
-        for layer in live:
-            layer.seek(past)
+        if not live or lines.is_behind(min(layer.rows[0][0] for layer in live)):
+            return Page(lines.found, None)
+        if lines.is_full or (seen >= request.rows_max and may_end):
+            return Page(lines.found, lines.last)
+        horizon = min(layer.rows[-1][0] for layer in live)  # no layer has more rows before it
+        merged = _merged(live, horizon)
+        seen += len(merged)
+        page = lines.add(
+            merged
+            if request.with_markers
+            else [row for row in merged if not row[1][1] & FLAG_MARKER]
+        )
+        if page is not None:
+            return page
+        if not lines.is_full:
+            may_end = lines.pass_over(horizon)
+        if lines.skip_to > horizon:
+            for layer in live:
+                layer.seek(lines.skip_to)
 
 
-def _take(live: Sequence[_Layer], path: str) -> bytes:
-    """The newest row of a path; steps over it in every layer that has one."""
-    packed = None
-    for layer in live:
-        row = layer.rows[layer.at]
-        if row[0] == path:
-            layer.at += 1
-            packed = row[1] if packed is None else packed
-    assert packed is not None, "some layer holds the smallest path"
-    return packed
+def _merged(live: Sequence[_Layer], horizon: str) -> Sequence[PathRow]:
+    """The newest row of each path up to a path, in order."""
+    if len(live) == 1:
+        return live[0].take(horizon)
+    newest: dict[str, bytes] = {}
+    for layer in reversed(live):
+        newest.update(layer.take(horizon))
+    return sorted(newest.items())

@@ -16,7 +16,7 @@ from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import BranchId, CommitId, MetarangeId
 from tarn.core.listing import Page, PageRequest, merge_page
-from tarn.kv.keys import after_prefix, path_key, path_of
+from tarn.kv.keys import after_prefix, path_key
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository
 from tarn_graveler.commits import Commits
@@ -26,6 +26,7 @@ __all__ = ["Found", "Layers"]
 
 _KEY_START = path_key("")
 _KEY_END = after_prefix(_KEY_START)
+_ROWS_AT_ONCE_MAX = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class Layers:
         keys = self._repositories.keys_of(repository)
         namespace = repository.storage_namespace
         merge = merge_page(request, len(tokens) + (metarange_id is not None))
-        rows_at_once = min(1000, request.limit + 1)
+        rows_at_once, skip = min(1000, request.limit + 1), len(_KEY_START)
         end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else _KEY_END
         try:
             wish = next(merge)
@@ -134,13 +135,15 @@ class Layers:
                     scanned = await self._kv.scan(
                         partition, path_key(wish.start), end, rows_at_once
                     )
-                    rows = [(path_of(key), value) for key, value in scanned]
+                    rows = [(key[skip:].decode(), value) for key, value in scanned]
                 else:
                     assert metarange_id is not None, "no other layer is left"
                     rows = await self._committed.page(
                         namespace, metarange_id, wish.start, rows_at_once, request.prefix
                     )
                 wish = merge.send(rows)
+                # Who needs more than a page's worth is behind many hidden rows.
+                rows_at_once = min(2 * rows_at_once, _ROWS_AT_ONCE_MAX)
         except StopIteration as done:
             page: Page = done.value
             return page
