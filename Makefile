@@ -2,8 +2,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test unit system lint format proto bench clean \
-	sim sim-long mutate \
+.PHONY: help setup quickstart up down status test unit system lint format proto clean \
+	bench bench-quick bench-parts \
+	sim sim-long mutate fuzz \
 	cassandra cassandra-cluster cassandra-down
 
 BIN := .venv/bin
@@ -16,6 +17,8 @@ PORT ?= 8000
 RPC_PORT ?= 8102
 # Extra arguments of pytest, e.g. `make test ARGS="-k commit"`.
 ARGS ?=
+# What `make bench` measures; `python -m bench.load --list` shows the names. Empty: everything.
+CASES ?=
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +76,11 @@ mutate:  ## Switch each guard of the protocol off; every one must be missed (ARG
 	@tools/setup python
 	@$(BIN)/python -m tests.sim --mutate $(ARGS)
 
+fuzz:  ## Fuzz every parser, 60 s each (TARGET=sigv4 SECONDS=600 SEED=7; INPUT=file: try it again)
+	@tools/setup python
+	@$(BIN)/python -m tests.fuzz $(if $(TARGET),--target $(TARGET)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(INPUT),--input $(INPUT)) $(ARGS)
+
 lint:  ## Check style, types, layers, protos and generated code
 	@tools/setup python
 	@tools/lint
@@ -85,8 +93,14 @@ proto:  ## Generate gen/ from protos/
 	@tools/setup python
 	@tools/proto
 
-bench: setup  ## Measure the parts: KV, blocks, rpc, commits
-	@$(BIN)/python -m bench
+bench: setup  ## Measure the whole system into bench/RESULTS.md (CASES=get,put for some of it)
+	@$(BIN)/python -m bench.load --cases "$(CASES)" $(ARGS)
+
+bench-quick: setup  ## Measure the main figures in two minutes (CASES=get,put for some of them)
+	@$(BIN)/python -m bench.load --quick --cases "$(CASES)" $(ARGS)
+
+bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits
+	@$(BIN)/python -m bench $(ARGS)
 
 clean: down  ## Stop Tarn and remove what make made, but no data
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

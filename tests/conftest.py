@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cassandra_proxies import Cluster, proxied
 from hypothesis import settings
+
+from tarn.testing.cassandra_nodes import CassandraNodes
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadGroupScheduling
@@ -18,6 +22,7 @@ settings.register_profile("nightly", max_examples=20_000, deadline=None, print_b
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 FORMS = ("single", "separate")
+CASSANDRA_FORMS = ("one", "three")
 
 
 def group_of(nodeid: str) -> str:
@@ -27,12 +32,14 @@ def group_of(nodeid: str) -> str:
     Cassandra share its nodes; other tests with real processes go by their file; every other test is a
     group of its own.
     """
-    if nodeid.startswith("tests/contract/test_kv_cassandra"):
+    if nodeid.startswith(("tests/contract/test_kv_cassandra", "tests/system/cassandra/")):
         return "cassandra"
     if not nodeid.startswith("tests/system/"):
         return nodeid
     file, _, rest = nodeid.partition("::")
     parameters = rest.rpartition("[")[2].rstrip("]").split("-") if "[" in rest else []
+    if set(CASSANDRA_FORMS) & set(parameters):
+        return "cassandra"
     return next((form for form in FORMS if form in parameters), file)
 
 
@@ -52,3 +59,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupSch
             return group_of(nodeid)
 
     return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def cassandra_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraNodes]:
+    """One real node for the whole run; its log stays in the run's temporary folder.
+
+    It warns of a 33rd of the tombstones that others warn of: tests have fewer rows than users.
+    """
+    warns = "tombstone_warn_threshold: 30"
+    nodes = CassandraNodes(tmp_path_factory.mktemp("cassandra"), settings=warns)
+    with nodes:
+        yield nodes
+    nodes.remove_data()
+
+
+@pytest.fixture(scope="session")
+def cassandra_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three real nodes for the whole run."""
+    three = CassandraNodes(tmp_path_factory.mktemp("cassandra-three"), 3, behind_proxies=True)
+    with three, proxied(three) as proxies:
+        yield Cluster(three, proxies)
+    three.remove_data()

@@ -21,6 +21,7 @@ _COMMANDS = {
     "up": ("tarn_cli.up:up", "Start Tarn on this machine."),
     "down": ("tarn_cli.up:down", "Stop it."),
     "status": ("tarn_cli.up:status", "Show whether it runs, and where."),
+    "fsck": ("tarn_cli.fsck:fsck", "Check everything that is stored."),
     # Versions.
     "repo": ("tarn_cli.repo:repo", "Repositories."),
     "branch": ("tarn_cli.branch:branch", "Branches."),
@@ -33,6 +34,8 @@ _COMMANDS = {
     "fs": ("tarn_cli.fs:fs", "Objects: list, read, upload, download, remove."),
     # Who may do what.
     "auth": ("tarn_cli.auth:auth", "Users, keys and logging in."),
+    # The metadata store.
+    "kv": ("tarn_cli.kv:kv", "The metadata store: move a whole installation."),
     # The command line itself.
     "config": ("tarn_cli.config:config", "Settings of the command line and of the services."),
     "completion": ("tarn_cli.completion:completion", "Shell completion."),
@@ -117,6 +120,7 @@ def cli(
     \b
     Exit codes:
       0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
+      7 `tarn fsck` found something
     """
     context.obj = Session(
         flags=Settings(**flags),

@@ -1,6 +1,7 @@
 """How a command ends: exit codes that a script can rely on, and one line that a person can act on.
 
     0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
+    7 `tarn fsck` found something
 
 A failure is told as one line: what failed, and a hint if there is something to do about it. With
 `--json` the same goes to standard error as a JSON object.
@@ -29,6 +30,7 @@ class Exit(enum.IntEnum):
     DENIED = 4
     CONFLICT = 5
     UNAVAILABLE = 6
+    FINDINGS = 7
 
 
 class CliError(Exception):

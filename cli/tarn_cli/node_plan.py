@@ -17,6 +17,7 @@ from typing import Self
 from tarn.config import Config, ConfigError, installation_secret, load
 from tarn_cli.data_dir import DataDir, State
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.kv_url import kv_variables
 from tarn_cli.ports import hold_port, with_port
 from tarn_cli.supervisor import Part
 
@@ -57,6 +58,8 @@ class NodeFlags:
         rpc_port: of the rpc; 0 takes a free one.
         workers: processes.
         separate: the services as processes of their own.
+        kv: URL of the metadata store, see `tarn_cli.kv_url`.
+        kv_replicas: of a keyspace that has to be made there.
     """
 
     config_file: Path | None = None
@@ -66,6 +69,16 @@ class NodeFlags:
     rpc_port: int | None = None
     workers: int | None = None
     separate: bool = False
+    kv: str = ""
+    kv_replicas: int | None = None
+
+    def variables(self) -> dict[str, str]:
+        """What the flags say of the metadata store, as the configuration's environment.
+
+        Raises:
+            CliError: USAGE.
+        """
+        return kv_variables(self.kv, self.kv_replicas)
 
     def arguments(self) -> list[str]:
         """The same flags for another `tarn up`."""
@@ -76,6 +89,8 @@ class NodeFlags:
             "--port": self.port,
             "--rpc-port": self.rpc_port,
             "--workers": self.workers,
+            "--kv": self.kv or None,
+            "--kv-replicas": self.kv_replicas,
         }
         pairs = [(name, str(value)) for name, value in named.items() if value is not None]
         flags = ["--separate"] if self.separate else []
@@ -113,16 +128,23 @@ class NodePlan:
             s3 = with_port(s3, flags.port)
         graveler, auth = _rpc_addresses(flags, config)
         with ExitStack() as stack:
-            held = []
-            for address in (s3, graveler, auth) if flags.separate else (s3, graveler):
+
+            def held(address: str) -> str:
                 port = hold_port(address)
                 stack.callback(port.close)
-                held.append(port.address)
-            s3, graveler, auth = held[0], held[1], held[-1]
+                return port.address
+
+            s3, graveler = held(s3), held(graveler)
+            auth = held(auth) if flags.separate else graveler
+            # Another replica of graveler: wherever there is room, the gateway is told.
+            more = [
+                held(with_port(graveler, 0))
+                for _ in range((flags.workers or 1) - 1 if flags.separate else 0)
+            ]
             told = {
                 _DATA_DIR: str(config.data_dir.absolute()),
                 _S3: s3,
-                _GRAVELER: graveler,
+                _GRAVELER: ",".join([graveler, *more]),
                 _AUTH: auth,
                 **_secret(config),
             }
@@ -180,13 +202,15 @@ def _parts(
         command = (sys.executable, "-m", module, *file)
         return Part(name, command, {**environment, **told, _RPC: rpc}, count)
 
+    gravelers = told[_GRAVELER].split(",")
     if not flags.separate:
         count = flags.workers or config.workers or len(os.sched_getaffinity(0))
-        return (part("worker", "tarn_cli.node", told[_GRAVELER], count),)
+        return (part("worker", "tarn_cli.node", gravelers[0], count),)
+    names = ["graveler", *(f"graveler-{n}" for n in range(2, len(gravelers) + 1))]
     return (
         part("auth", "tarn_auth", told[_AUTH]),
-        part("graveler", "tarn_graveler", told[_GRAVELER]),
-        part("gateway", "tarn_gateway", told[_GRAVELER]),
+        *(part(name, "tarn_graveler", rpc) for name, rpc in zip(names, gravelers, strict=True)),
+        part("gateway", "tarn_gateway", gravelers[0]),
     )
 
 

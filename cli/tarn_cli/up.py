@@ -15,6 +15,7 @@ import click
 
 from tarn_cli.data_dir import DataDir, State
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.kv_check import check_kv
 from tarn_cli.node_plan import NodeFlags, NodePlan, read_config
 from tarn_cli.output import Record
 from tarn_cli.running import run_node
@@ -30,6 +31,7 @@ _POLL_SECONDS = 0.05
 _TAIL_LINES = 12
 
 _port = click.IntRange(0, 65_535)
+_WORKERS = "Processes; with --separate: of graveler.  [default: one per core; 1]"
 
 config_option = click.option(
     "--config",
@@ -50,8 +52,16 @@ data_dir_option = click.option(
 @click.option("--host", default="", help="Where the S3 endpoint listens.  [default: 127.0.0.1]")
 @click.option("--port", type=_port, help="Of the S3 endpoint; 0 takes a free one.  [default: 8000]")
 @click.option("--rpc-port", type=_port, help="For `tarn`; 0 takes a free one.  [default: 8102]")
-@click.option("--workers", type=click.IntRange(1, 256), help="Processes.  [default: one per core]")
+@click.option("--workers", type=click.IntRange(1, 256), help=_WORKERS)
 @click.option("--separate", is_flag=True, help="Each service in a process of its own, over gRPC.")
+@click.option(
+    "--kv", default="", help="Metadata in Cassandra: cassandra://HOST[:PORT][,…][/KEYSPACE]."
+)
+@click.option(
+    "--kv-replicas",
+    type=click.IntRange(1, 9),
+    help="Of the keyspace, if it has to be made.  [default: one per node, at most 3]",
+)
 @click.option("-d", "--detach", is_flag=True, help="Go to the background as soon as it serves.")
 @pass_session
 def up(
@@ -63,6 +73,8 @@ def up(
     rpc_port: int | None,
     workers: int | None,
     separate: bool,
+    kv: str,
+    kv_replicas: int | None,
     detach: bool,
 ) -> None:
     """Start Tarn on this machine: one command, nothing else to install or to run.
@@ -74,14 +86,19 @@ def up(
     Examples:
       tarn up --detach
       tarn up --data-dir /srv/tarn --port 9000
+      tarn up --kv cassandra://127.0.0.1
     """
-    flags = NodeFlags(config_file, data_dir, host, port, rpc_port, workers, separate)
-    config = read_config(config_file, session.environment, data_dir)
+    flags = NodeFlags(
+        config_file, data_dir, host, port, rpc_port, workers, separate, kv, kv_replicas
+    )
+    environment = {**session.environment, **flags.variables()}
+    config = read_config(config_file, environment, data_dir)
     where = DataDir(config.data_dir)
     if detach:
         session.output.one(_record(where, _detach(flags, where)))
         return
-    with where.locked(), NodePlan.of(flags, config, session.environment) as plan:
+    with where.locked(), NodePlan.of(flags, config, environment) as plan:
+        check_kv(config)
         session.output.remark(f"starting Tarn on {where.path}")
         run_node(plan, where, lambda line: click.echo(f"tarn: {line}", err=True))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
+from cassandra_proxies import Cluster
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings
@@ -25,12 +26,9 @@ TASKS = 4
 LIMITS = CassandraLimits(request_seconds=3.0)
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraNodes]:
-    three = CassandraNodes(tmp_path_factory.mktemp("cassandra-three"), 3)
-    with three:
-        yield three
-    three.remove_data()
+@pytest.fixture
+def nodes(cassandra_cluster: Cluster) -> CassandraNodes:
+    return cassandra_cluster.nodes
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ class RunningTarn:
     """One running installation.
 
     Attributes:
-        form: `single` or `separate`.
+        form: see `running_tarn`.
         data: its data folder.
         settings: settings file of the command line, with the admin's key.
         endpoint: URL of the S3 endpoint.
@@ -134,14 +134,12 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**kept, **more}
 
 
-@contextmanager
-def running_tarn(folder: Path, form: str, *options: str) -> Iterator[RunningTarn]:
-    """Starts a Tarn in a folder, creates its first admin, and stops it at the end."""
-    data = folder / "data"
-    log = folder / "data.log"
-    forms = {"single": ("--workers", "2"), "separate": ("--separate",)}
-    with log.open("ab") as output:
-        supervisor = subprocess.Popen(
+def launch(
+    data: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts `tarn up` on a data folder; what it says is added to the log beside the folder."""
+    with (data.parent / f"{data.name}.log").open("ab") as output:
+        return subprocess.Popen(
             [
                 sys.executable,
                 "-m",
@@ -151,15 +149,27 @@ def running_tarn(folder: Path, form: str, *options: str) -> Iterator[RunningTarn
                 "up",
                 "--data-dir",
                 str(data),
-                *("--port", "0", "--rpc-port", "0"),
-                *forms[form],
                 *options,
             ],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=clean_environment(),
+            env=clean_environment(**(environment or {})),
         )
+
+
+@contextmanager
+def running_tarn(folder: Path, form: str, *options: str) -> Iterator[RunningTarn]:
+    """Starts a Tarn in a folder, creates its first admin, and stops it at the end.
+
+    Args:
+        folder: its data, its log and the admin's key go there.
+        form: `separate` for the services in processes of their own; any other one is a single node.
+        options: further ones of `tarn up`.
+    """
+    data = folder / "data"
+    processes = ("--separate",) if form == "separate" else ("--workers", "2")
+    supervisor = launch(data, "--port", "0", "--rpc-port", "0", *processes, *options)
     tarn = RunningTarn(form, data, folder / "credentials", supervisor)
     try:
         wait_until_up(tarn)

@@ -1,21 +1,32 @@
-"""Real processes: one Tarn of each form per test worker, a repository of its own for each test."""
+"""Real processes: one Tarn of each form per test worker, a repository of its own for each test.
+
+Tests that are marked `on_cassandra` run on real Cassandra, too: on one node and on three.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cassandra_proxies import Cluster, kv_url
 from running_tarn import RunningTarn, running_tarn
 
+from tarn.testing.cassandra_nodes import CassandraNodes
+
 FORMS = ("single", "separate")
+ON_CASSANDRA = ("one", "three")
+"""Further forms: two workers on one node; services with two gravelers on three."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks everything here; what shares a worker is decided in `tests/conftest.py`."""
     here = Path(__file__).parent
+    items[:] = [item for item in items if not is_too_much(item)]
     for item in items:
         if not item.path.is_relative_to(here):
             continue
@@ -24,12 +35,56 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(180))
 
 
-@pytest.fixture(scope="session", params=FORMS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test that uses a running Tarn, in all forms that are meant for it."""
+    forms: list[Any] = list(FORMS)
+    if marker := metafunc.definition.get_closest_marker("on_cassandra"):
+        wanted = marker.args or ON_CASSANDRA
+        forms += [pytest.param(form, marks=pytest.mark.cassandra) for form in wanted]
+    if "tarn" in metafunc.fixturenames:
+        metafunc.parametrize("tarn", forms, indirect=True, scope="session")
+    if "own_tarn" in metafunc.fixturenames:
+        metafunc.parametrize("own_tarn", forms, indirect=True, scope="function")
+
+
+def is_too_much(item: pytest.Item) -> bool:
+    """On Cassandra only the parameters that the mark names: `on_cassandra(committer="magic")`."""
+    marker = item.get_closest_marker("on_cassandra")
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    if marker is None or not set(ON_CASSANDRA) & {str(each) for each in parameters.values()}:
+        return False
+    return any(parameters.get(name) != value for name, value in marker.kwargs.items())
+
+
+def started(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[RunningTarn]:
+    """A Tarn of the form that a fixture was asked for; on Cassandra with a keyspace of its own."""
+    keyspace = "tarn_" + hashlib.sha256(bytes(folder)).hexdigest()[:8]
+    match request.param:
+        case "one":
+            nodes: CassandraNodes = request.getfixturevalue("cassandra_nodes")
+            return running_tarn(folder, "single", "--kv", kv_url(nodes, keyspace))
+        case "three":
+            cluster: Cluster = request.getfixturevalue("cassandra_cluster")
+            cluster.until_whole()
+            kv = ("--kv", kv_url(cluster.nodes, keyspace))
+            return running_tarn(folder, "separate", "--workers", "2", *kv)
+        case form:
+            return running_tarn(folder, form)
+
+
+@pytest.fixture(scope="session")
 def tarn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningTarn]:
-    """A running Tarn, in both forms."""
-    with running_tarn(tmp_path_factory.mktemp(request.param), request.param) as running:
+    """A running Tarn, in all forms."""
+    with started(request, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture
+def own_tarn(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningTarn]:
+    """A Tarn of this test alone, to be hurt."""
+    with started(request, tmp_path) as running:
         yield running
 
 

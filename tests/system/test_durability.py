@@ -7,13 +7,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_tarn import RunningTarn, running_tarn
+from running_tarn import RunningTarn
 
 WRITERS = 8
 KEYS_PER_WRITER = 200
@@ -68,6 +67,7 @@ def write_from_many_processes(
 
 
 @pytest.mark.slow
+@pytest.mark.on_cassandra("one")
 @pytest.mark.timeout(300)
 def test_no_acknowledged_write_is_lost_while_another_commits(
     tarn: RunningTarn, s3: Any, repository: str
@@ -97,19 +97,13 @@ def test_no_acknowledged_write_is_lost_while_another_commits(
         assert body == key.encode()
 
 
-@pytest.fixture(params=["single", "separate"])
-def own_tarn(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningTarn]:
-    """A Tarn of this test alone, to be hurt."""
-    with running_tarn(tmp_path, request.param) as running:
-        yield running
-
-
 def is_healed(state: dict[str, Any], killed_count: int) -> bool:
     """Every death was noticed, and every worker runs."""
     return state["restart_count"] == killed_count and all(state["processes"].values())
 
 
 @pytest.mark.slow
+@pytest.mark.on_cassandra("three")
 @pytest.mark.timeout(300)
 def test_killed_workers_are_restarted_and_lose_nothing(own_tarn: RunningTarn) -> None:
     tarn = own_tarn

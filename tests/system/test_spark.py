@@ -61,6 +61,7 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
     return out.decode()
 
 
+@pytest.mark.on_cassandra(committer="magic")
 @pytest.mark.parametrize("committer", ["magic", "classic"])
 def test_spark_round_trip(
     tarn: RunningTarn, s3: Any, repository: str, jars: Path, tmp_path: Path, committer: str

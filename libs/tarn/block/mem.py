@@ -142,10 +142,11 @@ class MemBlockStore:
 
 
 class MemWriter:
-    """`BlockWriter` into a bytearray."""
+    """`BlockWriter` and `PartWriter` into a bytearray."""
 
-    def __init__(self, finish: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(self, finish: Callable[[bytes], Awaitable[None]], receipt: str = "") -> None:
         self._finish = finish
+        self.receipt = receipt
         self._body = bytearray()
         self._ended = False
 
@@ -184,6 +185,11 @@ class MemUploads:
         # (namespace, upload) → parts by name; present from the first open_part to discard
         self._parts: dict[tuple[str, str], dict[str, bytes]] = {}
 
+    async def begin(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.begin`."""
+        self._store.check(key)
+        self._parts.setdefault((key.namespace, check_upload(upload)), {})
+
     async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> MemWriter:
         """See `BlockUploads.open_part`. `finish` raises `BlockNotFoundError` after a discard."""
         self._store.check(key)
@@ -200,7 +206,7 @@ class MemUploads:
                 raise BlockExistsError(key)
             parts[name] = body
 
-        return MemWriter(finish)
+        return MemWriter(finish, attempt)
 
     async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
         """See `BlockUploads.complete`."""

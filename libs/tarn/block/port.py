@@ -25,6 +25,7 @@ __all__ = [
     "BlockWriter",
     "CHUNK_BYTES",
     "FileBacked",
+    "PartWriter",
 ]
 
 CHUNK_BYTES = 1 << 20
@@ -101,6 +102,16 @@ class BlockWriter(Protocol):
     async def __aexit__(self, *exc: object) -> None: ...
 
 
+class PartWriter(BlockWriter, Protocol):
+    """One attempt at one part."""
+
+    @property
+    def receipt(self) -> str:
+        """What `complete` knows the attempt by, 1 to 128 letters, digits, `_` and `-`; valid when
+        `finish` has returned. A driver may put there what it needs to find the bytes."""
+        ...
+
+
 class BlockUploads(Protocol):
     """Blocks that arrive in parts, in any order and from several processes (S3 multipart).
 
@@ -108,18 +119,30 @@ class BlockUploads(Protocol):
     of an upload (which parts count, whether it is complete) is the caller's: this only keeps bytes.
     """
 
-    async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> BlockWriter:
-        """Begins one attempt at one part; attempts of one part do not disturb each other."""
+    async def begin(self, key: BlockKey, upload: str) -> None:
+        """Prepares an upload: once, by whoever made its name, before anybody else knows that."""
+        ...
+
+    async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> PartWriter:
+        """Begins one attempt at one part, with a name of its own.
+
+        Attempts of one part do not mix their bytes. A driver may keep only the one that ended last.
+        """
         ...
 
     async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
-        """Joins `(part, attempt)`s in the given order into the block and returns its size in bytes.
+        """Joins `(part, receipt)`s, in the order of their numbers, into the block and returns its
+        size in bytes.
 
         Idempotent: joining again after success, even after the parts were discarded, returns the
         size of the block that is there.
 
         Raises:
             BlockNotFoundError: a part is missing and the block does not exist.
+            TarnError: UPLOAD_PART_INVALID if the driver did not keep this attempt, because another
+                one at the same part ended later: the client may upload the part again;
+                UPLOAD_PART_TOO_SMALL if a part but the last one has less than 5 MiB and the driver
+                cannot join it.
         """
         ...
 

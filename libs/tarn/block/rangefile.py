@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.metarange import Metarange, RangeInfo
-from tarn.core.rangecolumns import columns_of, range_id_of, run_of_columns
+from tarn.core.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
 from tarn.core.run import Run, heads_of
 
 __all__ = [
@@ -52,6 +52,15 @@ _UNREADABLE = (
     TarnError,
 )
 
+# A range has 100,000 rows and 32 MiB at most (`tarn.core.breaks`), seldom twice as much in Arrow; a
+# metarange of so many bytes lists six billion objects. What a file says of itself is checked before it
+# is read, what it holds while it is. Nothing is written that comes near to what is not read again.
+_ROWS_MAX = 1 << 20
+_ROW_GROUPS_MAX = 1024
+_TABLE_BYTES_MAX = 128 << 20
+_WRITTEN_BYTES_MAX = 96 << 20
+_PROBE_ROWS, _BATCH_ROWS, _BATCH_BYTES = 16, 4096, 8 << 20
+
 _ROW_GROUP_ROWS = 128 * 1024
 _PAIR = "metadata.key_value."
 _ENCODINGS = {
@@ -85,10 +94,14 @@ def describe_range(run: Run) -> RangeInfo:
 
 
 def encode_range(run: Run) -> pa.Buffer:
-    """The file of a range."""
+    """The file of a range.
+
+    Raises:
+        TarnError: EXHAUSTED for more than a file may hold, which no range comes near to.
+    """
     sink = pa.BufferOutputStream()
     pq.write_table(
-        columns_of(run),
+        _bounded(columns_of(run)),
         sink,
         row_group_size=_ROW_GROUP_ROWS,
         compression="zstd",
@@ -108,7 +121,7 @@ def decode_range(range_id: RangeId, body: bytes) -> Run:
         TarnError: CORRUPT if it cannot be read, or if its rows are not those that the id names.
     """
     try:
-        run = run_of_columns(_read(body))
+        run = run_of_columns(_read(body, RANGE_SCHEMA))
         found = range_id_of(run)
     except _UNREADABLE as error:
         raise _corrupt("range", range_id, str(error)) from error
@@ -118,13 +131,22 @@ def decode_range(range_id: RangeId, body: bytes) -> Run:
 
 
 def encode_metarange(metarange: Metarange) -> pa.Buffer:
-    """The file of a metarange."""
+    """The file of a metarange.
+
+    Raises:
+        TarnError: EXHAUSTED for more ranges than a file may hold, some hundred thousand.
+    """
     sink = pa.BufferOutputStream()
     rows = [[getattr(info, name) for info in metarange.ranges] for name in METARANGE_SCHEMA.names]
     pq.write_table(
-        pa.Table.from_arrays(
-            [pa.array(row, field.type) for row, field in zip(rows, METARANGE_SCHEMA, strict=True)],
-            schema=METARANGE_SCHEMA,
+        _bounded(
+            pa.Table.from_arrays(
+                [
+                    pa.array(row, field.type)
+                    for row, field in zip(rows, METARANGE_SCHEMA, strict=True)
+                ],
+                schema=METARANGE_SCHEMA,
+            )
         ),
         sink,
         row_group_size=_ROW_GROUP_ROWS,
@@ -141,9 +163,7 @@ def decode_metarange(metarange_id: MetarangeId, body: bytes) -> Metarange:
         TarnError: CORRUPT if it cannot be read, or if its rows are not those that the id names.
     """
     try:
-        table = _read(body)
-        if not table.schema.equals(METARANGE_SCHEMA):
-            raise ValueError(f"its columns are {table.schema.names}")
+        table = _read(body, METARANGE_SCHEMA)
         columns = [table.column(name).to_pylist() for name in METARANGE_SCHEMA.names]
         rows = zip(*columns, strict=True)
         metarange = Metarange(tuple(RangeInfo(RangeId(row[0]), *row[1:]) for row in rows))
@@ -154,10 +174,49 @@ def decode_metarange(metarange_id: MetarangeId, body: bytes) -> Metarange:
     return metarange
 
 
-def _read(body: bytes) -> pa.Table:
-    # One thread: the callers run several of these side by side.
+def _bounded(table: pa.Table) -> pa.Table:
+    if len(table) > _ROWS_MAX or table.nbytes > _WRITTEN_BYTES_MAX:
+        text = (
+            f"{len(table)} rows of {table.nbytes} bytes are more than a file of metadata may hold"
+        )
+        raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
+    return table
+
+
+def _read(body: bytes, schema: pa.Schema) -> pa.Table:
+    """The rows of a file, in bounded memory: a small file can hold the same long text a million times."""
     with pq.ParquetFile(pa.BufferReader(body)) as file:
-        return file.read(use_threads=False)
+        if not file.schema_arrow.equals(schema):
+            raise ValueError(f"its columns are {file.schema_arrow.names}")
+        about = file.metadata
+        if about.num_rows > _ROWS_MAX or about.num_row_groups > _ROW_GROUPS_MAX:
+            raise ValueError(f"{about.num_rows} rows in {about.num_row_groups} groups")
+        groups = (about.row_group(group) for group in range(about.num_row_groups))
+        size = sum(group.total_byte_size for group in groups)
+        if size > _TABLE_BYTES_MAX:
+            raise ValueError(f"its pages have {size} bytes")
+        batches, size = [], 0
+        # One thread: the callers run several of these side by side.
+        for batch in file.iter_batches(_batch_rows(file), use_threads=False):
+            size += sum(map(_own_bytes, batch.columns))
+            if size > _TABLE_BYTES_MAX:
+                raise ValueError(f"more than {_TABLE_BYTES_MAX} bytes of rows")
+            batches.append(batch)
+        return pa.Table.from_batches(batches, schema=schema)
+
+
+def _batch_rows(file: pq.ParquetFile) -> int:
+    """How many rows to read at once: fewer, if the first ones are long."""
+    for batch in file.iter_batches(_PROBE_ROWS, use_threads=False):
+        row_bytes = max(1, sum(map(_own_bytes, batch.columns)) // max(1, len(batch)))
+        return min(_BATCH_ROWS, max(1, _BATCH_BYTES // row_bytes))
+    return _BATCH_ROWS
+
+
+def _own_bytes(column: pa.Array) -> int:
+    """Bytes of a batch's column; a dictionary is the same one in every batch."""
+    size: int = column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes
+    return size
 
 
 def _corrupt(what: str, name: str, detail: str) -> TarnError:

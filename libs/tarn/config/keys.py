@@ -51,7 +51,8 @@ KEYS: tuple[Key, ...] = (
         Choice(("fsync", "os")),
         "fsync",
         "When a local write counts as done: `fsync`, on the disk; `os`, in the operating system, "
-        "where a crash of the machine loses the last moments.",
+        "where a power failure may take or damage the writes of the last half minute (see "
+        "`docs/design/crash.md`).",
     ),
     Key("workers", Number(0, 256), "0", "Processes of a single-node Tarn; 0: one per core."),
     # installation
@@ -122,9 +123,9 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "metadata.db.cassandra.replication_factor",
-        Number(1, 9),
+        Number(0, 9),
         "3",
-        "Copies of each row, in a keyspace that Tarn makes.",
+        "Copies of each row, in a keyspace that Tarn makes; 0: one per node, 3 at most.",
     ),
     Key("metadata.db.cassandra.username", Sort.TEXT, None, "Role that Tarn logs in as."),
     Key("metadata.db.cassandra.password", Sort.SECRET, None, "Its password."),
@@ -158,8 +159,14 @@ KEYS: tuple[Key, ...] = (
         "blockstore.type",
         Choice(("local", "s3")),
         "local",
-        "Where objects are kept.",
-        absent=("s3",),
+        "Where objects are kept; see `docs/operate/blockstores.md`.",
+    ),
+    Key(
+        "blockstore.default_namespace_prefix",
+        Sort.TEXT,
+        None,
+        "Where repositories are kept that name no storage namespace; `local://` if not given. With "
+        "`s3` it must be given, such as `s3://bucket/tarn`: the server is checked there.",
     ),
     Key(
         "blockstore.local.path",
@@ -167,12 +174,65 @@ KEYS: tuple[Key, ...] = (
         None,
         "Folder of the objects; `<data_dir>/blocks` if not given.",
     ),
+    Key(
+        "blockstore.s3.endpoint",
+        Sort.TEXT,
+        None,
+        "URL of the server, such as `https://minio.example.com:9000`; AWS if not given.",
+    ),
     Key("blockstore.s3.region", Sort.TEXT, "us-east-1", "Region of the bucket."),
+    Key(
+        "blockstore.s3.force_path_style",
+        Sort.FLAG,
+        "false",
+        "Whether the bucket is in the path of the URL, not in the host name; most servers but AWS need it.",
+    ),
+    Key(
+        "blockstore.s3.tls.ca",
+        Sort.PATH,
+        None,
+        "Certificates that the server's may descend from, PEM; those of the system if not given.",
+    ),
     Key("blockstore.s3.profile", Sort.TEXT, None, "Named profile of the AWS credentials file."),
     Key("blockstore.s3.credentials_file", Sort.PATH, None, "AWS credentials file."),
     Key("blockstore.s3.credentials.access_key_id", Sort.TEXT, None, "Static credentials."),
     Key("blockstore.s3.credentials.access_secret_key", Sort.SECRET, None, "Static credentials."),
     Key("blockstore.s3.credentials.session_token", Sort.SECRET, None, "Static session token."),
+    Key(
+        "blockstore.s3.part_size",
+        Sort.SIZE,
+        "8MiB",
+        "Largest body of one request, 5 MiB to 1 GiB; larger objects are written in parts of it. A "
+        "process holds one part for each object that it writes.",
+    ),
+    Key(
+        "blockstore.s3.spool",
+        Sort.PATH,
+        None,
+        "Folder for parts of multipart uploads that are larger than `part_size`, until they are complete; "
+        "the system's temporary one if not given. Needs room for `large_writes` of them.",
+    ),
+    Key(
+        "blockstore.s3.requests",
+        Number(1, 10_000),
+        "64",
+        "Requests of one process that may be on their way.",
+    ),
+    Key(
+        "blockstore.s3.large_writes",
+        Number(1, 10_000),
+        "32",
+        "Objects of more than 1 MiB that one process may write at a time; others wait, then get 503.",
+    ),
+    Key(
+        "blockstore.s3.attempts",
+        Number(1, 100),
+        "6",
+        "How often a request is made, the first time included, when the server is busy or cannot be reached.",
+    ),
+    Key("blockstore.s3.connect_timeout", Sort.DURATION, "5s", "Of a new connection."),
+    Key("blockstore.s3.request_timeout", Sort.DURATION, "30s", "Of one attempt."),
+    Key("blockstore.s3.deadline", Sort.DURATION, "60s", "Of all attempts and the pauses between."),
     # gateways
     Key("gateways.s3.listen_address", Sort.ADDRESS, "127.0.0.1:8000", "Where S3 clients connect."),
     Key(
@@ -191,6 +251,12 @@ KEYS: tuple[Key, ...] = (
         "gateways.s3.tls.cert", Sort.PATH, None, "Certificate chain, PEM; with `key` turns on TLS."
     ),
     Key("gateways.s3.tls.key", Sort.PATH, None, "Private key of the certificate, PEM."),
+    Key(
+        "gateways.s3.access_log",
+        Sort.FLAG,
+        "true",
+        "A log line for every request; without it only for those that failed on our side.",
+    ),
     # api
     Key("api.listen_address", Sort.ADDRESS, "127.0.0.1:8001", "Where REST clients connect."),
     # rpc

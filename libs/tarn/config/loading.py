@@ -27,6 +27,9 @@ _NEAR = 0.9
 _NEAR_NAME = 0.8
 _NULL = "tag:yaml.org,2002:null"
 _INSTALLATION_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_NAMESPACE_PREFIX = re.compile(r"[a-z0-9]+://[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){0,6}/?")
+_ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
+_PART_BYTES = (5 << 20, 1 << 30)  # what S3 takes, and what a process may hold
 # Where the paths that have no default of their own lie in the data folder.
 _IN_DATA_DIR = {
     "metadata.db.embedded.path": "kv",
@@ -99,7 +102,10 @@ def _of_file(path: Path, problems: list[str]) -> Iterator[tuple[str, _Setting]]:
         raise ConfigError([f"{path}: is larger than {_FILE_BYTES_MAX} bytes"])
     try:
         root = yaml.compose(data, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ConfigError([f"{path}: is nested too deeply"]) from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # PyYAML lets the last two out for an escape beyond Unicode and for a number of 5,000 digits.
         raise ConfigError([f"{path}: is not YAML: {_where(error)}"]) from error
     if root is None or root.tag == _NULL:
         return
@@ -221,8 +227,30 @@ def _contradictions(values: Mapping[str, object]) -> Iterator[str]:
         missing = [name for name in parts if values[name] is None]
         if missing and len(missing) < len(parts):
             yield f"{missing[0]} is missing: {', '.join(parts)} are set together or not at all"
+    yield from _blockstore_contradictions(values)
     if not _INSTALLATION_ID.fullmatch(str(values["installation.id"])):
         yield "installation.id must be 1 to 32 of a-z, 0-9 and '-', not starting with '-'"
+
+
+def _blockstore_contradictions(values: Mapping[str, object]) -> Iterator[str]:
+    prefix = values["blockstore.default_namespace_prefix"]
+    scheme = f"{values['blockstore.type']}://"
+    if prefix is None:
+        if scheme == "s3://":
+            yield "blockstore.default_namespace_prefix is missing: blockstore.type s3 needs s3://<bucket>/<prefix>"
+    elif not _NAMESPACE_PREFIX.fullmatch(str(prefix)) or not str(prefix).startswith(scheme):
+        yield f"blockstore.default_namespace_prefix must be {scheme}<name>/<name>, not {prefix!r}"
+    endpoint = values["blockstore.s3.endpoint"]
+    if endpoint is not None and not _ENDPOINT.fullmatch(str(endpoint)):
+        # Not shown: a URL may hold a password.
+        yield "blockstore.s3.endpoint must be http://host:port or https://host:port, without a path"
+    size = values["blockstore.s3.part_size"]
+    assert isinstance(size, int)
+    if not _PART_BYTES[0] <= size <= _PART_BYTES[1]:
+        yield f"blockstore.s3.part_size must be 5MiB to 1GiB, not {size} bytes"
+    for name in ("connect_timeout", "request_timeout", "deadline"):
+        if not values[f"blockstore.s3.{name}"]:
+            yield f"blockstore.s3.{name} must be longer than 0"
 
 
 def _described(key: Key) -> str:

@@ -130,13 +130,31 @@ class S3Credentials:
 
 
 @dataclass(frozen=True, slots=True)
+class S3ServerTls:
+    """TLS to the server of the bucket."""
+
+    ca: Path | None
+
+
+@dataclass(frozen=True, slots=True)
 class S3:
     """Objects in a bucket."""
 
+    endpoint: str | None
     region: str
+    force_path_style: bool
+    tls: S3ServerTls
     profile: str | None
     credentials_file: Path | None
     credentials: S3Credentials
+    part_size_bytes: int
+    spool: Path | None
+    requests: int
+    large_writes: int
+    attempts: int
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    deadline_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +162,15 @@ class Blockstore:
     """Objects."""
 
     type: Literal["local", "s3"]
+    default_namespace_prefix: str | None
     local: Local
     s3: S3
+
+    @property
+    def namespace_prefix(self) -> str:
+        """What the storage namespaces of repositories begin with that name none; ends in `/`."""
+        given = self.default_namespace_prefix or "local://"
+        return given if given.endswith("/") else given + "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +189,7 @@ class S3Gateway:
     domain_name: str
     region: str
     tls: S3Tls
+    access_log: bool
 
 
 @dataclass(frozen=True, slots=True)

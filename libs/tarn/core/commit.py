@@ -25,6 +25,8 @@ _T = TypeVar("_T", str, int)
 _MAGIC = b"tarn commit\n"
 _U32 = struct.Struct("<I")
 _TIMES = struct.Struct("<qQ")
+# What damaged bytes make of the JSON reader, and of the code behind it.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def from_json(data: bytes) -> Commit:
             ),
         )
         claimed, found = fields["commit_id"], commit_id_of(commit)
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+    except _UNREADABLE as error:
         raise _corrupt(f"commit object cannot be read: {error!r}") from error
     if claimed != found:
         raise _corrupt(f"the commit object of {claimed} hashes to {found}")

@@ -283,6 +283,8 @@ def unpack(packed: bytes) -> Entry:
         raise EntryCorruptError(f"version {version} is not {VERSION}", packed)
     if flags & FLAG_MARKER:
         raise EntryCorruptError("a marker is no entry", packed)
+    if size < 0:
+        raise EntryCorruptError("a negative size", packed)
     if len(packed) == HEAD_BYTES:
         return Entry(size, mtime_us, address, md5)
     fields = _read_tail(packed)

@@ -8,6 +8,7 @@ listings. Canonical bytes in `docs/formats/metarange.md`.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tarn.core.ids import MetarangeId, RangeId
 __all__ = ["EMPTY_METARANGE", "Metarange", "RangeInfo"]
 
 _MAGIC = b"tarn metarange 1\n"
+_ID = re.compile(r"[0-9a-f]{64}")
 _ROW = struct.Struct("<32sQQq")
 _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
@@ -62,6 +64,10 @@ class Metarange:
     def __post_init__(self) -> None:
         last: str | None = None
         for info in self.ranges:
+            # The canonical bytes hold the id's 32 bytes: another spelling of them hashes the same.
+            if not _ID.fullmatch(info.range_id):
+                text = f"a metarange holds a range of the id {info.range_id!r}"
+                raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
             if (last is not None and info.min_path <= last) or info.min_path > info.max_path:
                 text = f"range {info.range_id} of a metarange is out of order after {last!r}"
                 raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)

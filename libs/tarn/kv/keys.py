@@ -7,6 +7,7 @@ Names inside are separated by characters that the identifiers before them cannot
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tarn.core.branch import Token, TokenKind
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId, UploadId
@@ -39,6 +40,9 @@ class InstallationKeys:
 
     installation_id: str
 
+    DONE_BEFORE: ClassVar[bytes] = b"done-before"
+    """The row of `cleanup`: a time in µs; all drops before it are done."""
+
     @property
     def graveler(self) -> Partition:
         """Repositories and the namespaces that they occupy."""
@@ -46,8 +50,12 @@ class InstallationKeys:
 
     @property
     def cleanup(self) -> Partition:
-        """Partitions to drop, by time."""
-        return Partition(f"{self.installation_id}/cleanup/partitions", PartitionKind.PLAIN)
+        """How far the list of partitions to drop is done."""
+        return Partition(f"{self.installation_id}/cleanup", PartitionKind.REGISTER)
+
+    def drops(self, hour: int) -> Partition:
+        """Partitions to drop, by time, of one hour since 1970. It is dropped whole when it is over."""
+        return Partition(f"{self.installation_id}/cleanup/{hour}", PartitionKind.PLAIN)
 
     @staticmethod
     def repository(repository_id: str) -> bytes:

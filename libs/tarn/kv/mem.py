@@ -26,6 +26,7 @@ from tarn.kv.limits import (
 )
 from tarn.kv.port import (
     Group,
+    Listed,
     Partition,
     PartitionKind,
     Predicate,
@@ -154,6 +155,14 @@ class MemKv:
         rows = self._find(partition)
         rows.values.clear()
         rows.keys.clear()
+
+    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """See `ListingKv.partitions`."""
+        if self._closed:
+            raise closed_error()
+        for name, rows in list(self._partitions.items()):
+            if rows.keys and name.startswith(prefix):
+                yield Listed(name, rows.kind, None)
 
     async def close(self) -> None:
         """See `Kv.close`."""

@@ -7,15 +7,43 @@ import structlog
 from tarn.config import Config
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.embedded import open_embedded
-from tarn.kv.port import Kv
+from tarn.kv.fence import FencedKv, check_open
+from tarn.kv.port import ListingKv
 
-__all__ = ["open_kv"]
+__all__ = ["open_kv", "open_store"]
 
 _log = structlog.get_logger()
 
 
-async def open_kv(config: Config, clock: Clock, ids: IdSource) -> Kv:
-    """Opens the metadata store; the caller closes it.
+async def open_kv(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
+    """Opens the metadata store for a service; the caller closes it.
+
+    Raises:
+        TarnError: it cannot be opened, or the installation may not be used on it (`tarn.kv.fence`);
+            says why.
+    """
+    store = await open_store(config, clock, ids)
+    try:
+        await check_open(store, config.installation.id)
+    except BaseException:
+        await store.close()
+        raise
+    if config.metadata.db.type == "embedded":
+        return store
+    return FencedKv(store, config.installation.id, clock)
+
+
+async def open_store(
+    config: Config, clock: Clock, ids: IdSource, *, alone: bool = False
+) -> ListingKv:
+    """Opens the metadata store whatever its fence says, for tools.
+
+    Args:
+        config: names it.
+        clock: of the store.
+        ids: of the store.
+        alone: nobody else may have it open. Of a store on several machines that cannot be told, and is
+            not asked.
 
     Raises:
         TarnError: it cannot be opened; says why.
@@ -23,12 +51,12 @@ async def open_kv(config: Config, clock: Clock, ids: IdSource) -> Kv:
     match config.metadata.db.type:
         case "embedded":
             file = config.metadata.db.embedded.file
-            return await open_embedded(file, durability=config.durability)
+            return await open_embedded(file, durability=config.durability, alone=alone)
         case "cassandra":
             return await _open_cassandra(config, clock, ids)
 
 
-async def _open_cassandra(config: Config, clock: Clock, ids: IdSource) -> Kv:
+async def _open_cassandra(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
     # Only here: the driver takes 0.3 s to import, and other parts need not have it.
     from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls, open_cassandra
 

@@ -20,6 +20,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = [
     "Group",
     "Kv",
+    "Listed",
+    "ListingKv",
     "OutcomeUnknownError",
     "Partition",
     "PartitionKind",
@@ -186,4 +188,35 @@ class Kv(Protocol):
 
     async def close(self) -> None:
         """Finishes what was begun and releases the store. Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A partition that a store holds.
+
+    Attributes:
+        buckets: None: the engine splits nothing and does not remember how many were declared.
+    """
+
+    name: str
+    kind: PartitionKind
+    buckets: int | None
+
+
+class ListingKv(Kv, Protocol):
+    """A store that can say what it holds, for tools that take all of it (`tarn.kv.transfer`).
+
+    Services go from record to record and never need it; every driver has it all the same.
+    """
+
+    def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """The partitions whose names start with `prefix`, each once, in no order.
+
+        None that holds a row acknowledged before the call is missing; one that holds nothing (any
+        more) may be there or not.
+
+        Raises:
+            TarnError: CORRUPT: there are rows that belong to no known partition.
+        """
         ...

@@ -17,10 +17,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Template
 from types import FrameType
-from typing import Self
+from typing import IO, Self
 
 __all__ = ["CassandraNodes", "CassandraNodesError"]
 
@@ -93,6 +95,9 @@ class CassandraNodes:
         storage_port: where they speak to each other, the same for the life of their data; None for a
             free one.
         start_seconds: bound on the start of one node; a busy machine takes long.
+        behind_proxies: the nodes tell clients to reach them at `advertised`, where somebody has to
+            forward connections (`tarn.testing.tcp_proxy`).
+        settings: further lines of cassandra.yaml.
     """
 
     LOCAL_DATACENTER = "datacenter1"
@@ -105,21 +110,38 @@ class CassandraNodes:
         native_port: int | None = None,
         storage_port: int | None = None,
         start_seconds: float = 120,
+        behind_proxies: bool = False,
+        settings: str = "",
     ) -> None:
         if not 1 <= count <= 3:
             text = f"1 to 3 nodes, not {count}"
             raise ValueError(text)
         self._folder = folder
         self._addresses = [f"127.0.0.{n + 1}" for n in range(count)]
-        self.native_port = native_port or _free_port(self._addresses)
+        self._advertised = (
+            [f"127.0.1.{n + 1}" for n in range(count)] if behind_proxies else self._addresses
+        )
+        self._settings = settings
+        self.native_port = native_port or _free_port({*self._addresses, *self._advertised})
         self._storage_port = storage_port or _free_port(self._addresses)
         self._start_seconds = start_seconds
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        # Nodes die with the thread that started them: the caller's may be one of a pool that ends.
+        self._spawner = ThreadPoolExecutor(1, thread_name_prefix="cassandra")
 
     @property
     def contact_points(self) -> tuple[str, ...]:
         """`host:port` of every node, as the driver's settings take them."""
-        return tuple(f"{address}:{self.native_port}" for address in self._addresses)
+        return tuple(f"{address}:{self.native_port}" for address in self._advertised)
+
+    @property
+    def ways(self) -> tuple[tuple[str, str], ...]:
+        """Where clients go to, and where the node takes connections."""
+        return tuple(zip(self._advertised, self._addresses, strict=True))
+
+    def log(self, index: int) -> Path:
+        """What a node says."""
+        return self._folder / f"node{index + 1}" / "node.log"
 
     def __enter__(self) -> Self:
         try:
@@ -132,6 +154,7 @@ class CassandraNodes:
 
     def __exit__(self, *exc: object) -> None:
         self._stop_all()
+        self._spawner.shutdown()
 
     def start(self, index: int) -> None:
         """Starts a node, also one that was killed, and waits until it answers.
@@ -142,15 +165,9 @@ class CassandraNodes:
         folder = self._folder / f"node{index + 1}"
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
         self._write_yaml(index, folder)
-        with (folder / "node.log").open("ab") as log:
-            self._processes[index] = subprocess.Popen(  # noqa: S603 - our own command line
-                _command(folder),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-            )
-        self._wait_for_cql(index, folder / "node.log")
+        with self.log(index).open("ab") as log:
+            self._processes[index] = self._spawner.submit(_spawn, folder, log).result()
+        self._wait_for_cql(index, self.log(index))
 
     def kill(self, index: int) -> None:
         """SIGKILL: what was acknowledged is on its disk, everything else is gone."""
@@ -172,12 +189,13 @@ class CassandraNodes:
         text = Template((_TOOLS / "cassandra/cassandra.yaml").read_text()).substitute(
             token=str(index * _RING // count - _RING // 2),
             address=self._addresses[index],
+            advertised=self._advertised[index],
             seed=self._addresses[0],
             storage_port=self._storage_port,
             native_port=self.native_port,
             folder=folder,
         )
-        (folder / "cassandra.yaml").write_text(text)
+        (folder / "cassandra.yaml").write_text(f"{text}\n{self._settings}\n")
 
     def _wait_for_cql(self, index: int, log: Path) -> None:
         """The port is opened last: whoever can connect is served."""
@@ -205,6 +223,16 @@ class CassandraNodes:
         for node in self._folder.glob("node*"):
             for part in ("data", "commitlog", "saved_caches", "hints", "cdc_raw", "tmp"):
                 shutil.rmtree(node / part, ignore_errors=True)
+
+
+def _spawn(folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own command line
+        _command(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+    )
 
 
 def _command(folder: Path) -> list[str]:
@@ -243,7 +271,7 @@ def _tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-20:])
 
 
-def _free_port(addresses: list[str]) -> int:
+def _free_port(addresses: Iterable[str]) -> int:
     """A port that is free on all of the addresses.
 
     Somebody may take it before the node does; the start then fails and says so.

@@ -28,7 +28,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarn.testing.history import ABSENT, GONE, NEVER, History, Op, OpKind, Outcome, shown
@@ -142,11 +142,20 @@ def check(history: History) -> Report:
     for branch in sorted(branches):
         of_branch = [op for op in history.ops if op.branch == branch]
         commits = [*_commits_of(history, branch, of_branch, report)]
+        by_key = _by_key(of_branch)
         for key in sorted(keys):
-            _check_key(history, branch, key, of_branch, commits, report)
+            _check_key(history, branch, key, by_key(key), commits, report)
         _check_chain(history, branch, of_branch, report)
     report.violations += [Violation("I9", text) for text in history.dangling]
     return report
+
+
+def _by_key(ops: Sequence[Op]) -> Callable[[str], Sequence[Op]]:
+    """The operations on one key and on all keys, in order: each key looks at no others."""
+    own: defaultdict[str | None, list[Op]] = defaultdict(list)
+    for op in ops:
+        own[op.key].append(op)
+    return lambda key: sorted([*own[None], *own[key]], key=lambda op: op.number)
 
 
 def _writes_of(history: History, key: str, ops: Iterable[Op]) -> Iterator[_Write]:

@@ -16,13 +16,20 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("contract_rows", "contract_registers", "contract_life", "contract_shared")
+_PARTS = (
+    "contract_rows",
+    "contract_registers",
+    "contract_life",
+    "contract_listing",
+    "contract_shared",
+)
 pytest.register_assert_rewrite(
     *(f"tarn.testing.kv_{part}" for part in (*_PARTS, "fixtures", "history"))
 )
 
 # After their asserts are marked for pytest to explain:
 from tarn.testing.kv_contract_life import LifeContract  # noqa: E402
+from tarn.testing.kv_contract_listing import ListingContract  # noqa: E402
 from tarn.testing.kv_contract_registers import RegistersContract  # noqa: E402
 from tarn.testing.kv_contract_rows import RowsContract  # noqa: E402
 from tarn.testing.kv_contract_shared import Opener, SharedKvContract  # noqa: E402
@@ -30,5 +37,5 @@ from tarn.testing.kv_contract_shared import Opener, SharedKvContract  # noqa: E4
 __all__ = ["KvContract", "Opener", "SharedKvContract"]
 
 
-class KvContract(RowsContract, RegistersContract, LifeContract):
+class KvContract(RowsContract, RegistersContract, LifeContract, ListingContract):
     """The whole suite for one store in one process; `kv` is the fixture to give."""

@@ -39,15 +39,21 @@ class TcpProxy:
     """Forwards connections of a free local port. Entered and used in one event loop.
 
     Markers are looked for in what arrives at once: keep requests smaller than a few KiB.
+
+    Args:
+        host: where to.
+        port: where to.
+        listen: host and port to take connections at, instead of a free one.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._target = (host, port)
+        self._listen = listen
         self._plan: _Plan | None = None
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, *self._listen)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -77,7 +83,8 @@ class TcpProxy:
         try:
             server, to_server = await asyncio.open_connection(*self._target)
         except OSError:
-            to_client.close()
+            # A reset: clients notice at once, as when nobody listens.
+            to_client.transport.abort()
             return
         link = _Link(to_client, to_server)
         try:

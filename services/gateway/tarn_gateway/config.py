@@ -60,6 +60,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         port=int(port),
         reuse_port=reuse_port,
         region=section.region,
+        access_log=section.access_log,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         limits=HttpLimits(connections_max=config.limits.connections),
         bounds=Bounds(payload=PayloadPolicy(object_bytes_max=config.limits.body_size_bytes)),

@@ -57,10 +57,12 @@ def _metadata_text(value: str) -> str:
     if _ENCODED.search(value):
         try:
             words = decode_header(value)
-            return "".join(
+            text = "".join(
                 word if isinstance(word, str) else word.decode(charset or "ascii")
                 for word, charset in words
             )
+            text.encode()  # UTF-7 and others can spell lone surrogates
+            return text
         except (HeaderParseError, LookupError, ValueError):
             return value
     if value.isascii():

@@ -54,6 +54,9 @@ PAYLOAD_MODES: Final = frozenset(
 _TIMESTAMP: Final = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _HASH: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+# RFC 9110 §5.1 and §5.5; names are in lower case here, values Latin-1.
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.ASCII)
+_NO_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _QUERY_MARKS: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature")
 _QUERY_MARKS_V2: Final = ("AWSAccessKeyId",)
 _ACCESS_KEY_MAX: Final = 128
@@ -220,6 +223,7 @@ def _header_time(headers: Headers) -> tuple[str, int]:
         if seconds is None:
             try:
                 seconds = int(parsedate_to_datetime(date).timestamp())
+                return _timestamp(seconds), seconds  # with its zone it may leave the calendar
             except (ValueError, TypeError, IndexError, OverflowError):
                 seconds = None
         if seconds is not None:
@@ -302,6 +306,10 @@ def _hoist(request: Request, query: Query) -> None:
 
     Not the checksums: SDKs sign that of an empty body into the URL, because there is no body yet,
     and AWS takes no notice of it there.
+
+    Raises:
+        S3Error: AuthorizationQueryParametersError for what no header could hold, such as a line end:
+            stored as user metadata, it would break the head of every answer.
     """
     hoisted = [
         (lower, query.text(name).encode().decode("latin-1"))
@@ -311,6 +319,9 @@ def _hoist(request: Request, query: Query) -> None:
         and not lower.startswith(("x-amz-checksum-", "x-amz-sdk-checksum-"))
         and lower not in request.headers
     ]
+    for name, value in hoisted:
+        if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(value):
+            raise _bad_query(f"{name[:40]!r} stands for a header and is none")
     if hoisted:
         request.headers = Headers(request.headers.pairs + hoisted)
 
@@ -366,6 +377,8 @@ def _split_signed_headers(
     names = tuple(text.split(";"))
     if "host" not in names:
         raise malformed("host must be signed")
+    if not text.isascii():
+        raise malformed("the names of signed headers must be ASCII")
     if text != text.lower():
         raise malformed("the names of signed headers must be lower case")
     for name in headers:

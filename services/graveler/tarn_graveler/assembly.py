@@ -40,6 +40,7 @@ class GravelerSettings:
         drop_delay_seconds: D of rules 2 and 5; the same number for all replicas.
         clock_skew_seconds: how far the wall clocks of two replicas may be apart. One registers a drop
             by its clock and another one drops by its own, so readers count on D less this.
+        namespace_prefix: where repositories are kept that name no storage namespace; ends in `/`.
         cleanup_poll_seconds: how often partitions to drop are looked for.
     """
 
@@ -47,6 +48,7 @@ class GravelerSettings:
     drop_delay_seconds: float = 60.0
     cleanup_poll_seconds: float = 5.0
     clock_skew_seconds: float = 5.0
+    namespace_prefix: str = "local://"
 
     @property
     def read_seconds_max(self) -> float:
@@ -88,7 +90,7 @@ def assemble(
     """One replica over its ports; owns none of them."""
     keys = InstallationKeys(settings.installation_id)
     delay = settings.drop_delay_seconds
-    repositories = Repositories(kv, keys, clock, ids)
+    repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
     branches = Branches(kv, repositories, clock, ids, tasks)
     commits = Commits(kv, blocks, repositories)
     refs = Refs(kv, repositories, branches, commits)

@@ -2,7 +2,7 @@
 
 A token may be dropped only after a *confirmed* compare-and-set took it out of its branch record, and
 not before D later: readers that began by an older record have ended or start again by then. It is
-dropped a second time an hour later, because a write that was never acknowledged may have landed
+dropped a second time an hour after that, because a write that was never acknowledged may have landed
 between.
 """
 
@@ -18,14 +18,14 @@ from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Group, Kv, Partition
-from tarn.kv.records import Drop, Repository, decode_drop, encode_drop
+from tarn.kv.port import Kv, Partition
+from tarn.kv.records import Drop, Repository
+from tarn_graveler.drop_list import DropList
 from tarn_graveler.repositories import Repositories
 
 __all__ = ["Cleaning"]
 
 _SECOND_DROP_US = 3_600_000_000
-_PAGE = 256
 
 _log = structlog.get_logger()
 
@@ -48,10 +48,13 @@ class Cleaning:
     ) -> None:
         self._kv = kv
         self._keys = keys
+        self._list = DropList(kv, keys, clock)
         self._repositories = repositories
         self._clock = clock
         self._drop_delay_us = int(drop_delay_seconds * 1_000_000)
         self._poll_seconds = poll_seconds
+        # Rows of the list that this replica has done and will read again; a few minutes' worth.
+        self._dropped: set[bytes] = set()
 
     async def register_tokens(
         self, repository: Repository, branch_id: BranchId, tokens: Iterable[Token]
@@ -70,13 +73,9 @@ class Cleaning:
             return
         drop_time_us = self._clock.now_us() + self._drop_delay_us
         drops = [Drop(partition, drop_time_us) for partition in partitions]
-        for error in await self._kv.set_many(self._keys.cleanup, [self._row(d) for d in drops]):
+        for error in await self._list.add(drops):
             if error is not None:
                 _log.warning("cannot register a drop", reason=error.reason, error=error.message)
-
-    def _row(self, drop: Drop) -> Group:
-        key = self._keys.drop(drop.drop_time_us, drop.partition.name)
-        return Group(key, ((key, encode_drop(drop)),))
 
     async def run(self) -> None:
         """Drops for ever what is due; errors are logged and tried again."""
@@ -88,21 +87,28 @@ class Cleaning:
             await self._clock.sleep(self._poll_seconds)
 
     async def drop_due(self) -> int:
-        """Drops every partition whose time has come; returns how many."""
-        dropped = 0
-        while True:
-            now = self._clock.now_us()
-            end = self._keys.drop(now + 1, "")
-            rows = await self._kv.scan(self._keys.cleanup, b"", end, _PAGE)
-            for key, value in rows:
-                drop = decode_drop(value)
-                await self._kv.drop_partition(drop.partition)
-                dropped += 1
-                if drop.count == 0:
-                    again = replace(drop, drop_time_us=now + _SECOND_DROP_US, count=1)
-                    (error,) = await self._kv.set_many(self._keys.cleanup, [self._row(again)])
-                    if error is not None:
-                        raise error
-                await self._kv.delete_many(self._keys.cleanup, [key])
-            if len(rows) < _PAGE:
-                return dropped
+        """Drops every partition whose time has come; returns how many.
+
+        What other replicas have dropped is dropped once more by each: that changes nothing.
+        """
+        one_pass = await self._list.begin()
+        before = self._keys.drop(one_pass.done_before_us, "")
+        self._dropped = {key for key in self._dropped if key >= before}
+        count = 0
+        async for key, drop in one_pass.due():
+            if key not in self._dropped:
+                await self._drop(drop)
+                self._dropped.add(key)
+                count += 1
+        await one_pass.finish()
+        return count
+
+    async def _drop(self, drop: Drop) -> None:
+        await self._kv.drop_partition(drop.partition)
+        if drop.count:
+            return
+        # The same row whoever adds it.
+        again = replace(drop, drop_time_us=drop.drop_time_us + _SECOND_DROP_US, count=1)
+        (error,) = await self._list.add([again])
+        if error is not None:
+            raise error

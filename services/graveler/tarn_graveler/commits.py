@@ -14,7 +14,7 @@ from tarn.kv.records import Repository, parse_record
 from tarn_graveler.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["Commits", "commit_not_found"]
+__all__ = ["Commits", "commit_not_found", "decode_commit"]
 
 _CACHED_MAX = 50_000
 
@@ -38,7 +38,8 @@ def _encode(commit: Commit) -> bytes:
     ).SerializeToString(deterministic=True)
 
 
-def _decode(value: bytes) -> Commit:
+def decode_commit(value: bytes) -> Commit:
+    """The commit of a row; whether it is the right one, its hash tells."""
     record = parse_record(pb.CommitRecord(), value)
     return Commit(
         parents=tuple(CommitId(parent) for parent in record.parents),
@@ -92,7 +93,7 @@ class Commits:
         (found,) = await self._kv.get_many(partition, [RepositoryKeys.commit(commit_id)])
         if found is None:
             raise commit_not_found(repository, commit_id)
-        commit = _decode(found.value)
+        commit = decode_commit(found.value)
         if commit_id_of(commit) != commit_id:
             text = f"the record of commit {commit_id} hashes to {commit_id_of(commit)}"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)

@@ -26,6 +26,7 @@ def settings_of(config: Config) -> GravelerSettings:
         installation_id=config.installation.id,
         drop_delay_seconds=config.graveler.cleanup_delay_ms / 1000,
         cleanup_poll_seconds=config.graveler.cleanup_poll_ms / 1000,
+        namespace_prefix=config.blockstore.namespace_prefix,
     )
 
 

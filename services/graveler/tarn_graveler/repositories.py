@@ -32,11 +32,19 @@ def repository_not_found(repository_id: str) -> TarnError:
 class Repositories:
     """Finds, creates and marks repositories."""
 
-    def __init__(self, kv: Kv, keys: InstallationKeys, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        kv: Kv,
+        keys: InstallationKeys,
+        clock: Clock,
+        ids: IdSource,
+        namespace_prefix: str = "local://",
+    ) -> None:
         self._kv = kv
         self._keys = keys
         self._clock = clock
         self._ids = ids
+        self._namespace_prefix = namespace_prefix
         self._cached: dict[str, tuple[float, Repository]] = {}
 
     def keys_of(self, repository: Repository) -> RepositoryKeys:
@@ -82,7 +90,7 @@ class Repositories:
         A namespace serves one repository for good: two would collect each other's blocks as garbage.
         """
         uid = self._ids.uuid7().hex()
-        namespace = storage_namespace or f"local://{repository_id}-{uid[-8:]}"
+        namespace = storage_namespace or f"{self._namespace_prefix}{repository_id}-{uid[-8:]}"
         if len(namespace.encode()) > _NAMESPACE_BYTES_MAX or "://" not in namespace:
             text = f"storage namespace {namespace[:80]!r} is not <scheme>://<name>"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)

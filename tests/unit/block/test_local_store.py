@@ -219,6 +219,19 @@ async def test_file_system_without_links_is_refused(
     assert descriptors_open() == descriptors
 
 
+async def test_probes_of_the_dead_are_removed_at_open(tmp_path: Path) -> None:
+    """Of a process that was killed in the middle of its opening; its number is nobody's now."""
+    (tmp_path / ".tarn").mkdir()
+    for name in ("probe-1", "probe-1-link", "probe-99999999"):
+        (tmp_path / ".tarn" / name).touch()
+    store = await open_local(tmp_path, clock=Clock())
+    await store.close()
+    assert sorted(path.name for path in (tmp_path / ".tarn").iterdir()) == [
+        "small.lock",
+        "small.sqlite",
+    ]
+
+
 @pytest.mark.parametrize("hours", [23, 25])
 async def test_old_drafts_of_the_dead_are_removed_at_open(tmp_path: Path, hours: int) -> None:
     store = await open_local(tmp_path, clock=Clock())

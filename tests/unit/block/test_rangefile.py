@@ -145,3 +145,21 @@ def test_rows_of_another_metarange_are_refused() -> None:
 def test_files_lie_beside_the_data() -> None:
     assert range_path(RangeId("ab")) == "_tarn/ranges/ab.parquet"
     assert metarange_path(MetarangeId("cd")) == "_tarn/metaranges/cd.parquet"
+
+
+def test_a_small_file_of_long_rows_is_not_read_to_its_end() -> None:
+    columns = [
+        pa.repeat(pa.scalar("ab" * 32 if name == "range_id" else "x" * 400_000), 1000)
+        if field.type == pa.string()
+        else pa.repeat(pa.scalar(1), 1000)
+        for name, field in zip(METARANGE_SCHEMA.names, METARANGE_SCHEMA, strict=True)
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(columns, schema=METARANGE_SCHEMA), sink, write_statistics=False
+    )
+    body = sink.getvalue().to_pybytes()
+    assert len(body) < 64 * 1024
+    with pytest.raises(TarnError, match="bytes of rows") as caught:
+        decode_metarange(METARANGE.metarange_id, body)
+    assert caught.value.kind is Kind.CORRUPT

@@ -162,7 +162,17 @@ cache: 1GiB
             "metadata: {db: {cassandra: {username: tarn}}}",
             "metadata.db.cassandra.password is missing",
         ),
-        ("blockstore: {type: s3}", "blockstore.type s3 is not part of this version; it has local"),
+        ("blockstore: {type: s3}", "blockstore.default_namespace_prefix is missing"),
+        (
+            "blockstore: {type: s3, default_namespace_prefix: 'local://lake'}",
+            "blockstore.default_namespace_prefix must be s3://<name>/<name>, not 'local://lake'",
+        ),
+        (
+            "blockstore: {s3: {endpoint: 'https://ann:pa55@example.com'}}",
+            "blockstore.s3.endpoint must be http://host:port or https://host:port",
+        ),
+        ("blockstore: {s3: {part_size: 4MiB}}", "blockstore.s3.part_size must be 5MiB to 1GiB"),
+        ("blockstore: {s3: {deadline: 0s}}", "blockstore.s3.deadline must be longer than 0"),
         ("metadata: {db: {type: postgres}}", "must be one of embedded, cassandra"),
         ("gateways: {s3: {tls: {cert: /c}}}", "gateways.s3.tls.key is missing"),
         ("rpc: {tls: {cert: /c, key: /k}}", "rpc.tls.ca is missing"),

@@ -134,3 +134,9 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
 def test_a_later_version_is_not_guessed_at() -> None:
     with pytest.raises(TarnError, match="version 2"):
         canonical_bytes(replace(COMMIT, version=2))
+
+
+def test_a_commit_object_that_nests_without_end_is_damaged() -> None:
+    with pytest.raises(TarnError) as caught:
+        from_json(b"[" * 100_000)
+    assert caught.value.kind is Kind.CORRUPT

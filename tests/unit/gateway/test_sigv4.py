@@ -368,3 +368,31 @@ def test_the_secret_text_of_a_request_is_not_in_its_repr() -> None:
     signed = parse_authorization(request, NOW_US, POLICY)
     assert "Signature" not in repr(request)
     assert "amazonaws" not in repr(signed)
+
+
+def test_a_date_that_its_zone_moves_out_of_the_calendar_is_refused() -> None:
+    authorization = (
+        f"AWS4-HMAC-SHA256 Credential={ACCESS}/20130524/{REGION}/s3/aws4_request, "
+        f"SignedHeaders=host, Signature={'0' * 64}"
+    )
+    date = "Fri, 31 Dec 9999 23:59:59 -2300"
+    headers = {"host": "h", "date": date, "authorization": authorization}
+    assert code_of(wire("GET", "/", headers)) == "AccessDenied"
+
+
+@pytest.mark.usefixtures("frozen_botocore")
+@pytest.mark.parametrize(
+    "parameter", ["x-amz-meta-a%0D%0Ab=1", "x-amz-meta-a=1%0D%0Ab", "x-amz-meta-%C3%A9=1"]
+)
+def test_a_parameter_that_no_header_could_hold_is_refused(parameter: str) -> None:
+    request = botocore_signed("PUT", f"http://h/r/k?{parameter}", query=True)
+    assert code_of(request) == "AuthorizationQueryParametersError"
+
+
+@pytest.mark.usefixtures("frozen_botocore")
+def test_names_of_signed_headers_beyond_ascii_are_refused() -> None:
+    request = botocore_signed("GET", "http://h/r/k", query=True)
+    changed = request.raw_query.replace(b"SignedHeaders=host", b"SignedHeaders=host%3B%E2%82%AC")
+    assert changed != request.raw_query
+    request.raw_query = changed
+    assert code_of(request) == "AuthorizationQueryParametersError"

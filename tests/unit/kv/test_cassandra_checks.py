@@ -11,6 +11,7 @@ from tarn.kv.cassandra.checks import (
     advice_on_replication,
     advice_on_settings,
     check_name,
+    check_quorum,
     check_version,
 )
 from tarn.kv.cassandra.connection import connect
@@ -109,3 +110,15 @@ def test_unusable_settings_are_named() -> None:
     missing = CassandraTls(cert=Path("/absent.pem"))
     with pytest.raises(TarnError, match="TLS files"):
         connect(CassandraSettings(("h:1",), "dc1", "tarn", tls=missing), LIMITS)
+
+
+@pytest.mark.parametrize(("replicas", "nodes"), [(1, 1), (3, 2), (3, 3), (5, 3)])
+def test_a_quorum_of_nodes_is_enough(replicas: int, nodes: int) -> None:
+    check_quorum("tarn", replicas, nodes)
+
+
+@pytest.mark.parametrize(("replicas", "nodes"), [(2, 1), (3, 1), (5, 2)])
+def test_fewer_nodes_than_a_quorum_are_told_with_what_to_do(replicas: int, nodes: int) -> None:
+    with pytest.raises(TarnError, match=f"{replicas} replicas.* {nodes} node.*ALTER") as caught:
+        check_quorum("tarn", replicas, nodes)
+    assert caught.value.kind is Kind.UNAVAILABLE  # the others may be about to join

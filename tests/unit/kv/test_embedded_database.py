@@ -46,7 +46,7 @@ async def test_files_belong_to_their_user_alone(tmp_path: Path) -> None:
     await kv.set_if(REGISTER, b"k", b"", None)
     modes = {file.name: mode_of(file) for file in path.parent.iterdir()}
     await kv.close()
-    names = ("kv.db", "kv.db-wal", "kv.db-shm", "kv.db-gate", "kv.db-lock")
+    names = ("kv.db", "kv.db-wal", "kv.db-shm", "kv.db-gate", "kv.db-lock", "kv.db-users")
     assert modes == dict.fromkeys(names, 0o600)
     assert mode_of(path.parent) == 0o700
 
@@ -70,7 +70,7 @@ async def test_closed_store_leaves_no_log(tmp_path: Path) -> None:
     kv = await open_embedded(tmp_path / "kv.db")
     await kv.set_if(REGISTER, b"k", b"", None)
     await kv.close()
-    assert names_in(tmp_path) == {"kv.db", "kv.db-gate", "kv.db-lock"}
+    assert names_in(tmp_path) == {"kv.db", "kv.db-gate", "kv.db-lock", "kv.db-users"}
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("fsync", 2), ("os", 1)])

@@ -114,6 +114,7 @@ class LocalWriter:
         keep_max: bodies up to this size go to `keep`; -1 sends all to `place`.
         keep: takes a whole small body.
         place: takes a sealed draft.
+        receipt: of a part, see `PartWriter`.
     """
 
     def __init__(
@@ -124,7 +125,9 @@ class LocalWriter:
         keep_max: int,
         keep: Callable[[bytes], Awaitable[None]],
         place: Callable[[Draft], Awaitable[None]],
+        receipt: str = "",
     ) -> None:
+        self.receipt = receipt
         self._intake = intake
         self._home = home
         self._faults = Faults(f"write {what}")

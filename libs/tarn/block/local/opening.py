@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -19,7 +19,7 @@ from tarn.block.local.mount import refuse_network
 from tarn.block.local.small import SmallReader, create_small
 from tarn.block.local.store import LocalBlockStore
 from tarn.block.local.threads import Threads
-from tarn.block.local.tree import DIR_MODE, FILE_MODE, Tree
+from tarn.block.local.tree import FILE_MODE, Tree, make_root
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 
@@ -27,6 +27,7 @@ __all__ = ["DRAFT_AGE_US", "open_local"]
 
 _OWN: Final = ".tarn"
 """The driver's own directory in the root; no namespace can have this name."""
+_PROBE: Final = "probe-"
 DRAFT_AGE_US: Final = 24 * 3600 * 1_000_000
 """A draft not written to for so long is removed at the next opening, if its writer is dead."""
 SMALL_BYTES_LIMIT: Final = 1 << 20
@@ -40,6 +41,7 @@ async def open_local(
     small_bytes_max: int = 65536,
     files_max: int = 512,
     threads: int = 8,
+    read_only: bool = False,
 ) -> LocalBlockStore:
     """Opens the store of a directory, which is made if it is absent.
 
@@ -47,14 +49,18 @@ async def open_local(
         root: an own directory on a local file system with hard links.
         clock: dates blocks and tells the age of drafts.
         durability: `fsync`: an acknowledged block survives a power failure. `os`: it survives the death
-            of the process, and the operating system writes it to disk in its own time.
+            of the process, and the operating system writes it to disk in its own time: of what it has
+            not written, a power failure takes the last rows, and may take or damage any file.
         small_bytes_max: bodies up to this size become rows; 0 to 1 MiB.
         files_max: descriptors that transfers may hold at a time; more fail as EXHAUSTED.
         threads: for long reads, and as many for long writes.
+        read_only: look at a store that is there: nothing is made, probed or swept. Its users only see
+            it as `tarn.block.reading.ReadBlocks`.
 
     Raises:
         TarnError: INVALID for bad arguments; INTERNAL or UNAVAILABLE if the root cannot be used (not
-            writable, no hard links); FAILED_PRECONDITION on a network file system.
+            writable, no hard links); FAILED_PRECONDITION on a network file system; NOT_FOUND if it is to be
+            read only and is not there.
     """
     if not 0 <= small_bytes_max <= SMALL_BYTES_LIMIT or files_max < 1 or threads < 1:
         text = f"small_bytes_max must be 0 to {SMALL_BYTES_LIMIT}, files_max and threads at least 1"
@@ -62,7 +68,10 @@ async def open_local(
     readers = Threads("tarn-block-read", threads)
     writers = Threads("tarn-block-write", threads)
     try:
-        ground = await writers.run(lambda: _prepare(root, clock, sync=durability == "fsync"))
+        if read_only:
+            ground = await writers.run(lambda: _look_at(root))
+        else:
+            ground = await writers.run(lambda: _prepare(root, clock, sync=durability == "fsync"))
     except BaseException:
         readers.close()
         writers.close()
@@ -95,7 +104,7 @@ def _prepare(root: Path, clock: Clock, *, sync: bool) -> _Ground:
     root = root.absolute()
     database = root / _OWN / "small.sqlite"
     try:
-        root.mkdir(DIR_MODE, parents=True, exist_ok=True)
+        make_root(root)
         refuse_network(root)
         with ExitStack() as undo:
             tree = Tree(root, sync=sync)
@@ -118,6 +127,30 @@ def _prepare(root: Path, clock: Clock, *, sync: bool) -> _Ground:
     return _Ground(database, tree, lock, reader)
 
 
+def _look_at(root: Path) -> _Ground:
+    """What there is, untouched. Nobody can lock: the descriptor is that of the null device."""
+    root = root.absolute()
+    database = root / _OWN / "small.sqlite"
+    if not database.is_file():
+        text = f"there is no block store at {root}"
+        raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text, path=str(root))
+    try:
+        refuse_network(root)
+        with ExitStack() as undo:
+            tree = Tree(root, sync=False)
+            undo.callback(tree.close)
+            reader = SmallReader(database, read_only=True)
+            undo.callback(reader.close)
+            reader.namespaces()
+            lock = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            undo.pop_all()
+    except OSError as error:
+        raise from_os(error, f"cannot open the block store {root}") from error
+    except sqlite3.Error as error:
+        raise from_sqlite(error, f"cannot open the block store {root}") from error
+    return _Ground(database, tree, lock, reader)
+
+
 def _lock(tree: Tree) -> int:
     """The lock file, locked, after a probe of what the store needs of its file system."""
     with tree.open_dir([_OWN], create=True) as own:
@@ -125,10 +158,10 @@ def _lock(tree: Tree) -> int:
         lock = os.open("small.lock", flags, FILE_MODE, dir_fd=own)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            probe = f"probe-{os.getpid()}"
-            for name in (probe, probe + "-link"):  # of a killed process with this number
-                with suppress(FileNotFoundError):
+            for name in os.listdir(own):  # noqa: PTH208 - of a descriptor, not of a path
+                if name.startswith(_PROBE):  # of a killed process: only who has the lock probes
                     os.unlink(name, dir_fd=own)
+            probe = f"{_PROBE}{os.getpid()}"
             os.close(tree.create([_OWN], probe))
             tree.link([_OWN, probe], [_OWN, probe + "-link"])
             os.unlink(probe, dir_fd=own)

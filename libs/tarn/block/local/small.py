@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from tarn.block.local.tree import FILE_MODE
 from tarn.block.port import BlockInfo
@@ -98,6 +99,19 @@ def _connect(path: Path, *, fsync: bool) -> sqlite3.Connection:
     return connection
 
 
+def _look_into(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write, nor fold the log into the file when it is closed."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro",
+        uri=True,
+        timeout=_BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+    return connection
+
+
 class SmallReader:
     """Reads committed rows; every call is its own snapshot, and short enough for the loop's thread.
 
@@ -105,8 +119,8 @@ class SmallReader:
     the connection would not see newer commits.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._connection = _connect(path, fsync=False)
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._connection = _look_into(path) if read_only else _connect(path, fsync=False)
 
     def namespace_id(self, name: str) -> int | None:
         """The number of a registered namespace."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tarn.block.port import BlockInfo
 
-__all__ = ["DIR_MODE", "FILE_MODE", "Tree"]
+__all__ = ["DIR_MODE", "FILE_MODE", "Tree", "make_root"]
 
 DIR_MODE = 0o700
 FILE_MODE = 0o600
@@ -30,6 +30,24 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KNOWN_MAX = 4096
 _LINK_ATTEMPTS = 8
+
+
+def make_root(root: Path) -> None:
+    """Makes a directory, if it is missing, and those above it; its name is durable afterwards.
+
+    Where it begins, it also syncs a name that it found: whoever made it may have died before its sync.
+    Blocks, raises `OSError`.
+    """
+    if not root.is_dir():
+        if root.parent != root:
+            make_root(root.parent)
+        root.mkdir(DIR_MODE, exist_ok=True)
+    with suppress(PermissionError):  # a directory that we may pass but not read: not of our making
+        above = os.open(root.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(above)
+        finally:
+            os.close(above)
 
 
 class Tree:

@@ -36,6 +36,12 @@ class LocalUploads:
         self._homes = homes
         self._intake = intake
 
+    async def begin(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.begin`. Here the first part makes what is needed."""
+        check_path(key.path)
+        check_upload(upload)
+        self._homes.look(key.namespace)
+
     async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> LocalWriter:
         """See `BlockUploads.open_part`. `finish` raises `BlockNotFoundError` if the upload was discarded
         meanwhile: a late part leaves nothing behind."""
@@ -54,6 +60,7 @@ class LocalUploads:
             -1,
             _never,
             lambda draft: self._place(key, (*base, name), draft),
+            receipt=attempt,
         )
 
     async def _place(self, key: BlockKey, target: tuple[str, ...], draft: Draft) -> None:

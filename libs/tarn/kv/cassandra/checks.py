@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from cassandra.cluster import Cluster, Session
+from cassandra.pool import Host
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -20,7 +21,10 @@ __all__ = [
     "check_keyspace",
     "check_name",
     "check_nodes",
+    "check_quorum",
     "check_version",
+    "local_nodes",
+    "replicas_of",
     "server_settings",
 ]
 
@@ -65,6 +69,29 @@ def check_nodes(cluster: Cluster, settings: CassandraSettings) -> None:
     for host in hosts:
         if host.release_version:
             check_version(host.release_version)
+
+
+def local_nodes(cluster: Cluster, settings: CassandraSettings) -> list[Host]:
+    """The nodes of the local data centre, as far as the driver knows them; up or down."""
+    hosts: list[Host] = cluster.metadata.all_hosts()
+    return [host for host in hosts if host.datacenter == settings.local_datacenter]
+
+
+def replicas_of(replication: dict[str, str], settings: CassandraSettings) -> int:
+    """How many replicas the local data centre keeps of a keyspace; 0 for none."""
+    # Transient replication writes "3/1".
+    return int(replication.get(settings.local_datacenter, "0").partition("/")[0])
+
+
+def check_quorum(keyspace: str, replicas: int, nodes: int) -> None:
+    """Raises `TarnError` UNAVAILABLE when the nodes could not answer even if all were up.
+
+    Not a refusal: the nodes of a new cluster become known one after another.
+    """
+    if nodes < replicas // 2 + 1:
+        text = f"keyspace {keyspace} wants {replicas} replicas, but the data centre has {nodes} node(s)"
+        hint = "start more, or ALTER its replication (a new one: metadata.db.cassandra.replication_factor)"
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, f"{text}: {hint}")
 
 
 def check_keyspace(
@@ -157,8 +184,7 @@ def advice_on_replication(
     if strategy != "NetworkTopologyStrategy":
         text = f"keyspace {name} is replicated by {strategy}"
         raise _refused(f"{text}: ALTER it to NetworkTopologyStrategy")
-    # Transient replication writes "3/1".
-    replicas = int(replication.get(settings.local_datacenter, "0").partition("/")[0])
+    replicas = replicas_of(replication, settings)
     if not replicas:
         text = f"keyspace {name} has no replica in {settings.local_datacenter}"
         raise _refused(f"{text}: ALTER its replication, then run a full repair")

@@ -31,9 +31,9 @@ from tarn.kv.port import (
     Versioned,
 )
 
-__all__ = ["Head", "Heads"]
+__all__ = ["HEAD_BUCKET", "Head", "Heads"]
 
-_BUCKET = -1
+HEAD_BUCKET = -1
 _KEY = b""
 _CACHED_MAX = 65_536
 _LOCKS = 64
@@ -117,6 +117,15 @@ class Heads:
         self._know(partition.name, head)
         return head.physical(partition.name)
 
+    async def describe(self, name: str) -> Head | None:
+        """The head of a name, dropped or not; None if nobody has ever written to it.
+
+        Raises:
+            TarnError: CORRUPT; UNAVAILABLE.
+        """
+        versioned = await self._read(name)
+        return None if versioned is None else Head.decode(versioned.value)
+
     async def require(self, partition: Partition) -> bytes:
         """The physical name to write to; makes the partition if it is not there.
 
@@ -169,7 +178,7 @@ class Heads:
 
     async def _change(self, name: str, head: Head, predicate: Predicate | None) -> Versioned | None:
         """Tries to store a head; what is stored then."""
-        place = Place(name.encode(), _BUCKET)
+        place = Place(name.encode(), HEAD_BUCKET)
         try:
             version = await self._registers.set_if(place, _KEY, head.encode(), predicate)
         except PredicateFailedError as error:
@@ -181,12 +190,12 @@ class Heads:
 
     async def _read(self, name: str) -> Versioned | None:
         try:
-            found = await self._reads.read(self._reads.cas, name.encode(), {_BUCKET: (_KEY,)})
+            found = await self._reads.read(self._reads.cas, name.encode(), {HEAD_BUCKET: (_KEY,)})
         except TarnError:
             raise
         except Exception as error:
             raise read_error(error) from error
-        row = found[_BUCKET].get(_KEY)
+        row = found[HEAD_BUCKET].get(_KEY)
         return None if row is None else Versioned(open_value(row[1]), Predicate(row[2]))
 
     def _know(self, name: str, head: Head) -> None:

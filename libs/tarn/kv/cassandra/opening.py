@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
-from cassandra.cluster import Cluster, Session
+from cassandra.cluster import Cluster, NoHostAvailable, Session
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
@@ -50,13 +53,16 @@ async def open_cassandra(
     limits = limits or CassandraLimits()
     end = clock.monotonic() + limits.open_seconds
     found: _Opened | None = None
+    said = ""
     while found is None:
         try:
             found = await _attempt(settings, clock, ids, limits)
         except TarnError as error:
             if error.kind is not Kind.UNAVAILABLE or clock.monotonic() >= end:
                 raise
-            _log.warning("cassandra is not opened yet", error=error.message)
+            if error.message != said:
+                said = error.message
+                _log.warning("cassandra is not opened yet", error=said)
             await clock.sleep(_PAUSE_SECONDS)
     parts = Parts.of(found.session, found.statements, clock, ids, limits)
     return CassandraKv(found.cluster, parts, clock, limits, settings.local_datacenter, found.advice)
@@ -87,7 +93,8 @@ def _open(
 ) -> _Opened:
     check_name(settings)
     try:
-        cluster, session = connect(settings, limits)
+        with _driver_is_silent():
+            cluster, session = connect(settings, limits)
         try:
             check_nodes(cluster, settings)
             ensure_schema(cluster, session, settings, ids)
@@ -100,10 +107,34 @@ def _open(
         raise
     except Exception as error:
         points = ", ".join(settings.contact_points)
+        if _is_too_old(error):
+            text = f"Cassandra at {points} is too old: Tarn needs 4.1 or later, better 5.0"
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.UNAVAILABLE, text) from error
         text = f"Cassandra at {points} cannot be opened: {read_error(error).message}"
         kind = Kind.UNAVAILABLE if is_transient(error) else Kind.FAILED_PRECONDITION
         raise TarnError(kind, Reason.UNAVAILABLE, text) from error
     return _Opened(cluster, session, statements, advice)
+
+
+def _is_too_old(error: Exception) -> bool:
+    """Whether every node that answered refused our version of the protocol, which 4.0 brought."""
+    answers = list(error.errors.values()) if isinstance(error, NoHostAvailable) else []
+    return bool(answers) and all("protocol_version" in str(answer) for answer in answers)
+
+
+@contextmanager
+def _driver_is_silent() -> Iterator[None]:
+    """It logs each failed connection with a traceback; that it failed is told once, by us."""
+    logger = logging.getLogger("cassandra.cluster")
+
+    def nothing(_record: logging.LogRecord) -> bool:
+        return False
+
+    logger.addFilter(nothing)
+    try:
+        yield
+    finally:
+        logger.removeFilter(nothing)
 
 
 def _abandon(opened: asyncio.Future[_Opened]) -> None:

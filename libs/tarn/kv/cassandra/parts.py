@@ -10,6 +10,7 @@ from cassandra.cluster import Session
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.cassandra.heads import Heads
 from tarn.kv.cassandra.lanes import Lanes
+from tarn.kv.cassandra.listing import Listing
 from tarn.kv.cassandra.registers import Registers
 from tarn.kv.cassandra.retry import Retry
 from tarn.kv.cassandra.scans import Scans
@@ -35,6 +36,7 @@ class Parts:
     registers: Registers
     heads: Heads
     scans: Scans
+    listing: Listing
 
     @classmethod
     def of(
@@ -52,6 +54,7 @@ class Parts:
         retry = Retry(clock, chance, limits.attempts, limits.retry_seconds)
         reads = Reads(session, statements, limits, retry)
         registers = Registers(Lanes(session, clock, limits), reads, statements, ids, retry)
+        heads = Heads(reads, registers)
         return cls(
             session=session,
             statements=statements,
@@ -60,6 +63,7 @@ class Parts:
             reads=reads,
             plain_writes=PlainWrites(session, statements, limits, retry),
             registers=registers,
-            heads=Heads(reads, registers),
+            heads=heads,
             scans=Scans(session, statements, limits, retry),
+            listing=Listing(session, statements, heads, retry),
         )

@@ -16,6 +16,7 @@ from cassandra.query import SimpleStatement
 
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.cassandra.checks import check_quorum, local_nodes, replicas_of
 from tarn.kv.cassandra.settings import CassandraSettings
 from tarn.kv.cassandra.statements import open_value, seal_value
 
@@ -38,6 +39,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 """Step n leads from version n to n + 1. Idempotent statements; never changed once released."""
 
+_REPLICAS_MAX = 3
 _TIMEOUT_SECONDS = 60.0
 _RACES_MAX = 20
 
@@ -48,19 +50,25 @@ def ensure_schema(
     """Makes the keyspace and brings its tables to this version.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: a newer Tarn made them, or we may not.
+        TarnError: FAILED_PRECONDITION: a newer Tarn made them, or we may not; UNAVAILABLE: there are
+            too few nodes for the keyspace's replicas (yet).
         Exception: the driver's.
     """
     keyspace = settings.keyspace
-    node = _node_of_changes(cluster, settings)
-    keyspaces = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
-    if session.execute(keyspaces, (keyspace,), host=node).one() is None:
+    nodes = local_nodes(cluster, settings)
+    node = _node_of_changes(nodes)
+    keyspaces = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
+    found = session.execute(keyspaces, (keyspace,), host=node).one()
+    if found is None:
+        replicas = settings.replication_factor or min(len(nodes), _REPLICAS_MAX)
+        check_quorum(keyspace, replicas, len(nodes))
         replication = (
-            f"{{'class': 'NetworkTopologyStrategy', "
-            f"'{settings.local_datacenter}': {settings.replication_factor}}}"
+            f"{{'class': 'NetworkTopologyStrategy', '{settings.local_datacenter}': {replicas}}}"
         )
         cql = f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}"
         session.execute(cql, timeout=_TIMEOUT_SECONDS, host=node)
+    else:
+        check_quorum(keyspace, replicas_of(dict(found[0]), settings), len(nodes))
     for _ in range(_RACES_MAX):
         version, nonce = _version(session, keyspace, node)
         if version == len(_MIGRATIONS):
@@ -75,13 +83,9 @@ def ensure_schema(
     raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
 
-def _node_of_changes(cluster: Cluster, settings: CassandraSettings) -> Host:
-    local = [
-        host
-        for host in cluster.metadata.all_hosts()
-        if host.datacenter == settings.local_datacenter and host.is_up is not False
-    ]
-    return min(local, key=lambda host: str(host.host_id))
+def _node_of_changes(nodes: list[Host]) -> Host:
+    up = [host for host in nodes if host.is_up is not False]
+    return min(up, key=lambda host: str(host.host_id))
 
 
 def _version(session: Session, keyspace: str, node: Host) -> tuple[int, bytes | None]:

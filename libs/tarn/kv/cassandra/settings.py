@@ -32,7 +32,8 @@ class CassandraSettings:
         local_datacenter: whose nodes are asked, and inside which writes are ordered: every process
             of an installation must name the same one (facts/cassandra A4).
         keyspace: made if it is not there.
-        replication_factor: of a keyspace that we make, in `local_datacenter`.
+        replication_factor: of a keyspace that we make, in `local_datacenter`; 0: as many as it has
+            nodes at that moment, 3 at most. Only for clusters that are whole when Tarn first starts.
         username: None: the nodes ask for no password.
         password: never shown.
         tls: None: no TLS.

@@ -54,6 +54,7 @@ class Statements:
     cas_delete_if: Prepared
     cas_delete: Prepared
     cas_drop: Prepared
+    cas_list: Prepared
     plain_get: Prepared
     plain_stamps: Prepared
     plain_page: Prepared
@@ -61,6 +62,7 @@ class Statements:
     plain_set: Prepared
     plain_delete: Prepared
     plain_drop: Prepared
+    plain_list: Prepared
 
 
 _ROW = "WHERE p = ? AND b = ? AND k = ?"
@@ -75,6 +77,7 @@ _CQL = {
     "cas_delete_if": "DELETE FROM {0}.cas {1} IF n = ? AND v != 0x",
     "cas_delete": "DELETE FROM {0}.cas {1} IF n != 0x00",
     "cas_drop": "DELETE FROM {0}.cas USING TIMESTAMP ? WHERE p = ? AND b = ?",
+    "cas_list": "SELECT DISTINCT p, b, token(p, b) FROM {0}.cas WHERE token(p, b) >= ? LIMIT ?",
     "plain_get": "SELECT k, v, WRITETIME(v) FROM {0}.plain WHERE p = ? AND b = ? AND k IN ?",
     "plain_stamps": "SELECT k, WRITETIME(v) FROM {0}.plain WHERE p = ? AND b = ? AND k IN ?",
     "plain_page": "SELECT k, v FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
@@ -82,6 +85,7 @@ _CQL = {
     "plain_set": "INSERT INTO {0}.plain (p, b, k, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
     "plain_delete": "DELETE FROM {0}.plain USING TIMESTAMP ? {1}",
     "plain_drop": "DELETE FROM {0}.plain USING TIMESTAMP ? WHERE p = ? AND b = ?",
+    "plain_list": "SELECT DISTINCT p, b, token(p, b) FROM {0}.plain WHERE token(p, b) >= ? LIMIT ?",
 }
 
 

@@ -31,7 +31,7 @@ from tarn.kv.cassandra.settings import CassandraLimits
 from tarn.kv.cassandra.statements import open_value, seal_value
 from tarn.kv.cassandra.turns import Place, PlainWrite, Query
 from tarn.kv.limits import check_keys, check_register, check_row, check_scan_limit, closed_error
-from tarn.kv.port import Group, Partition, PartitionKind, Predicate, Row, Versioned
+from tarn.kv.port import Group, Listed, Partition, PartitionKind, Predicate, Row, Versioned
 
 __all__ = ["CassandraKv"]
 
@@ -187,6 +187,22 @@ class CassandraKv:
                 if batch is None:
                     return
                 yield batch
+
+    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """See `ListingKv.partitions`: those that live, whether or not they hold rows."""
+        found = cast("AsyncGenerator[Listed, None]", self._parts.listing.partitions(prefix))
+        async with aclosing(found):
+            while True:
+                try:
+                    with self._operation():
+                        listed = await anext(found, None)
+                except TarnError:
+                    raise
+                except Exception as error:
+                    raise read_error(error) from error
+                if listed is None:
+                    return
+                yield listed
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`: one tombstone per bucket, from which on reads see nothing.

@@ -14,7 +14,13 @@ from urllib.parse import quote
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded import failures, sql
-from tarn.kv.embedded.files import WriteLock, check_filesystem, unusable_error
+from tarn.kv.embedded.files import (
+    WriteLock,
+    check_filesystem,
+    make_folder,
+    sync_folder,
+    unusable_error,
+)
 
 __all__ = ["Database", "connect_reader", "open_database"]
 
@@ -38,23 +44,29 @@ class Database:
     opening: int
 
 
-def open_database(path: Path, durability: sql.Durability) -> Database:
+def open_database(path: Path, durability: sql.Durability, *, alone: bool = False) -> Database:
     """Opens or creates the store. Blocks while another process writes.
 
+    Args:
+        path: the file.
+        durability: see `open_embedded`.
+        alone: nobody else has it open, nor can open it before it is closed.
+
     Raises:
-        TarnError: FAILED_PRECONDITION: the folder cannot be used, or another program's or a newer
-            Tarn's file is there; CORRUPT: the file is damaged; UNAVAILABLE: sqlite failed.
+        TarnError: FAILED_PRECONDITION: the folder cannot be used, another program's or a newer
+            Tarn's file is there, or it is open elsewhere and one of the two wants it alone; CORRUPT:
+            the file is damaged; UNAVAILABLE: sqlite failed.
     """
     if sqlite3.sqlite_version_info < sql.SQLITE_VERSION_MIN:
         wanted = ".".join(map(str, sql.SQLITE_VERSION_MIN))
         raise unusable_error(path, f"sqlite {sqlite3.sqlite_version} is older than {wanted}")
     path = path.resolve()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         check_filesystem(path.parent)
         if path.is_dir():
             raise unusable_error(path, "it is a folder")
-        lock = WriteLock(path)
+        lock = WriteLock(path, alone=alone)
     except OSError as error:
         raise unusable_error(path, f"{error.strerror}: {error.filename}") from error
     try:
@@ -81,7 +93,7 @@ def _open_locked(path: Path, lock: WriteLock, durability: sql.Durability) -> Dat
         for pragma in sql.connection_pragmas(durability):
             writer.execute(pragma).fetchall()
         if created:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         return Database(path, lock, writer, connect_reader(path), opening)
     except sqlite3.Error as error:
         writer.close()
@@ -150,14 +162,6 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _open_error(path: Path, error: sqlite3.Error) -> TarnError:

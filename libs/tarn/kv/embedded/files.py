@@ -16,12 +16,20 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from tarn.core.errors import Kind, Reason, TarnError
 
-__all__ = ["WriteLock", "check_filesystem", "filesystem_type", "unusable_error"]
+__all__ = [
+    "WriteLock",
+    "check_filesystem",
+    "filesystem_type",
+    "make_folder",
+    "sync_folder",
+    "unusable_error",
+]
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = frozenset(
@@ -34,6 +42,28 @@ def unusable_error(path: Path, why: str) -> TarnError:
     """The store cannot be opened at `path`, and trying again will not help."""
     text = f"cannot open the store {path}: {why}"
     return TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text, path=str(path))
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder, if it is missing, and those above it; its name is durable afterwards.
+
+    Where it begins, it also syncs a name that it found: whoever made it may have died before its sync.
+    """
+    if not path.is_dir():
+        if path.parent != path:
+            make_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+    with suppress(PermissionError):  # a folder that we may pass but not read: not of our making
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_filesystem(path: Path) -> None:
@@ -74,9 +104,23 @@ class WriteLock:
 
     Held for one transaction or one checkpoint, never while idle. Not re-entrant. A process that is
     stopped (SIGSTOP) inside it stops all writers until it goes on or dies.
+
+    From its making to `close` it also counts as a user of the store: either one of many, or `alone`,
+    and then nobody else has the store open in any process of the machine.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: somebody has it open, or somebody has it alone.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, alone: bool = False) -> None:
+        self._users = _open_users(path, alone=alone)
+        try:
+            self._open(path)
+        except BaseException:
+            os.close(self._users)
+            raise
+
+    def _open(self, path: Path) -> None:
         self._gate = _open_lock_file(path.with_name(path.name + "-gate"))
         try:
             self._lock = _open_lock_file(path.with_name(path.name + "-lock"))
@@ -103,6 +147,18 @@ class WriteLock:
         """Gives the files back; the lock must not be held."""
         os.close(self._gate)
         os.close(self._lock)
+        os.close(self._users)
+
+
+def _open_users(path: Path, *, alone: bool) -> int:
+    descriptor = _open_lock_file(path.with_name(path.name + "-users"))
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        why = "another process has it open; stop Tarn first" if alone else "a tool has it alone"
+        raise unusable_error(path, why) from None
+    return descriptor
 
 
 def _open_lock_file(path: Path) -> int:

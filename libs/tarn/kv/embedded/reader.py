@@ -21,7 +21,7 @@ from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.limits import closed_error
-from tarn.kv.port import Partition, Predicate, Row, Versioned
+from tarn.kv.port import Listed, Partition, Predicate, Row, Versioned
 
 __all__ = ["BulkReader", "Reader"]
 
@@ -90,6 +90,15 @@ class Reader:
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
         return rows
+
+    def partitions(self, prefix: str, after: str, limit: int) -> list[Listed]:
+        """Up to `limit` partitions that hold rows, by name: those behind `after`."""
+        wanted = (after, len(prefix), prefix, limit)
+        try:
+            rows = self._connection.execute(sql.LIST_PARTITIONS, wanted).fetchall()
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+        return [Listed(name, sql.KINDS_BY_NUMBER[kind], None) for name, kind in rows]
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""

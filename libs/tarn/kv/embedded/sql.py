@@ -23,6 +23,7 @@ __all__ = [
     "FENCE",
     "FIND_PARTITION",
     "CREATE_PARTITION",
+    "LIST_PARTITIONS",
     "KIND_NUMBERS",
     "KINDS_BY_NUMBER",
     "ROWS_PER_STATEMENT",
@@ -83,6 +84,11 @@ BEGIN_WRITE = "BEGIN IMMEDIATE"
 TAKE_OPENING = "UPDATE counters SET value = value + 1 WHERE name = 'openings' RETURNING value"
 FENCE = "UPDATE counters SET value = value + 1 WHERE name = 'fences'"
 FIND_PARTITION = "SELECT id, kind FROM partitions WHERE name = ?"
+LIST_PARTITIONS = """SELECT name, kind FROM partitions
+    WHERE name > ? AND substr(name, 1, ?) = ? AND CASE kind
+        WHEN 1 THEN EXISTS (SELECT 1 FROM registers WHERE partition = id)
+        ELSE EXISTS (SELECT 1 FROM plains WHERE partition = id) END
+    ORDER BY name LIMIT ?"""
 CREATE_PARTITION = "INSERT INTO partitions (name, kind) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 ROWS_PER_STATEMENT = 64

@@ -31,13 +31,14 @@ from tarn.kv.limits import (
     check_scan_limit,
     closed_error,
 )
-from tarn.kv.port import Group, Partition, Predicate, Row, Versioned
+from tarn.kv.port import Group, Listed, Partition, Predicate, Row, Versioned
 
 __all__ = ["EmbeddedKv", "EmbeddedLimits", "open_embedded"]
 
 _CHUNKS_PER_TRANSACTION = 4
 _DELETE_KEYS = 512
 _TRIM_ROWS = 20_000
+_LIST_PARTITIONS = 500
 
 
 async def open_embedded(
@@ -45,10 +46,11 @@ async def open_embedded(
     *,
     durability: sql.Durability = "fsync",
     limits: EmbeddedLimits | None = None,
+    alone: bool = False,
 ) -> EmbeddedKv:
     """Opens the store in file `path`, or creates it (mode 0600, with missing folders at 0700).
 
-    Files of the same name with `-wal`, `-shm`, `-gate` and `-lock` appended belong to it. Several
+    Files of the same name with `-wal`, `-shm`, `-gate`, `-lock` and `-users` appended belong to it. Several
     processes may open it, and create it, at once; each instance belongs to its event loop.
 
     Args:
@@ -57,13 +59,15 @@ async def open_embedded(
             system has it, which survives a crash of the process but not of the machine. May
             differ between processes.
         limits: bounds; None for the defaults.
+        alone: only if nobody else has it open, and nobody else shall until it is closed.
 
     Raises:
         TarnError: FAILED_PRECONDITION: the folder cannot be used (not writable, a network file
-            system), or the file belongs to another program or to a newer Tarn; CORRUPT: it is
+            system), the file belongs to another program or to a newer Tarn, or it is open elsewhere
+            and one of the two wants it alone; CORRUPT: it is
             damaged; UNAVAILABLE: sqlite failed.
     """
-    database = await asyncio.to_thread(open_database, path, durability)
+    database = await asyncio.to_thread(open_database, path, durability, alone=alone)
     return EmbeddedKv(database, limits or EmbeddedLimits())
 
 
@@ -180,6 +184,19 @@ class EmbeddedKv:
             dropped += count
         if dropped >= _TRIM_ROWS:
             await self._writer.submit(TrimLog())
+
+    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """See `ListingKv.partitions`; by name, those that hold rows."""
+        after = ""
+        while True:
+            self._check_open()
+            page = self._reader.partitions(prefix, after, _LIST_PARTITIONS)
+            for listed in page:
+                yield listed
+            if len(page) < _LIST_PARTITIONS:
+                return
+            after = page[-1].name
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """See `Kv.close`: no new operation begins, queued writes are written and answered."""

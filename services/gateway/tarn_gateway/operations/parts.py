@@ -6,7 +6,7 @@ bytes; the one that is recorded last counts, as in S3.
 
 from __future__ import annotations
 
-from tarn.block.port import BlockNotFoundError, BlockWriter
+from tarn.block.port import BlockNotFoundError, BlockWriter, PartWriter
 from tarn.core.errors import Reason, TarnError
 from tarn_gateway import xml_out
 from tarn_gateway.asked import Asked
@@ -38,7 +38,7 @@ async def upload_part(backend: Backend, asked: Asked) -> Response:
     async with await _open(backend, upload, number, attempt) as writer:
         sums = await payload.pump(writer.write)
         await _close(writer)
-    await _record(backend, asked, upload, _part(backend, upload, number, attempt, sums))
+    await _record(backend, asked, upload, _part(backend, upload, number, writer.receipt, sums))
     return Response(200, [("ETag", quoted(sums.md5.hex())), *_part_checksums(sums)])
 
 
@@ -57,7 +57,7 @@ async def upload_part_copy(backend: Backend, asked: Asked) -> Response:
             backend.blocks, source.block, start, length, writer, _wanted(upload)
         )
         await _close(writer)
-    part = _part(backend, upload, number, attempt, sums)
+    part = _part(backend, upload, number, writer.receipt, sums)
     await _record(backend, asked, upload, part)
     mtime_us = part.create_time.ToMicroseconds()
     return xml(xml_out.copy_part_result(sums.md5.hex(), mtime_us, sums.checksums))
@@ -83,7 +83,7 @@ def _wanted(upload: pb.Upload) -> frozenset[Algorithm]:
     return frozenset({Algorithm(upload.checksum_algorithm)})
 
 
-async def _open(backend: Backend, upload: pb.Upload, number: int, attempt: str) -> BlockWriter:
+async def _open(backend: Backend, upload: pb.Upload, number: int, attempt: str) -> PartWriter:
     key = upload_block(upload)
     return await backend.blocks.uploads.open_part(key, upload.upload_id, number, attempt)
 
@@ -97,12 +97,12 @@ async def _close(writer: BlockWriter) -> None:
 
 
 def _part(
-    backend: Backend, upload: pb.Upload, number: int, attempt: str, sums: BodySums
+    backend: Backend, upload: pb.Upload, number: int, receipt: str, sums: BodySums
 ) -> pb.UploadPart:
     checksums = {each.algorithm: each.value for each in sums.checksums}
     part = pb.UploadPart(
         part_number=number,
-        attempt=attempt,
+        attempt=receipt,
         size_bytes=sums.size,
         md5=sums.md5,
         checksum=checksums.get(upload.checksum_algorithm, ""),

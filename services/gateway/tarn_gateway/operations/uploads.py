@@ -62,6 +62,9 @@ async def create_multipart_upload(backend: Backend, asked: Asked) -> Response:
         checksum_algorithm=algorithm or "",
         is_full_object_checksum=full_object,
     )
+    # Before the client knows the id: no part can come earlier. Should it fail, nobody will ever use
+    # the record, and the client begins another upload.
+    await backend.blocks.uploads.begin(upload_block(upload), upload.upload_id)
     answer = []
     if algorithm is not None:
         answer.append(("x-amz-checksum-algorithm", str(algorithm)))

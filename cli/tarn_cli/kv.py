@@ -1,0 +1,375 @@
+"""`tarn kv`: take a whole installation's metadata from one store to another, and prove that it is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from tarn.config import Config
+from tarn.kv.opening import open_store
+from tarn.kv.port import ListingKv
+from tarn.kv.transfer import (
+    DumpSource,
+    Effort,
+    Pace,
+    Place,
+    Source,
+    StoreSource,
+    Transferred,
+    check_dump,
+    compare,
+    read_dump,
+)
+from tarn.kv.transfer import Progress as Pass
+from tarn.kv.transfer import dump as dump_place
+from tarn.kv.transfer import load as load_place
+from tarn.kv.transfer import migrate as migrate_place
+from tarn.kv.transfer import reopen as reopen_place
+from tarn.rpc.log import logging_to
+from tarn.rpc.process import log_config
+from tarn.rpc.system import SystemClock, SystemIds
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.kv_place import about, check_apart, config_of, secret_of
+from tarn_cli.output import Record
+from tarn_cli.session import Group, Session, pass_session
+
+__all__ = ["kv"]
+
+T = TypeVar("T")
+
+_STORE = "Configuration file of the services, or URL of the store."
+_SECRET_HINT = "copy the secret of the source: user's keys are sealed with it"  # noqa: S105 - advice
+_SHOWN_STRAYS = 5
+_STANDARD_ERROR = "="
+
+_concurrency = click.option(
+    "--concurrency",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Pieces at once; each takes some 50 MiB of memory.",
+)
+_rate = click.option(
+    "--rows-per-second", type=click.IntRange(1), help="At most; to spare a cluster that others use."
+)
+_config = click.option("--config", "store", metavar="STORE", required=True, help=_STORE)
+
+
+@click.group(cls=Group)
+def kv() -> None:
+    """The metadata store: move a whole installation, verified by digests.
+
+    A STORE is a configuration file of the services, embedded:///FOLDER (which holds tarn.db) or
+    cassandra://HOST[:PORT][,…][/KEYSPACE]; URLs take ?installation=ID. Objects are not moved: both
+    stores serve the same blocks.
+    """
+
+
+@kv.command()
+@_config
+@click.argument("out", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--keep-closed", is_flag=True, help="The source shall not be used any more.")
+@_concurrency
+@_rate
+@pass_session
+def dump(
+    session: Session,
+    store: str,
+    out: Path,
+    keep_closed: bool,
+    concurrency: int,
+    rows_per_second: int | None,
+) -> None:
+    """Write everything into the folder OUT: Parquet files, an index and a manifest.
+
+    Nobody can use the installation meanwhile; afterwards it is open again. Interrupted, the same command
+    goes on. A dump is as secret as the store itself.
+
+    \b
+    Example:
+      tarn kv dump --config tarn.yaml /backup/tarn-2026-11-21
+    """
+    config = _existing(config_of(store, session.environment))
+    folder = out.absolute()
+
+    async def work(run: _Run) -> Record:
+        source = await run.place(config)
+        manifest, done = await dump_place(
+            source, folder, run.ids, run.effort, keep_closed=keep_closed
+        )
+        found = {"dump": str(out), "partitions": manifest.partitions, "parts": manifest.parts}
+        return {**found, **_record(done)}
+
+    _carry_out(session, config, concurrency, rows_per_second, work)
+    session.output.remark("the installation's secret is not in it: keep that, too")
+
+
+@kv.command()
+@_config
+@click.argument("dump_folder", metavar="DUMP", type=click.Path(path_type=Path))
+@_concurrency
+@_rate
+@pass_session
+def load(
+    session: Session, store: str, dump_folder: Path, concurrency: int, rows_per_second: int | None
+) -> None:
+    """Fill an empty store from a dump, and compare all of it by digests.
+
+    Interrupted, the same command goes on. Until it is done no Tarn starts on the store.
+
+    \b
+    Example:
+      tarn kv load --config cassandra.yaml /backup/tarn-2026-11-21
+    """
+    config = config_of(store, session.environment)
+    folder = dump_folder.absolute()
+
+    async def work(run: _Run) -> Record:
+        dumped = await asyncio.to_thread(read_dump, folder)
+        done = await load_place(dumped, await run.place(config), run.ids, run.effort)
+        return {"store": about(config), **_record(done)}
+
+    _carry_out(session, config, concurrency, rows_per_second, work)
+    if secret_of(config) is None:
+        session.output.remark(f"no installation secret is set here: {_SECRET_HINT}")
+
+
+@kv.command()
+@click.option("--from", "source", metavar="STORE", required=True, help=_STORE)
+@click.option("--to", "target", metavar="STORE", required=True, help="The same; an empty one.")
+@_concurrency
+@_rate
+@pass_session
+def migrate(
+    session: Session, source: str, target: str, concurrency: int, rows_per_second: int | None
+) -> None:
+    """Move an installation from one store to another, compare all of it, and close the old one.
+
+    Interrupted, the same command goes on. From then on Tarn starts on the new store, and refuses to
+    start on the old one.
+
+    \b
+    Examples:
+      tarn kv migrate --from tarn.yaml --to cassandra.yaml
+      tarn kv migrate --from embedded:///srv/tarn/kv --to cassandra://db1,db2,db3/tarn
+    """
+    old = _existing(config_of(source, session.environment))
+    new = config_of(target, session.environment)
+    check_apart(old, new)
+    secrets = secret_of(old), secret_of(new)
+    if None not in secrets and secrets[0] != secrets[1]:
+        raise CliError(Exit.USAGE, "source and target have different secrets", _SECRET_HINT)
+
+    async def work(run: _Run) -> Record:
+        done = await migrate_place(await run.place(old), await run.place(new), run.ids, run.effort)
+        return {"source": about(old), "target": about(new), **_record(done)}
+
+    _carry_out(session, new, concurrency, rows_per_second, work)
+    session.output.remark(f"Tarn goes on at {about(new)}; {about(old)} is closed")
+    if secrets[1] is None:
+        session.output.remark(f"no installation secret is set there: {_SECRET_HINT}")
+
+
+@kv.command()
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="[B]", required=False)
+@_concurrency
+@_rate
+@pass_session
+def verify(
+    session: Session,
+    first: str,
+    second: str | None,
+    concurrency: int,
+    rows_per_second: int | None,
+) -> None:
+    """Compare two stores, or a dump and a store; with one dump, check its files.
+
+    Names the first rows that differ. Exit code 1 if any does. Works while Tarn runs; what is written
+    meanwhile then shows as a difference.
+
+    \b
+    Examples:
+      tarn kv verify /backup/tarn-2026-11-21
+      tarn kv verify /backup/tarn-2026-11-21 cassandra.yaml
+      tarn kv verify embedded:///srv/tarn/kv cassandra://db1/tarn
+    """
+    if second is not None and _is_dump(second):
+        first, second = second, first
+    if second is None or _is_dump(second):
+        if not _is_dump(first) or second is not None:
+            raise CliError(Exit.USAGE, "give two stores, or a dump and a store, or one dump")
+        config = config_of("embedded:///nowhere", session.environment)
+    else:
+        config = _existing(config_of(second, session.environment))
+
+    async def work(run: _Run) -> Record:
+        return await _verify(run, first, None if second is None else config)
+
+    record = _carry_out(session, config, concurrency, rows_per_second, work)
+    if record["different_rows"]:
+        raise CliError(Exit.FAILURE, f"{record['different_rows']} rows differ")
+
+
+@kv.command()
+@click.argument("store")
+@click.option("--force", is_flag=True, help="Also a half loaded one, or one that was moved away.")
+@pass_session
+def reopen(session: Session, store: str, force: bool) -> None:
+    """Let Tarn use a store again that a transfer closed and was given up.
+
+    Needs --force where data can be lost: a store that is not all there, and one whose data went on
+    elsewhere, where later writes would stay behind.
+    """
+    config = _existing(config_of(store, session.environment))
+
+    async def work(run: _Run) -> Record:
+        fence = await reopen_place(await run.place(config), force=force)
+        return {"store": about(config), "was": "open" if fence is None else fence.state.value}
+
+    _carry_out(session, config, 1, None, work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What a command works with, while it does."""
+
+    clock: SystemClock
+    ids: SystemIds
+    effort: Effort
+    environment: dict[str, str]
+    stack: AsyncExitStack
+
+    async def open(self, config: Config, *, alone: bool) -> ListingKv:
+        store = await open_store(config, self.clock, self.ids, alone=alone)
+        self.stack.push_async_callback(store.close)
+        return store
+
+    async def place(self, config: Config) -> Place:
+        """A store that nobody else on this machine may have open."""
+        store = await self.open(config, alone=True)
+        is_shared = config.metadata.db.type != "embedded"
+        return Place(store, config.installation.id, about(config), is_shared)
+
+
+def _carry_out(
+    session: Session,
+    config: Config,
+    concurrency: int,
+    rows_per_second: int | None,
+    work: Callable[[_Run], Awaitable[T]],
+) -> T:
+    """Does the work with progress on standard error; prints and returns what it returns."""
+    clock = SystemClock()
+
+    async def opened(report: Callable[[Pass], None]) -> T:
+        effort = Effort(clock, Pace(clock, rows_per_second), concurrency, report)
+        async with AsyncExitStack() as stack:
+            environment = dict(session.environment)
+            return await work(_Run(clock, SystemIds(clock), effort, environment, stack))
+
+    # Standard output is for the result alone.
+    log = replace(log_config(config), output=_STANDARD_ERROR)
+    with logging_to(log), _progress(session) as report:
+        record = asyncio.run(opened(report))
+    session.output.one(record)  # type: ignore[arg-type]  # every command returns a record
+    return record
+
+
+@contextmanager
+def _progress(session: Session) -> Iterator[Callable[[Pass], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TextColumn("{task.fields[rows]:,} rows"),
+        console=session.output.progress_console,
+        transient=True,
+    ) as shown:
+        task = shown.add_task("opening", total=None, rows=0)
+
+        def report(done: Pass) -> None:
+            shown.update(
+                task,
+                description=done.phase,
+                total=done.units_total,
+                completed=done.units,
+                rows=done.rows,
+            )
+
+        yield report
+
+
+async def _verify(run: _Run, first: str, second: Config | None) -> Record:
+    if _is_dump(first):
+        dumped = await asyncio.to_thread(read_dump, Path(first))
+        progress = await check_dump(dumped, run.effort)
+        source: Source = DumpSource(dumped)
+        installation_id = dumped.manifest.begun.installation_id
+        if second is None:
+            return _compared(progress, 0, [])
+    else:
+        assert second is not None
+        config = _existing(config_of(first, run.environment))
+        check_apart(config, second)
+        installation_id = config.installation.id
+        source = StoreSource(await run.open(config, alone=False), installation_id)
+    if installation_id != second.installation.id:
+        text = f"A holds installation {installation_id!r}, B {second.installation.id!r}"
+        raise CliError(Exit.USAGE, text, "URLs take ?installation=ID")
+    store = await run.open(second, alone=False)
+    found = await compare(source, store, installation_id, run.effort)
+    differences = [
+        {"partition": each.partition, "key": _shown_key(each.key), "how": each.sort.value}
+        for each in found.differences
+    ]
+    return _compared(found.progress, found.count, differences)
+
+
+def _compared(progress: Pass, count: int, differences: list[dict[str, str]]) -> Record:
+    return {
+        "ranges": progress.ranges,
+        "rows": progress.rows,
+        "size_bytes": progress.size_bytes,
+        "different_ranges": progress.changed,
+        "different_rows": count,
+        "differences": differences,
+    }
+
+
+def _record(done: Transferred) -> dict[str, object]:
+    return {
+        "transfer_id": done.transfer_id,
+        "ranges": done.ranges,
+        "rows": done.rows,
+        "size_bytes": done.size_bytes,
+        "changed_meanwhile": done.changed,
+        "unreferenced_partitions": len(done.strays),
+        "unreferenced": list(done.strays[:_SHOWN_STRAYS]),
+    }
+
+
+def _existing(config: Config) -> Config:
+    """A store that must be there: opening an embedded one would make it."""
+    file = config.metadata.db.embedded.file
+    if config.metadata.db.type == "embedded" and not file.exists():
+        raise CliError(Exit.NOT_FOUND, f"there is no store at {file}")
+    return config
+
+
+def _is_dump(where: str) -> bool:
+    return "://" not in where and Path(where).is_dir()
+
+
+def _shown_key(key: bytes) -> str:
+    """Text where it is, hex where it is none."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return f"0x{key.hex()}"

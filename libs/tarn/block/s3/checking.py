@@ -1,0 +1,117 @@
+"""What a server is asked before a store is opened on it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from tarn.block.s3.faults import CallError, Failure
+from tarn.block.s3.homes import Place
+from tarn.block.s3.objects import Abilities
+from tarn.block.s3.retrying import Retrying
+from tarn.block.s3.spool import Held
+from tarn.block.s3.wire import Wire
+from tarn.core.errors import TarnError
+
+__all__ = ["ServerCheck"]
+
+T = TypeVar("T")
+
+_BODY: Final = b"tarn"
+_LACKS: Final = (Failure.LACKING, Failure.OTHER)
+"""How servers refuse a header that they do not know; others ignore it."""
+
+
+class ServerCheck:
+    """Uses an object of its own as the store will use others, and removes it.
+
+    Args:
+        wire: makes the calls.
+        retrying: repeats them.
+        probe: a name that nobody else has.
+        stamp: names the write.
+    """
+
+    def __init__(self, wire: Wire, retrying: Retrying, probe: Place, stamp: str) -> None:
+        self._wire = wire
+        self._retrying = retrying
+        self._probe = probe
+        self._stamp = stamp
+
+    async def run(self) -> Abilities:
+        """What the server can do beyond what it must.
+
+        Raises:
+            CallError: it does not do what it must, or does not let us.
+            TarnError: UNAVAILABLE if it does not answer.
+        """
+        try:
+            return await self._run()
+        except (CallError, TarnError):
+            with suppress(CallError, TarnError):
+                await self._clean()
+            raise
+
+    async def _run(self) -> Abilities:
+        wire, probe = self._wire, self._probe
+        try:
+            # GET, not HEAD: only an answer with a body says what is wrong. Without the permission to
+            # list, S3 answers 403 for what is not there.
+            await self._ask("look for an object", lambda: wire.get(probe, 0, 1))
+        except CallError as fault:
+            if fault.failure is not Failure.ABSENT:
+                raise
+        await self._ask(
+            "write an object", lambda: wire.put(probe, _BODY, self._stamp, if_absent=False)
+        )
+        body, size = await self._ask("read an object", lambda: wire.get(probe, 1, len(_BODY)))
+        if (bytes(body), size) != (_BODY[1:], len(_BODY)):
+            raise CallError(Failure.LACKING, "reads of a range")
+        found = await self._ask("look at an object", lambda: wire.head(probe))
+        if found.stamp != self._stamp:
+            raise CallError(Failure.LACKING, "metadata of objects")
+        rows, _ = await self._ask("list objects", lambda: wire.page(probe.bucket, probe.key, "", 1))
+        if [row.key for row in rows] != [probe.key]:
+            raise CallError(Failure.LACKING, "listings that show what was just written")
+        put = await self._is_refused(
+            "write an object once", lambda: wire.put(probe, _BODY, self._stamp, if_absent=True)
+        )
+        complete = await self._is_complete_refused()
+        await self._clean()
+        return Abilities(put_if_absent=put, complete_if_absent=put and complete)
+
+    async def _is_complete_refused(self) -> bool:
+        wire, probe = self._wire, self._probe
+        upload_id = await self._ask(
+            "begin a multipart upload", lambda: wire.begin(probe, self._stamp)
+        )
+        etag = await self._ask("upload a part", lambda: wire.part(probe, upload_id, 1, Held(_BODY)))
+        refused = await self._is_refused(
+            "complete a multipart upload once",
+            lambda: wire.complete(probe, upload_id, [(1, etag)], if_absent=True),
+        )
+        try:
+            await self._ask("abort a multipart upload", lambda: wire.abort(probe, upload_id))
+        except CallError as fault:
+            if fault.failure not in (Failure.NO_UPLOAD, Failure.ABSENT):
+                raise
+        return refused
+
+    async def _clean(self) -> None:
+        probe = self._probe
+        await self._ask("delete an object", lambda: self._wire.delete(probe.bucket, [probe.key]))
+
+    async def _ask(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
+        return await self._retrying(doing, lambda: self._retrying.once(call))
+
+    async def _is_refused(self, doing: str, call: Callable[[], Awaitable[object]]) -> bool:
+        """Whether a conditional write is refused, as it must be: the object is there."""
+        try:
+            await self._ask(doing, call)
+        except CallError as fault:
+            if fault.failure is Failure.TAKEN:
+                return True
+            if fault.failure not in _LACKS:
+                raise
+        return False

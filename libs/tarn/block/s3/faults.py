@@ -1,0 +1,152 @@
+"""What went wrong with one attempt at one call, told apart once for both client libraries.
+
+`obstore` puts status and code of the answer into its text only, boto3 into a dict. Everything above
+works with `CallError` and never sees either.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["CallError", "Failure", "RAISED", "fault_of", "refused"]
+
+RAISED: Final = (BaseError, BotoCoreError, ClientError, OSError, TimeoutError)
+"""What the libraries raise for a failed call; `FileNotFoundError` of obstore is an OSError."""
+
+
+class Failure(enum.Enum):
+    """How a call failed."""
+
+    ABSENT = "there is no such object"
+    NO_BUCKET = "there is no such bucket"
+    NO_UPLOAD = "there is no such multipart upload"
+    TAKEN = "an object of this name exists, or is being written"
+    BAD_PART = "a part is not the one that was uploaded last"
+    TOO_SMALL = "a part that is not the last one has less than 5 MiB"
+    PAST_END = "the range begins after the object's end"
+    BUSY = "the server asks for patience, or could not be reached"
+    REGION = "the bucket is in another region"
+    REFUSED = "the server does not let these credentials do this"
+    LACKING = "the server does not offer this"
+    OTHER = "the server refused the request"
+
+
+class CallError(Exception):
+    """One failed attempt.
+
+    Args:
+        failure: how.
+        text: what the server or the network said; holds no credentials.
+    """
+
+    def __init__(self, failure: Failure, text: str) -> None:
+        super().__init__(f"{failure.value} ({text})")
+        self.failure = failure
+        self.text = text
+
+
+_CODES: Final = {
+    "NoSuchKey": Failure.ABSENT,
+    "NoSuchBucket": Failure.NO_BUCKET,
+    "NoSuchUpload": Failure.NO_UPLOAD,
+    "PreconditionFailed": Failure.TAKEN,
+    "ConditionalRequestConflict": Failure.TAKEN,
+    "InvalidPart": Failure.BAD_PART,
+    "InvalidPartOrder": Failure.BAD_PART,
+    "EntityTooSmall": Failure.TOO_SMALL,
+    "InvalidRange": Failure.PAST_END,
+    "SlowDown": Failure.BUSY,
+    "RequestTimeout": Failure.BUSY,
+    "InternalError": Failure.BUSY,
+    "ServiceUnavailable": Failure.BUSY,
+    "OperationAborted": Failure.BUSY,
+    "IncompleteBody": Failure.BUSY,
+    "BadDigest": Failure.BUSY,
+    "XAmzContentSHA256Mismatch": Failure.BUSY,
+    "PermanentRedirect": Failure.REGION,
+    "TemporaryRedirect": Failure.REGION,
+    "AuthorizationHeaderMalformed": Failure.REGION,
+    "IllegalLocationConstraintException": Failure.REGION,
+    "NotImplemented": Failure.LACKING,
+}
+_STATUSES: Final = {
+    301: Failure.REGION,
+    307: Failure.REGION,
+    401: Failure.REFUSED,
+    403: Failure.REFUSED,
+    404: Failure.ABSENT,
+    408: Failure.BUSY,
+    409: Failure.TAKEN,
+    412: Failure.TAKEN,
+    416: Failure.PAST_END,
+    429: Failure.BUSY,
+    501: Failure.LACKING,
+}
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
+
+
+def fault_of(error: BaseException) -> CallError:
+    """The fault that an exception of `RAISED` stands for."""
+    if isinstance(error, ClientError):
+        said = error.response.get("Error", {})
+        code = str(said.get("Code", ""))
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code.isdigit():  # an answer without a body: HEAD
+            code, status = "", int(code)
+        return _fault(status, code, str(said.get("Message", ""))[:300])
+    if isinstance(error, BaseError | FileNotFoundError):
+        return _of_obstore(error)
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return CallError(Failure.REFUSED, str(error)[:300])
+    return CallError(Failure.BUSY, f"{type(error).__name__}: {str(error)[:300]}".rstrip(": "))
+
+
+def _of_obstore(error: BaseException) -> CallError:
+    text = str(error)
+    status, code, said = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)
+    if status is not None or code is not None:
+        fault = _fault(
+            int(status[1]) if status else 0, code[1] if code else "", said[1] if said else ""
+        )
+        if fault.failure is not Failure.OTHER:
+            return fault
+    if isinstance(error, AlreadyExistsError | PreconditionError):
+        return CallError(Failure.TAKEN, "412")
+    if isinstance(error, FileNotFoundError):
+        return CallError(Failure.ABSENT, "404")
+    first = text.partition("\n")[0][:300]
+    # Without a status there was no answer: refused, cut or timed-out connections.
+    return CallError(Failure.BUSY if status is None else Failure.OTHER, first)
+
+
+def _fault(status: int, code: str, message: str) -> CallError:
+    shown = " ".join(part for part in (str(status or ""), code, message) if part)
+    failure = _CODES.get(code) or _STATUSES.get(status)
+    if failure is None:
+        failure = Failure.BUSY if status >= 500 else Failure.OTHER
+    return CallError(failure, shown)
+
+
+def refused(fault: CallError, doing: str) -> TarnError:
+    """The error for a fault that nothing below explains; `doing` completes "cannot ..."."""
+    text = f"cannot {doing}: {fault}"
+    if fault.failure is Failure.BUSY:
+        return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+    if fault.failure is Failure.NO_BUCKET:
+        return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    # Not DENIED or INVALID: it is the installation that was refused, not its client.
+    return TarnError(Kind.INTERNAL, Reason.INTERNAL, text)

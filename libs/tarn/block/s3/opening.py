@@ -1,0 +1,220 @@
+"""Opens an S3 store: makes the clients, and finds out at once whether the server will do.
+
+The check writes, reads, lists and removes an object of its own, because that is what fails later
+otherwise: a missing bucket, credentials that may read but not write, a wrong region, a server
+without conditional writes.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.config
+import botocore.session
+import structlog
+from botocore.exceptions import BotoCoreError
+from obstore.store import S3Store
+
+from tarn.block.s3.checking import ServerCheck
+from tarn.block.s3.faults import CallError, Failure
+from tarn.block.s3.homes import home_of
+from tarn.block.s3.objects import Abilities, Objects
+from tarn.block.s3.retrying import Retrying
+from tarn.block.s3.settings import S3Limits, S3Settings
+from tarn.block.s3.store import S3BlockStore
+from tarn.block.s3.wire import Wire
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from obstore.store import ClientConfig, S3Config, S3Credential
+
+__all__ = ["open_s3"]
+
+_THREADS_MAX: Final = 256
+_BYTES_PER_SECOND_MIN: Final = 1 << 20
+"""The slowest transfer that obstore waits for; see `Retrying`."""
+_CREDENTIALS_SECONDS: Final = 300
+"""How long obstore may keep credentials that boto3 renews in time."""
+
+_log = structlog.get_logger()
+
+_SETTINGS: Final = {
+    Failure.NO_BUCKET: "blockstore.default_namespace_prefix names a bucket that does not exist",
+    Failure.REFUSED: "check blockstore.s3.credentials and the permissions of docs/operate/blockstores.md",
+    Failure.REGION: "blockstore.s3.region is not the bucket's",
+    Failure.BUSY: "check blockstore.s3.endpoint",
+}
+
+
+async def open_s3(
+    settings: S3Settings,
+    *,
+    clock: Clock,
+    chance: random.Random,
+    limits: S3Limits | None = None,
+) -> S3BlockStore:
+    """Opens a store; the caller closes it.
+
+    Args:
+        settings: which server.
+        clock: measures deadlines.
+        chance: names writes and spreads retries; must not repeat from process to process.
+        limits: of this process.
+
+    Raises:
+        TarnError: it cannot be used; says why, and which setting to look at.
+    """
+    limits = limits or S3Limits()
+    home = home_of(settings.namespace)
+    try:
+        session = _session(settings)
+        buckets = _Buckets(session, settings, limits)
+        wire = Wire(_boto(session, settings, limits), buckets, _threads(limits))
+    except (BotoCoreError, ValueError) as error:
+        text = f"cannot open the block store {settings.namespace}: {error}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text) from error
+    retrying = Retrying(limits, clock, chance)
+    stamp = chance.randbytes(16).hex()
+    probe = home.own(f"probe/{stamp}")
+    try:
+        abilities = await _checked(ServerCheck(wire, retrying, probe, stamp), settings)
+    except BaseException:
+        wire.close()
+        raise
+    if not abilities.put_if_absent:
+        _log.warning("object store has no conditional writes", namespace=settings.namespace)
+    objects = Objects(wire, retrying, abilities, limits, chance)
+    return S3BlockStore(wire, objects, settings.spool)
+
+
+def _threads(limits: S3Limits) -> int:
+    return min(limits.requests, _THREADS_MAX)
+
+
+def _session(settings: S3Settings) -> Any:  # noqa: ANN401 - boto3 has no types
+    core = botocore.session.Session(profile=settings.profile)
+    if settings.credentials_file is not None:
+        core.set_config_variable("credentials_file", str(settings.credentials_file))
+    if settings.access_key_id is not None:
+        core.set_credentials(
+            settings.access_key_id, settings.secret_access_key, settings.session_token
+        )
+    return boto3.session.Session(botocore_session=core)
+
+
+def _boto(session: Any, settings: S3Settings, limits: S3Limits) -> Any:  # noqa: ANN401
+    config = botocore.config.Config(
+        s3={
+            "addressing_style": "path" if settings.path_style else "virtual",
+            # The signature covers the bytes of a part: what arrives damaged is refused.
+            "payload_signing_enabled": True,
+        },
+        # Only where S3 requires them: other servers do not know the newer ones.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        retries={"total_max_attempts": 1},  # `Retrying` repeats
+        connect_timeout=limits.connect_seconds,
+        read_timeout=limits.attempt_seconds,
+        max_pool_connections=_threads(limits),
+        tcp_keepalive=True,
+    )
+    verify = {} if settings.ca is None else {"verify": str(settings.ca)}
+    return session.client(
+        "s3",
+        region_name=settings.region,
+        endpoint_url=settings.endpoint,
+        config=config,
+        **verify,
+    )
+
+
+class _Buckets:
+    """Makes the obstore of a bucket, with the credentials of the boto3 session."""
+
+    def __init__(self, session: Any, settings: S3Settings, limits: S3Limits) -> None:  # noqa: ANN401
+        self._session = session
+        self._settings = settings
+        self._client: ClientConfig = {
+            "connect_timeout": timedelta(seconds=limits.connect_seconds),
+            "timeout": timedelta(
+                seconds=limits.attempt_seconds + limits.part_bytes / _BYTES_PER_SECOND_MIN
+            ),
+            "allow_http": (settings.endpoint or "").startswith("http://"),
+        }
+        if settings.ca is not None:
+            self._client["root_certificate"] = settings.ca.read_bytes()
+
+    def __call__(self, bucket: str) -> S3Store:
+        settings = self._settings
+        config: S3Config = {
+            "region": settings.region,
+            "virtual_hosted_style_request": not settings.path_style,
+        }
+        if settings.endpoint is not None:
+            config["endpoint"] = _endpoint(settings, bucket)
+        provider: Callable[[], S3Credential] | None = None
+        if settings.access_key_id is not None:
+            config["access_key_id"] = settings.access_key_id
+            config["secret_access_key"] = settings.secret_access_key or ""
+            if settings.session_token is not None:
+                config["session_token"] = settings.session_token
+        else:
+            provider = self._credentials
+        return S3Store(
+            bucket,
+            config=config,
+            client_options=self._client,
+            retry_config={"max_retries": 0},  # `Retrying` repeats
+            credential_provider=provider,
+        )
+
+    def _credentials(self) -> S3Credential:
+        """Asked by obstore in a thread of its own; boto3 renews what expires."""
+        found = self._session.get_credentials()
+        if found is None:
+            raise ValueError("no AWS credentials are configured")
+        frozen = found.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=_CREDENTIALS_SECONDS),  # noqa: TID251 - compared with obstore's own clock
+        }
+
+
+def _endpoint(settings: S3Settings, bucket: str) -> str:
+    """What obstore wants to hear: with the bucket in the host name if it shall be there."""
+    endpoint = settings.endpoint or ""
+    if settings.path_style:
+        return endpoint
+    url = urlsplit(endpoint)
+    return f"{url.scheme}://{bucket}.{url.netloc}{url.path}"
+
+
+async def _checked(check: ServerCheck, settings: S3Settings) -> Abilities:
+    """What the server can do.
+
+    Raises:
+        TarnError: INVALID with the setting to look at; UNAVAILABLE if the server does not answer.
+    """
+    doing = f"open the block store {settings.namespace}"
+    try:
+        return await check.run()
+    except CallError as fault:
+        advice = _SETTINGS.get(fault.failure, "")
+        text = f"cannot {doing} at {settings.endpoint or 'AWS'}: {fault}"
+        raise TarnError(
+            Kind.INVALID, Reason.INVALID_ARGUMENT, f"{text}; {advice}".rstrip("; ")
+        ) from fault
+    except TarnError as error:
+        advice = _SETTINGS[Failure.BUSY]
+        raise TarnError(
+            error.kind, error.reason, f"cannot {doing}: {error.message}; {advice}"
+        ) from error

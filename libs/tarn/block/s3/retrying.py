@@ -1,0 +1,110 @@
+"""The one place that repeats requests: a bounded number of times, with growing random pauses, in a deadline.
+
+Both libraries are told not to repeat anything themselves: after a lost answer only who knows what was
+asked can tell "already done" from "done by somebody else".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from tarn.block.s3.faults import RAISED, CallError, Failure, fault_of
+from tarn.block.s3.settings import S3Limits
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["Retrying"]
+
+T = TypeVar("T")
+
+
+_BYTES_PER_SECOND_MIN: Final = 1 << 20
+"""Slower transfers time out; what a request carries beyond a chunk gets as much longer."""
+
+
+def _seconds_of(size: int) -> float:
+    return size / _BYTES_PER_SECOND_MIN
+
+
+class Retrying:
+    """Runs attempts; also bounds how many requests are on their way at one time.
+
+    Args:
+        limits: how often, how long, how many.
+        clock: measures the deadline and waits.
+        chance: spreads the pauses, so that callers that failed together do not return together.
+    """
+
+    def __init__(self, limits: S3Limits, clock: Clock, chance: random.Random) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._chance = chance
+        self._room = asyncio.Semaphore(limits.requests)
+
+    async def once(self, attempt: Callable[[], Awaitable[T]], size: int = 0) -> T:
+        """One attempt, when there is room for it.
+
+        Args:
+            attempt: makes one request.
+            size: bytes of its body; large ones get more time.
+
+        Raises:
+            CallError: how it failed.
+            TarnError: EXHAUSTED if there was no room for a whole deadline.
+        """
+        await self._enter()
+        try:
+            async with asyncio.timeout(self._limits.attempt_seconds + _seconds_of(size)):
+                return await attempt()
+        except RAISED as error:
+            raise fault_of(error) from error
+        finally:
+            self._room.release()
+
+    async def _enter(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.deadline_seconds):
+                await self._room.acquire()
+        except TimeoutError:
+            text = f"{self._limits.requests} requests to the object store are under way, the limit"
+            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text) from None
+
+    async def __call__(self, doing: str, attempt: Callable[[], Awaitable[T]], size: int = 0) -> T:
+        """Repeats what fails as BUSY. Each request inside of `attempt` goes through `once`.
+
+        Args:
+            doing: completes the sentence "cannot ...".
+            attempt: must be safe to repeat, also when an earlier one was done and its answer lost.
+            size: bytes of its body.
+
+        Raises:
+            CallError: another failure than BUSY, at once.
+            TarnError: UNAVAILABLE after the last attempt. A block that could not be written may be
+                there nevertheless; nobody knows its name, so to the caller it is not.
+        """
+        limits = self._limits
+        deadline_seconds = limits.deadline_seconds + 2 * _seconds_of(size)
+        started = self._clock.monotonic()
+        for number in range(1, limits.attempts + 1):
+            try:
+                return await attempt()
+            except CallError as fault:
+                if fault.failure is not Failure.BUSY:
+                    raise
+                pause = self._pause(number)
+                elapsed = self._clock.monotonic() - started
+                late = elapsed + pause >= deadline_seconds
+                if number == limits.attempts or late:
+                    text = f"cannot {doing}, tried {number} times in {elapsed:.1f} s: {fault}"
+                    raise TarnError(
+                        Kind.UNAVAILABLE, Reason.UNAVAILABLE, text, attempts=str(number)
+                    ) from fault
+            await self._clock.sleep(pause)
+        raise AssertionError("the loop returns or raises")
+
+    def _pause(self, number: int) -> float:
+        most = min(self._limits.pause_seconds * 2 ** (number - 1), self._limits.pause_seconds_max)
+        return self._chance.uniform(most / 4, most)

@@ -1,0 +1,143 @@
+"""The block store over buckets: checks names, and turns objects into blocks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from tarn.block.keys import check_listing, check_span
+from tarn.block.local.gate import Gate
+from tarn.block.port import CHUNK_BYTES, BlockInfo, BlockKey, BlockNotFoundError
+from tarn.block.s3.homes import OWN, home_of, place_of
+from tarn.block.s3.objects import Objects
+from tarn.block.s3.uploads import S3Uploads
+from tarn.block.s3.wire import Wire
+from tarn.block.s3.writer import LargeWrites, S3Writer
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["S3BlockStore"]
+
+_AFTER_OWN: Final = OWN[:-1] + chr(ord("/") + 1)
+"""Greater than every key of the driver's own, not greater than any other that follows them."""
+
+
+class S3BlockStore:
+    """`BlockStore` of one server; namespaces `s3://<bucket>/<prefix>` of any bucket it has.
+
+    Args:
+        wire: is closed with the store.
+        objects: the calls.
+        folder: where large parts of uploads are kept until they are complete; None: the system's.
+    """
+
+    def __init__(self, wire: Wire, objects: Objects, folder: Path | None = None) -> None:
+        self._wire = wire
+        self._objects = objects
+        self._gate = Gate()
+        limits = objects.limits
+        self._large = LargeWrites(limits.large_writes, limits.deadline_seconds)
+        self._uploads = S3Uploads(objects, self._large, self._gate, folder)
+
+    @property
+    def uploads(self) -> S3Uploads:
+        """Multipart writing."""
+        return self._uploads
+
+    async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
+        """See `BlockStore.put`."""
+        at = place_of(home_of(key.namespace), key.path)
+        with memoryview(body).cast("B") as view:
+            if len(view) <= self._objects.limits.part_bytes:
+                with self._gate:
+                    # A copy, unless nobody can change it: an attempt that timed out may still read.
+                    whole = body if isinstance(body, bytes) else bytes(view)
+                    await self._objects.put(key, at, whole)
+                return
+            async with await self.open_write(key) as writer:
+                await writer.write(view)
+                await writer.finish()
+
+    async def open_write(self, key: BlockKey) -> S3Writer:
+        """See `BlockStore.open_write`."""
+        at = place_of(home_of(key.namespace), key.path)
+        with self._gate:
+            return S3Writer(self._objects, self._large, self._gate, key, at)
+
+    async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
+        """See `BlockStore.read`."""
+        check_span(start, length)
+        at = place_of(home_of(key.namespace), key.path)
+        with self._gate:
+            end = None if length is None else start + length
+            pieces = [bytes(piece) async for piece in self._objects.windows(at, start, end)]
+            if not pieces and await self._objects.find(at) is None:
+                raise BlockNotFoundError(key)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+        """See `BlockStore.stream`."""
+        check_span(start, length)
+        at = place_of(home_of(key.namespace), key.path)
+        end = start + length
+        done = start
+        windows = self._objects.windows(at, start, end)
+        while True:
+            with self._gate:
+                piece = await anext(windows, None)
+            if piece is None:
+                break
+            for begin in range(0, len(piece), CHUNK_BYTES):
+                yield bytes(piece[begin : begin + CHUNK_BYTES])
+            done += len(piece)
+        if done < end or not length:
+            info = await self.stat(key)
+            if info.size < end:
+                text = f"block {key.path} in {key.namespace} ends before byte {end}"
+                raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=key.path)
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        """See `BlockStore.stat`."""
+        at = place_of(home_of(key.namespace), key.path)
+        with self._gate:
+            found = await self._objects.find(at)
+        if found is None:
+            raise BlockNotFoundError(key)
+        return BlockInfo(key.path, found.size, found.mtime_us)
+
+    async def list_page(
+        self, namespace: str, prefix: str, after: str, limit: int
+    ) -> list[BlockInfo]:
+        """See `BlockStore.list_page`; one request for each 1,000 rows."""
+        home = home_of(namespace)
+        if not check_listing(prefix, after, limit):
+            return []
+        found: list[BlockInfo] = []
+        more = True
+        with self._gate:
+            while more and len(found) < limit:
+                start = max(after, _AFTER_OWN) if after.startswith(OWN) else after
+                rows, more = await self._objects.page(
+                    home.bucket,
+                    home.root + prefix,
+                    home.root + start if start else "",
+                    limit - len(found),
+                )
+                for row in rows:
+                    after = row.key[len(home.root) :]
+                    if not after.startswith(OWN):
+                        found.append(BlockInfo(after, row.size, row.mtime_us))
+                more = more and bool(rows)
+        return found
+
+    async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
+        """See `BlockStore.delete_many`."""
+        home = home_of(namespace)
+        keys = [place_of(home, path).key for path in paths]
+        with self._gate:
+            await self._objects.delete(home.bucket, keys)
+
+    async def close(self) -> None:
+        """See `BlockStore.close`."""
+        await self._gate.close()
+        self._wire.close()

@@ -1,0 +1,327 @@
+"""A client's multipart upload as one multipart upload of the server.
+
+    <root>.tarn/uploads/<upload>/id                 the server's own id of the upload, written by `begin`
+    <root>.tarn/uploads/<upload>/<part>-<attempt>   a part that is kept aside
+
+A part of 5 MiB or more goes straight into the server's upload, and its receipt is its ETag: completing
+moves no bytes. Of two attempts at such a part, the server keeps the one that ended last; completing with
+the other one is refused by its ETag.
+
+Smaller parts are kept aside as objects, because only the last one of an upload may be so small and nobody
+knows yet which one that is. It is sent when the upload is completed; if all are small, the block is
+written from them. The gateway refuses uploads with a small part in the middle, as S3 does.
+
+An upload that has no `id` object is over: `discard` removes it before it looks for parts, and a late
+part looks for it after it was written, so one of them sees the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from tarn.block.keys import PART_NUMBER_MAX, check_part, check_upload
+from tarn.block.local.gate import Gate
+from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError
+from tarn.block.s3.homes import Home, Place, home_of, place_of
+from tarn.block.s3.objects import Objects
+from tarn.block.s3.settings import PART_BYTES_MIN
+from tarn.block.s3.spool import Held, Spool
+from tarn.block.s3.wire import PAGE_MAX
+from tarn.block.s3.writer import LargeWrites, S3Writer
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["S3PartWriter", "S3Uploads"]
+
+_RECEIPT: Final = re.compile(r"s3-((?:[0-9a-f]{2}){1,62})")
+_KNOWN_MAX: Final = 1000
+_ID_BYTES_MAX: Final = 4096
+
+
+def _receipt_of(etag: str) -> str:
+    """An ETag as a receipt: it may hold any characters, a receipt only letters, digits, `_` and `-`."""
+    receipt = "s3-" + etag.strip('"').encode().hex()
+    if not _RECEIPT.fullmatch(receipt):
+        text = f"the server's ETag {etag[:80]!r} is empty or too long"
+        raise TarnError(Kind.INTERNAL, Reason.INTERNAL, text)
+    return receipt
+
+
+def _etag_of(receipt: str) -> str | None:
+    """The ETag in a receipt; None for a part that is kept aside, whose receipt is its attempt."""
+    found = _RECEIPT.fullmatch(receipt)
+    return None if found is None else f'"{bytes.fromhex(found[1]).decode()}"'
+
+
+class S3Uploads:
+    """`BlockUploads` of an S3 store.
+
+    Args:
+        objects: the server.
+        large: the count of large writers.
+        gate: of the store.
+        folder: where large parts are kept until they are complete; None: the system's.
+    """
+
+    def __init__(
+        self, objects: Objects, large: LargeWrites, gate: Gate, folder: Path | None
+    ) -> None:
+        self.folder = folder
+        self.objects = objects
+        self.large = large
+        self.gate = gate
+        self._known: dict[Place, str] = {}
+
+    async def begin(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.begin`: two requests."""
+        home, at = _places(key, upload)
+        with self.gate:
+            upload_id = await self.objects.begin(at, self.objects.stamp())
+            mark = _mark(home, upload)
+            await self.objects.set(mark, upload_id.encode())
+            self._remember(mark, upload_id)
+
+    def _remember(self, mark: Place, upload_id: str) -> None:
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[mark] = upload_id
+
+    async def upload_id(self, mark: Place) -> str | None:
+        """The server's id of an upload; None if it is over or never began."""
+        if known := self._known.get(mark):
+            return known
+        found = await self.objects.window(mark, 0, _ID_BYTES_MAX)
+        if found is None:
+            return None
+        upload_id = bytes(found[0]).decode()
+        self._remember(mark, upload_id)
+        return upload_id
+
+    async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> S3PartWriter:
+        """See `BlockUploads.open_part`."""
+        _places(key, upload)
+        check_part(part, attempt)
+        if _RECEIPT.fullmatch(attempt):
+            text = f"attempt {attempt[:80]!r} looks like a receipt"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        with self.gate:
+            return S3PartWriter(self, key, upload, part, attempt)
+
+    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+        """See `BlockUploads.complete`.
+
+        Raises:
+            TarnError: UPLOAD_PART_INVALID, see `BlockUploads.complete`; UPLOAD_PART_TOO_SMALL if a
+                part of less than 5 MiB comes before one of more.
+        """
+        home, at = _places(key, upload)
+        if not 1 <= len(parts) <= PART_NUMBER_MAX:
+            text = (
+                f"upload {upload} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
+            )
+            raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
+        names = [check_part(part, receipt) for part, receipt in parts]
+        with self.gate:
+            found = await self.objects.find(at)
+            if found is not None:
+                return found.size
+            etags = {part: etag for part, receipt in parts if (etag := _etag_of(receipt))}
+            asides = {
+                part: _aside(home, upload, name)
+                for (part, _), name in zip(parts, names, strict=True)
+                if part not in etags
+            }
+            kept = await self._kept(home, upload) if asides else {}
+            upload_id = await self.upload_id(_mark(home, upload))
+            missing = not {place.key for place in asides.values()} <= kept.keys()
+            if upload_id is not None and not missing:
+                if etags:
+                    order = [part for part, _ in parts]
+                    await self._join(key, at, upload_id, order, etags, asides)
+                else:
+                    sources = [asides[part] for part, _ in parts]
+                    await self._compose(key, at, [(each, kept[each.key]) for each in sources])
+            found = await self.objects.find(at)
+            if found is None:
+                raise BlockNotFoundError(key)
+            return found.size
+
+    async def _kept(self, home: Home, upload: str) -> dict[str, int]:
+        """Keys and sizes of everything that is kept for an upload."""
+        prefix = home.own(f"uploads/{upload}/").key
+        sizes: dict[str, int] = {}
+        after, more = "", True
+        while more:
+            rows, more = await self.objects.page(home.bucket, prefix, after, PAGE_MAX)
+            sizes.update((row.key, row.size) for row in rows)
+            after = rows[-1].key if rows else after
+            more = more and bool(rows)
+        return sizes
+
+    async def _join(
+        self,
+        key: BlockKey,
+        at: Place,
+        upload_id: str,
+        order: Sequence[int],
+        etags: dict[int, str],
+        asides: dict[int, Place],
+    ) -> None:
+        """Completes the server's upload; if the last part was too small for it, sends that before."""
+        last = order[-1]
+        small = [part for part in asides if part != last]
+        if small:
+            text = f"part {small[0]} has less than 5 MiB, and is not the last one"
+            raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_TOO_SMALL, text, part=str(small[0]))
+        if last in asides:
+            found = await self.objects.window(asides[last], 0, PART_BYTES_MIN)
+            if found is None or len(found[0]) != found[1]:
+                raise BlockNotFoundError(key)  # discarded meanwhile
+            etag = await self.objects.part(at, upload_id, last, Held(bytes(found[0])))
+            if etag is None:
+                return  # the upload is over, as `complete` will see
+            etags[last] = etag
+        await self.objects.join(at, upload_id, [(part, etags[part]) for part in order])
+
+    async def _compose(
+        self, key: BlockKey, at: Place, sources: Sequence[tuple[Place, int]]
+    ) -> None:
+        """Writes the block anew from parts that are too small for an upload of the server.
+
+        Raises:
+            BlockNotFoundError: a part was discarded meanwhile; there is no block rather than a short one.
+        """
+        async with S3Writer(self.objects, self.large, self.gate, key, at) as writer:
+            for place, size in sources:
+                found = 0
+                async for piece in self.objects.windows(place, 0, size):
+                    await writer.write(piece)
+                    found += len(piece)
+                if found != size:
+                    raise BlockNotFoundError(key)
+            with suppress(BlockExistsError):  # another completion was first
+                await writer.finish()
+
+    async def discard(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.discard`."""
+        home, at = _places(key, upload)
+        mark = _mark(home, upload)
+        with self.gate:
+            self._known.pop(mark, None)
+            upload_id = await self.upload_id(mark)
+            if upload_id is not None:
+                await self.objects.abort(at, upload_id)
+                await self.objects.delete(mark.bucket, [mark.key])
+                self._known.pop(mark, None)
+            if keys := await self._kept(home, upload):
+                await self.objects.delete(home.bucket, list(keys))
+
+
+def _places(key: BlockKey, upload: str) -> tuple[Home, Place]:
+    home = home_of(key.namespace)
+    check_upload(upload)
+    return home, place_of(home, key.path)
+
+
+def _mark(home: Home, upload: str) -> Place:
+    return home.own(f"uploads/{upload}/id")
+
+
+def _aside(home: Home, upload: str, name: str) -> Place:
+    return home.own(f"uploads/{upload}/{name}")
+
+
+class S3PartWriter:
+    """A `PartWriter`: sends the part when it is complete, as a request of the server or aside.
+
+    Args:
+        uploads: the upload's.
+        key: the block that is uploaded.
+        upload: name of the upload.
+        part: number.
+        attempt: name of this attempt.
+    """
+
+    def __init__(
+        self, uploads: S3Uploads, key: BlockKey, upload: str, part: int, attempt: str
+    ) -> None:
+        self._uploads = uploads
+        self._key = key
+        self._home, self._at = _places(key, upload)
+        self._mark = _mark(self._home, upload)
+        self._aside = _aside(self._home, upload, check_part(part, attempt))
+        self._part = part
+        self._spool = Spool(uploads.folder, uploads.objects.limits.part_bytes)
+        self._counted = False
+        self._ended = False
+        self.receipt = attempt
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `BlockWriter.write`."""
+        self._check()
+        with memoryview(data).cast("B") as view:
+            if not self._counted and self._spool.size + len(view) > CHUNK_BYTES:
+                await self._uploads.large.enter()
+                self._counted = True
+            await self._spool.write(view)
+
+    async def finish(self) -> None:
+        """See `BlockWriter.finish`.
+
+        Raises:
+            BlockNotFoundError: the upload was discarded; nothing of the part is left.
+        """
+        self._check()
+        try:
+            with self._uploads.gate:
+                if self._spool.size < PART_BYTES_MIN:
+                    await self._keep_aside()
+                else:
+                    await self._send()
+        finally:
+            await self.abort()
+
+    async def _send(self) -> None:
+        upload_id = await self._uploads.upload_id(self._mark)
+        etag = None
+        if upload_id is not None:
+            body = await self._spool.body()
+            try:
+                etag = await self._uploads.objects.part(self._at, upload_id, self._part, body)
+            except TarnError:
+                # A server may cut the connection of a part whose upload is over.
+                if await self._uploads.objects.find(self._mark) is not None:
+                    raise
+        if etag is None:
+            raise BlockNotFoundError(self._key)
+        self.receipt = _receipt_of(etag)
+
+    async def _keep_aside(self) -> None:
+        objects = self._uploads.objects
+        with (await self._spool.body()).open() as source:
+            await objects.set(self._aside, source.read() or b"")
+        # Not what this process remembers: the upload may have been discarded by another one.
+        if await objects.find(self._mark) is None:
+            await objects.delete(self._aside.bucket, [self._aside.key])
+            raise BlockNotFoundError(self._key)
+
+    async def abort(self) -> None:
+        """See `BlockWriter.abort`."""
+        self._ended = True
+        self._spool.close()
+        if self._counted:
+            self._counted = False
+            self._uploads.large.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.abort()
+
+    def _check(self) -> None:
+        if self._ended:
+            raise RuntimeError("the writer was finished or aborted")

@@ -1,0 +1,216 @@
+"""The calls of S3, one attempt each. Bodies of objects go through obstore, everything else through boto3.
+
+boto3 blocks, so its calls run in threads of this object; a call that its caller no longer waits for goes
+on in its thread until it is answered or times out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import obstore
+from obstore.store import S3Store
+
+from tarn.block.s3.faults import CallError, Failure
+from tarn.block.s3.homes import Place
+from tarn.block.s3.spool import PartBody
+
+__all__ = ["Found", "Listed", "PAGE_MAX", "STAMP", "Wire"]
+
+T = TypeVar("T")
+
+STAMP: Final = "tarn-write"
+"""Metadata of every object: which write made it. After a lost answer it tells our object from another's."""
+_BUCKETS_MAX: Final = 256
+PAGE_MAX: Final = 1000
+"""S3's limit of one page, and of one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What HEAD says of an object.
+
+    Attributes:
+        size: bytes.
+        mtime_us: when it was written, in whole seconds; more than that HEAD does not tell.
+        stamp: of the write that made it; empty if it was not made here.
+    """
+
+    size: int
+    mtime_us: int
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A row of a listing."""
+
+    key: str
+    size: int
+    mtime_us: int
+
+
+def _seconds_us(when: datetime) -> int:
+    return int(when.timestamp()) * 1_000_000
+
+
+class Wire:
+    """One attempt at each call. Raises what the libraries raise (`faults.RAISED`).
+
+    Args:
+        boto: a boto3 client that repeats nothing.
+        open_bucket: makes the obstore of a bucket.
+        threads: boto3 calls at one time.
+    """
+
+    def __init__(self, boto: Any, open_bucket: Callable[[str], S3Store], threads: int) -> None:  # noqa: ANN401 - boto3 has no types
+        self._boto = boto
+        self._open_bucket = open_bucket
+        self._buckets: dict[str, S3Store] = {}
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tarn-s3")
+
+    def close(self) -> None:
+        """Ends the threads, when their calls are done."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._boto.close()
+
+    def _bucket(self, name: str) -> S3Store:
+        found = self._buckets.get(name)
+        if found is None:
+            if len(self._buckets) >= _BUCKETS_MAX:
+                self._buckets.clear()
+            found = self._buckets[name] = self._open_bucket(name)
+        return found
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    # Objects
+
+    async def put(
+        self, at: Place, body: bytes | bytearray | memoryview, stamp: str, *, if_absent: bool
+    ) -> None:
+        """PutObject."""
+        await obstore.put_async(
+            self._bucket(at.bucket),
+            at.key,
+            body,
+            attributes={STAMP: stamp},
+            mode="create" if if_absent else "overwrite",
+            use_multipart=False,
+        )
+
+    async def get(self, at: Place, start: int, end: int) -> tuple[memoryview, int]:
+        """GetObject of `[start, end)`, clipped, and the size of the whole; PAST_END from its end on."""
+        bucket = self._bucket(at.bucket)
+        found = await obstore.get_async(bucket, at.key, options={"range": (start, end)})
+        size = found.meta["size"]
+        return memoryview(await found.bytes_async()), size
+
+    async def head(self, at: Place) -> Found:
+        """HeadObject."""
+        found = await obstore.get_async(self._bucket(at.bucket), at.key, options={"head": True})
+        meta = found.meta
+        stamp = str(found.attributes.get(STAMP, ""))
+        return Found(meta["size"], _seconds_us(meta["last_modified"]), stamp)
+
+    async def page(
+        self, bucket: str, prefix: str, after: str, limit: int
+    ) -> tuple[list[Listed], bool]:
+        """ListObjectsV2: up to `limit` rows (at most `PAGE_MAX`), and whether there are more."""
+
+        def work() -> tuple[list[Listed], bool]:
+            start = {"StartAfter": after} if after else {}
+            page = self._boto.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=limit, **start)
+            rows = [
+                Listed(row["Key"], row["Size"], _seconds_us(row["LastModified"]))
+                for row in page.get("Contents", ())
+            ]
+            return rows, bool(page["IsTruncated"])
+
+        return await self._call(work)
+
+    async def delete(self, bucket: str, keys: Sequence[str]) -> None:
+        """DeleteObjects, at most `PAGE_MAX`. A `CallError` if some could not be removed."""
+        listed = [{"Key": key} for key in keys]
+
+        def work() -> None:
+            done = self._boto.delete_objects(
+                Bucket=bucket, Delete={"Objects": listed, "Quiet": True}
+            )
+            for failed in done.get("Errors", ()):
+                text = f"{failed.get('Code')}: {failed.get('Message')} ({failed.get('Key')})"
+                denied = failed.get("Code") == "AccessDenied"
+                raise CallError(Failure.REFUSED if denied else Failure.BUSY, text)
+
+        await self._call(work)
+
+    # Multipart uploads
+
+    async def begin(self, at: Place, stamp: str) -> str:
+        """CreateMultipartUpload; its id."""
+
+        def work() -> str:
+            begun = self._boto.create_multipart_upload(
+                Bucket=at.bucket, Key=at.key, Metadata={STAMP: stamp}
+            )
+            return str(begun["UploadId"])
+
+        return await self._call(work)
+
+    async def part(self, at: Place, upload_id: str, number: int, body: PartBody) -> str:
+        """UploadPart; its ETag."""
+
+        def work() -> str:
+            with body.open() as source:
+                done = self._boto.upload_part(
+                    Bucket=at.bucket,
+                    Key=at.key,
+                    UploadId=upload_id,
+                    PartNumber=number,
+                    Body=source,
+                )
+            return str(done["ETag"])
+
+        return await self._call(work)
+
+    async def complete(
+        self, at: Place, upload_id: str, parts: Sequence[tuple[int, str]], *, if_absent: bool
+    ) -> None:
+        """CompleteMultipartUpload of `(number, ETag)`s."""
+        listed = [{"PartNumber": number, "ETag": etag} for number, etag in parts]
+        condition = {"IfNoneMatch": "*"} if if_absent else {}
+
+        def work() -> None:
+            self._boto.complete_multipart_upload(
+                Bucket=at.bucket,
+                Key=at.key,
+                UploadId=upload_id,
+                MultipartUpload={"Parts": listed},
+                **condition,
+            )
+
+        await self._call(work)
+
+    async def abort(self, at: Place, upload_id: str) -> None:
+        """AbortMultipartUpload."""
+
+        def work() -> None:
+            self._boto.abort_multipart_upload(Bucket=at.bucket, Key=at.key, UploadId=upload_id)
+
+        await self._call(work)
+
+    async def unfinished(self, at: Place) -> list[str]:
+        """ListMultipartUploads of exactly this key: ids, one page of them."""
+
+        def work() -> list[str]:
+            page = self._boto.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)
+            rows = page.get("Uploads", ())
+            return [str(row["UploadId"]) for row in rows if row["Key"] == at.key]
+
+        return await self._call(work)

@@ -1,0 +1,165 @@
+"""A body of unknown size on its way in: held up to one part, then sent in parts of a multipart upload.
+
+A writer sends a part before it takes more: that is the back pressure, and it bounds a transfer to one
+part of memory. Large writers are counted, because a part is much more than a chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from contextlib import suppress
+from typing import Final, Self
+
+from tarn.block.keys import METADATA_PREFIX, PART_NUMBER_MAX
+from tarn.block.local.gate import Gate
+from tarn.block.port import CHUNK_BYTES, BlockKey
+from tarn.block.s3.homes import Place
+from tarn.block.s3.objects import Objects
+from tarn.block.s3.spool import Held
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["LargeWrites", "S3Writer"]
+
+_SMALL_BYTES: Final = CHUNK_BYTES
+"""What every writer may hold uncounted, as in the other drivers."""
+
+
+class LargeWrites:
+    """Room for writers that hold more than a chunk.
+
+    Args:
+        limit: of them at one time.
+        seconds: that one waits for its turn: long enough for a burst, not for ever.
+    """
+
+    def __init__(self, limit: int, seconds: float) -> None:
+        self._room = asyncio.Semaphore(limit)
+        self._limit = limit
+        self._seconds = seconds
+
+    async def enter(self) -> None:
+        """Waits for a place; each writer takes one, so that none waits for another for ever.
+
+        Raises:
+            TarnError: EXHAUSTED when it took too long.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._room.acquire()
+        except TimeoutError:
+            text = f"{self._limit} large bodies are being written, the limit"
+            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text) from None
+
+    def leave(self) -> None:
+        """Makes the place free."""
+        self._room.release()
+
+
+class S3Writer:
+    """A `BlockWriter`.
+
+    Args:
+        objects: the server.
+        large: the count of large writers.
+        gate: of the store.
+        key: the block, for errors.
+        at: its object.
+    """
+
+    def __init__(
+        self, objects: Objects, large: LargeWrites, gate: Gate, key: BlockKey, at: Place
+    ) -> None:
+        self._objects = objects
+        self._large = large
+        self._gate = gate
+        self._key = key
+        self._at = at
+        self._held = bytearray()
+        self._stamp = ""
+        self._upload_id: str | None = None
+        self._parts: list[tuple[int, str]] = []
+        self._digest = hashlib.sha256() if key.path.startswith(METADATA_PREFIX) else None
+        self._counted = False
+        self._ended = False
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `BlockWriter.write`. After a failure only `abort` is allowed."""
+        self._check()
+        part_bytes = self._objects.limits.part_bytes
+        with memoryview(data).cast("B") as view:
+            done = 0
+            while done < len(view):
+                if len(self._held) == part_bytes:  # and there is more: not the last one
+                    with self._gate:
+                        await self._send()
+                size = min(part_bytes - len(self._held), len(view) - done)
+                if not self._counted and len(self._held) + size > _SMALL_BYTES:
+                    await self._large.enter()
+                    self._counted = True
+                self._held += view[done : done + size]
+                done += size
+
+    async def _send(self) -> None:
+        """Sends what is held as the next part."""
+        number = len(self._parts) + 1
+        if number > PART_NUMBER_MAX:
+            text = f"a block has more than {PART_NUMBER_MAX} parts; enlarge blockstore.s3.part_size"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        if self._upload_id is None:
+            self._stamp = self._objects.stamp()
+            self._upload_id = await self._objects.begin(self._at, self._stamp)
+        if self._digest is not None:
+            await asyncio.to_thread(self._digest.update, self._held)
+        etag = await self._objects.part(self._at, self._upload_id, number, Held(self._held))
+        if etag is None:
+            text = f"the multipart upload of {self._at} was ended by somebody else"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+        self._parts.append((number, etag))
+        self._held = bytearray()
+
+    async def finish(self) -> None:
+        """See `BlockWriter.finish`. A failure has aborted the writer."""
+        self._check()
+        try:
+            with self._gate:
+                if self._upload_id is None:
+                    await self._objects.put(self._key, self._at, self._held)
+                else:
+                    await self._finish_parts(self._upload_id)
+        finally:
+            await self.abort()
+
+    async def _finish_parts(self, upload_id: str) -> None:
+        await self._send()
+        await self._objects.complete(
+            self._key, self._at, upload_id, self._parts, self._stamp, self._hashed
+        )
+        self._upload_id = None
+
+    def _hashed(self) -> bytes:
+        return b"" if self._digest is None else self._digest.digest()
+
+    async def abort(self) -> None:
+        """See `BlockWriter.abort`. What cannot be removed is left to the bucket's lifecycle rule."""
+        self._ended = True
+        self._held = bytearray()
+        upload_id, self._upload_id = self._upload_id, None
+        try:
+            if upload_id is not None:
+                with suppress(TarnError):
+                    await self._objects.abort(self._at, upload_id)
+        finally:
+            if self._counted:
+                self._counted = False
+                self._large.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.abort()
+
+    def _check(self) -> None:
+        if self._ended:
+            raise RuntimeError("the writer was finished or aborted")

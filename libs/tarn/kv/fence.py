@@ -1,0 +1,333 @@
+"""The fence: one record that says whether an installation may be used on this store.
+
+While a store is read as a whole, filled, or after its data went elsewhere, nobody may write to it: what
+was written would be lost in silence. The record is in the store itself, because that is the one thing
+that every process of the installation looks at.
+
+- The embedded store needs it at start only: a tool opens the file *alone*, so nobody else has it open.
+- Of Cassandra nobody knows who uses it. There every process gives answers on a *lease* (`FencedKv`): it
+  read the record less than `LEASE_SECONDS` ago. A read that begins after the fence was acknowledged sees
+  the fence; so `QUIET_SECONDS` after it no process gives any answer, and whatever was acknowledged to
+  anybody is in the store. Clocks need not agree, only run at about the same rate; a process that was
+  paused finds its lease expired when it goes on, because the lease is checked after the store answered.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import (
+    Group,
+    Kv,
+    Listed,
+    ListingKv,
+    OutcomeUnknownError,
+    Partition,
+    PartitionKind,
+    Predicate,
+    PredicateFailedError,
+    Row,
+    Versioned,
+)
+
+__all__ = [
+    "LEASE_SECONDS",
+    "QUIET_SECONDS",
+    "Fence",
+    "FenceState",
+    "FencedKv",
+    "check_open",
+    "closed_by",
+    "fence_partition",
+    "read_fence",
+    "write_fence",
+]
+
+LEASE_SECONDS = 3.0
+QUIET_SECONDS = 5.0
+"""Longer than a lease, even if one clock runs much faster than another."""
+
+_AGAIN_SECONDS = 0.5
+"""How long a process takes the fence for closed before it looks again."""
+_KEY = b"fence"
+
+
+class FenceState(enum.Enum):
+    """Why an installation may not be used here. There is no record while it may."""
+
+    HELD = "held"
+    """It is being read as a whole."""
+    LOADING = "loading"
+    """It is being filled: not all of it is there."""
+    MOVED = "moved"
+    """It was taken elsewhere, and goes on there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The record.
+
+    Attributes:
+        state: why.
+        transfer_id: of the transfer that set it, which alone goes on behind it.
+        run_id: of the attempt at it that is under way: a later one takes over, and the one before
+            finds that it may do nothing any more.
+        about: where the data goes to or comes from, for people.
+        time_us: when it was set.
+    """
+
+    state: FenceState
+    transfer_id: str
+    run_id: str
+    about: str
+    time_us: int
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(
+            {
+                "state": self.state.value,
+                "transfer_id": self.transfer_id,
+                "run_id": self.run_id,
+                "about": self.about,
+                "time_us": self.time_us,
+            },
+            ensure_ascii=False,
+        ).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Fence:
+        """The fence of a row.
+
+        Raises:
+            TarnError: CORRUPT.
+        """
+        try:
+            found = json.loads(value)
+            return cls(
+                FenceState(found["state"]),
+                str(found["transfer_id"]),
+                str(found["run_id"]),
+                str(found["about"]),
+                int(found["time_us"]),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            text = f"the fence record cannot be read: {value[:200]!r}"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+
+
+def fence_partition(installation_id: str) -> Partition:
+    """Where the record is. No transfer takes it along."""
+    return Partition(f"{installation_id}/fence", PartitionKind.REGISTER)
+
+
+async def read_fence(kv: Kv, installation_id: str) -> tuple[Fence | None, Predicate | None]:
+    """The fence and its version; None and None while the installation may be used.
+
+    Raises:
+        TarnError: the store's; CORRUPT.
+    """
+    (found,) = await kv.get_many(fence_partition(installation_id), [_KEY])
+    if found is None:
+        return None, None
+    return Fence.decode(found.value), found.predicate
+
+
+async def write_fence(
+    kv: Kv, installation_id: str, fence: Fence | None, predicate: Predicate | None
+) -> None:
+    """Sets the fence, or removes it, if it still is the one of `predicate`.
+
+    A lost race and an unknown outcome are looked at: what stands there decides.
+
+    Raises:
+        TarnError: CONFLICT: somebody else changed it; or the store's.
+    """
+    partition = fence_partition(installation_id)
+    try:
+        if fence is not None:
+            await kv.set_if(partition, _KEY, fence.encode(), predicate)
+        elif predicate is not None:
+            await kv.delete_if(partition, _KEY, predicate)
+    except TarnError as error:
+        if error.kind not in {Kind.CONFLICT, Kind.UNKNOWN_OUTCOME}:
+            raise
+        (found,) = await kv.get_many(partition, [_KEY], settle=True)
+        if (None if found is None else Fence.decode(found.value)) != fence:
+            raise
+
+
+def closed_by(fence: Fence | None, installation_id: str) -> str:
+    """What to tell of a fence, and what to do about it."""
+    if fence is None:
+        return f"installation {installation_id!r} was opened again by somebody else"
+    what = {
+        FenceState.HELD: "is closed while its metadata is read as a whole",
+        FenceState.LOADING: "is not all there yet: its metadata is being loaded",
+        FenceState.MOVED: "was moved and goes on elsewhere",
+    }[fence.state]
+    text = f"installation {installation_id!r} {what} ({fence.about})"
+    return f"{text}; if that is over or was given up, `tarn kv reopen` opens it again"
+
+
+async def check_open(kv: Kv, installation_id: str) -> None:
+    """Raises `TarnError` FAILED_PRECONDITION if the installation may not be used on this store."""
+    fence, _ = await read_fence(kv, installation_id)
+    if fence is not None:
+        text = closed_by(fence, installation_id)
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.UNAVAILABLE, text, state=fence.state.value)
+
+
+class FencedKv:
+    """`Kv` that answers on a lease: what it answers, it answers before the fence takes hold.
+
+    Costs a look at the clock per operation, and one read of a row in `LEASE_SECONDS`.
+
+    Args:
+        kv: the store; closing the wrapper closes it.
+        installation_id: whose fence.
+        clock: measures the lease by its monotonic time.
+        behind: the fence that its user has set and works behind; None: it stops at any.
+    """
+
+    def __init__(
+        self, kv: ListingKv, installation_id: str, clock: Clock, behind: Fence | None = None
+    ) -> None:
+        self._kv = kv
+        self._behind = behind
+        self._installation_id = installation_id
+        self._now = clock.monotonic
+        self._open_until = float("-inf")
+        self._found: Fence | None = None
+        self._is_closed = False
+        self._look_after = float("-inf")
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`."""
+        found = await self._kv.get_many(partition, keys, settle=settle)
+        if self._now() >= self._open_until:
+            await self._renew()
+        return found
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`. What landed when the fence was up already is of unknown outcome: it
+        may or may not be taken along."""
+        await self._before_write()
+        outcomes = await self._kv.set_many(partition, groups)
+        try:
+            await self._after_write()
+        except OutcomeUnknownError as error:
+            return [outcome or error for outcome in outcomes]
+        return outcomes
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+        await self._before_write()
+        try:
+            version = await self._kv.set_if(partition, key, value, predicate)
+        except PredicateFailedError:
+            await self._before_answer()
+            raise
+        await self._after_write()
+        return version
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`."""
+        await self._before_write()
+        await self._kv.delete_many(partition, keys)
+        await self._after_write()
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        await self._before_write()
+        try:
+            await self._kv.delete_if(partition, key, predicate)
+        except PredicateFailedError:
+            await self._before_answer()
+            raise
+        await self._after_write()
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`."""
+        rows = await self._kv.scan(partition, start, end, limit)
+        if self._now() >= self._open_until:
+            await self._renew()
+        return rows
+
+    async def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`."""
+        batches = cast(
+            "AsyncGenerator[pa.RecordBatch, None]", self._kv.scan_arrow(partition, start, end)
+        )
+        async with aclosing(batches):
+            async for batch in batches:
+                if self._now() >= self._open_until:
+                    await self._renew()
+                yield batch
+        await self._before_answer()  # also of a scan that found nothing
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
+        await self._before_write()
+        await self._kv.drop_partition(partition)
+        await self._after_write()
+
+    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """See `ListingKv.partitions`."""
+        async for listed in self._kv.partitions(prefix):
+            yield listed
+        await self._before_answer()
+
+    async def close(self) -> None:
+        """See `Kv.close`."""
+        await self._kv.close()
+
+    async def _before_answer(self) -> None:
+        if self._now() >= self._open_until:
+            await self._renew()
+
+    # Not needed for the promise; but a store that is being read shall be left in peace.
+    _before_write = _before_answer
+
+    async def _after_write(self) -> None:
+        if self._now() < self._open_until:
+            return
+        try:
+            await self._renew()
+        except TarnError as error:
+            raise OutcomeUnknownError(error.message) from error
+
+    async def _renew(self) -> None:
+        """Reads the fence. The lease counts from the moment before.
+
+        Raises:
+            TarnError: UNAVAILABLE: the installation is closed, or the store does not answer.
+        """
+        began = self._now()
+        if not self._is_closed or began >= self._look_after:
+            self._found, _ = await read_fence(self._kv, self._installation_id)
+            self._is_closed = self._found != self._behind
+            self._look_after = began + _AGAIN_SECONDS
+        if self._is_closed:
+            text = closed_by(self._found, self._installation_id)
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+        self._open_until = max(self._open_until, began + LEASE_SECONDS)

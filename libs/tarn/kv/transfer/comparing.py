@@ -1,0 +1,137 @@
+"""Do two places hold the same? By digests of ranges; where they differ, the first keys are named."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tarn.kv.port import ListingKv, Partition
+from tarn.kv.transfer.dump_folder import DumpFolder
+from tarn.kv.transfer.layout import take_inventory
+from tarn.kv.transfer.parts import read_part
+from tarn.kv.transfer.ranges import Chunk, digest_of, rows_of
+from tarn.kv.transfer.sources import Source, Unit
+from tarn.kv.transfer.work import Effort, Progress, in_parallel
+
+__all__ = ["DIFFERENCES_MAX", "Comparison", "Difference", "Sort", "check_dump", "compare"]
+
+DIFFERENCES_MAX = 20
+"""So many are named; all are counted."""
+
+
+class Sort(enum.Enum):
+    """How a row differs."""
+
+    ONLY_FIRST = "only in the first"
+    ONLY_SECOND = "only in the second"
+    VALUE = "other value"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A row that is not the same in both places."""
+
+    partition: str
+    key: bytes
+    sort: Sort
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was found.
+
+    Attributes:
+        progress: how much was compared; `changed` counts the ranges that differ.
+        differences: the first ones, by partition and key.
+        count: of all rows that differ.
+    """
+
+    progress: Progress
+    differences: tuple[Difference, ...]
+    count: int
+
+
+async def compare(
+    first: Source, second: ListingKv, installation_id: str, effort: Effort
+) -> Comparison:
+    """Compares all rows of an installation; its fence, which is the place's own, apart.
+
+    Raises:
+        TarnError: the stores'; CORRUPT.
+    """
+    partitions, units = await first.look(effort.concurrency)
+    others = (await take_inventory(second, installation_id)).partitions
+    progress = Progress("compare", units_total=len(units))
+    found: list[Difference] = []
+    count = 0
+
+    def note(differences: Sequence[Difference]) -> None:
+        nonlocal count
+        count += len(differences)
+        # A worker adds in its own time: what is kept must not depend on who came first.
+        found.extend(differences)
+        found.sort(key=lambda each: (each.partition, each.key))
+        del found[DIFFERENCES_MAX:]
+
+    async def work(unit: Unit) -> None:
+        async for chunk in unit.chunks():
+            each = chunk.range
+            # Another engine may have declared other buckets.
+            there = others.get(each.partition.name, each.partition)
+            same = await digest_of(second, there, each.start, each.end) == each.digest
+            if not same:
+                note(await _differences(chunk, second, there))
+            progress.add(each.rows, each.size_bytes, changed=not same)
+            effort.report(progress)
+            await effort.pace.take(each.rows)
+        progress.units += 1
+
+    await in_parallel(units, work, effort.concurrency)
+    for name, partition in others.items():
+        if name not in partitions:
+            async for batch in second.scan_arrow(partition, b"", None):
+                keys = batch.column(0).to_pylist()
+                note([Difference(name, key, Sort.ONLY_SECOND) for key in keys])
+    return Comparison(progress, tuple(found), count)
+
+
+async def check_dump(dump: DumpFolder, effort: Effort) -> Progress:
+    """Reads every file of a dump and checks it by its digests.
+
+    Raises:
+        TarnError: CORRUPT, names the file.
+    """
+    progress = Progress("check dump", units_total=len(dump.parts))
+
+    async def work(number: int) -> None:
+        part = dump.parts[number]
+        await asyncio.to_thread(_read_all, dump, number)
+        progress.units += 1
+        for each in part.ranges:
+            progress.add(each.rows, each.size_bytes, changed=False)
+        effort.report(progress)
+
+    await in_parallel(range(len(dump.parts)), work, effort.concurrency)
+    return progress
+
+
+def _read_all(dump: DumpFolder, number: int) -> None:
+    for _ in read_part(dump.path, dump.parts[number]):
+        pass
+
+
+async def _differences(chunk: Chunk, second: ListingKv, there: Partition) -> list[Difference]:
+    """Rows of a range that are not the same: both sides are a few MiB, unless one was not cut so."""
+    name = chunk.range.partition.name
+    left: dict[bytes, bytes] = dict(rows_of(await chunk.load()))
+    found: list[Difference] = []
+    async for batch in second.scan_arrow(there, chunk.range.start, chunk.range.end):
+        for key, value in rows_of([batch]):
+            expected = left.pop(key, None)
+            if expected is None:
+                found.append(Difference(name, key, Sort.ONLY_SECOND))
+            elif expected != value:
+                found.append(Difference(name, key, Sort.VALUE))
+    return found + [Difference(name, key, Sort.ONLY_FIRST) for key in left]

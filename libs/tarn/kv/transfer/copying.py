@@ -1,0 +1,139 @@
+"""Rows into a store: every range that the target has not got already is written, until all are there.
+
+A pass reads the source and looks at the same range of the target; equal digests mean that nothing is to be
+done. So a pass that finds nothing to write is the proof that both hold the same, and a transfer that was
+interrupted simply begins again: what is there is found there. Writing a row again changes nothing.
+
+The target must not hold rows that the source does not. To delete them would leave tombstones on Cassandra
+that can hide later writes (facts/cassandra A3), so they are an error, and the target is to be emptied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import Group, ListingKv, Partition, Row
+from tarn.kv.transfer.dumping import PASSES_MAX, restless_error
+from tarn.kv.transfer.layout import take_inventory
+from tarn.kv.transfer.ranges import Chunk, Range, digest_of, rows_of
+from tarn.kv.transfer.sources import Source, Unit
+from tarn.kv.transfer.work import Effort, Progress, in_parallel
+
+__all__ = ["copy_into", "extra_error"]
+
+_WRITE_ROWS = 1_000
+_WRITE_BYTES = 1 << 20
+_ATTEMPTS = 8
+_PAUSE_SECONDS = 0.25
+_PAUSE_SECONDS_MAX = 5.0
+_PASSING = frozenset((Kind.UNAVAILABLE, Kind.EXHAUSTED, Kind.UNKNOWN_OUTCOME, Kind.DEADLINE))
+
+
+async def copy_into(
+    target: ListingKv, installation_id: str, source: Source, effort: Effort
+) -> tuple[Progress, int]:
+    """Copies until a pass finds nothing more to write.
+
+    Returns:
+        The last pass, and how many ranges were written again after the first: the source changed.
+
+    Raises:
+        TarnError: CONFLICT: the source keeps changing, or the target holds something else; the stores'.
+    """
+    changed = 0
+    for number in range(PASSES_MAX):
+        phase = "copy" if number == 0 else "check"
+        progress = await _pass(target, installation_id, source, effort, phase)
+        if number:
+            changed += progress.changed
+        if not progress.changed:
+            return progress, changed
+    raise restless_error(changed)
+
+
+def extra_error(where: str) -> TarnError:
+    """The target holds what the source does not."""
+    text = (
+        f"the target holds {where}, which the source does not: it is another installation's, or the "
+        "source changed since an earlier attempt; empty the target and begin again"
+    )
+    return TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
+
+
+async def _pass(
+    target: ListingKv, installation_id: str, source: Source, effort: Effort, phase: str
+) -> Progress:
+    partitions, units = await source.look(effort.concurrency)
+    await _check_no_others(target, installation_id, partitions)
+    progress = Progress(phase, units_total=len(units))
+
+    async def copy(unit: Unit) -> None:
+        async for chunk in unit.chunks():
+            each = chunk.range
+            same = await digest_of(target, each.partition, each.start, each.end) == each.digest
+            if not same:
+                await _write_chunk(target, chunk, effort)
+            progress.add(each.rows, each.size_bytes, changed=not same)
+            effort.report(progress)
+            await effort.pace.take(each.rows)
+        progress.units += 1
+        effort.report(progress)
+
+    await in_parallel(units, copy, effort.concurrency)
+    return progress
+
+
+async def _check_no_others(
+    target: ListingKv, installation_id: str, partitions: Mapping[str, Partition]
+) -> None:
+    for name, partition in (await take_inventory(target, installation_id)).partitions.items():
+        if name not in partitions and await target.scan(partition, b"", None, 1):
+            raise extra_error(f"partition {name!r}")
+
+
+async def _write_chunk(target: ListingKv, chunk: Chunk, effort: Effort) -> None:
+    rows = rows_of(await chunk.load())
+    await _check_no_extra(target, chunk.range, rows)
+    part: list[Row] = []
+    size_bytes = 0
+    for row in rows:
+        part.append(row)
+        size_bytes += len(row[0]) + len(row[1])
+        if len(part) >= _WRITE_ROWS or size_bytes >= _WRITE_BYTES:
+            await _write(target, chunk.range.partition, part, effort)
+            part, size_bytes = [], 0
+    if part:
+        await _write(target, chunk.range.partition, part, effort)
+
+
+async def _check_no_extra(target: ListingKv, each: Range, rows: Sequence[Row]) -> None:
+    wanted = {key for key, _ in rows}
+    async for batch in target.scan_arrow(each.partition, each.start, each.end):
+        for key in batch.column(0).to_pylist():
+            if key not in wanted:
+                raise extra_error(f"key {key!r} in partition {each.partition.name!r}")
+
+
+async def _write(
+    target: ListingKv, partition: Partition, rows: Sequence[Row], effort: Effort
+) -> None:
+    """Writes rows, each as its own group: so a look-up by key finds each, in whatever bucket."""
+    pending = [Group(row[0], (row,)) for row in rows]
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            pause = min(_PAUSE_SECONDS_MAX, _PAUSE_SECONDS * 2 ** (attempt - 1))
+            await effort.clock.sleep(pause)
+        try:
+            outcomes = await target.set_many(partition, pending)
+        except TarnError as error:
+            if error.kind not in _PASSING or attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        failed = [(group, why) for group, why in zip(pending, outcomes, strict=True) if why]
+        if not failed:
+            return
+        for _, why in failed:
+            if why.kind not in _PASSING or attempt == _ATTEMPTS - 1:
+                raise why
+        pending = [group for group, _ in failed]

@@ -1,0 +1,136 @@
+"""Store to files: every partition in ranges, then again and again until nothing changed.
+
+Nobody should write meanwhile: the fence sees to that (`tarn.kv.fence`). The passes after the first one
+prove it, and catch what was under way when the fence went up: a range whose digest is another now is
+dumped again. A store that does not come to rest is not dumped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import ListingKv, Partition
+from tarn.kv.transfer.dump_folder import DumpWriter
+from tarn.kv.transfer.layout import Inventory, take_inventory
+from tarn.kv.transfer.parts import Batches
+from tarn.kv.transfer.ranges import Range, digest_of, read_chunks
+from tarn.kv.transfer.work import Effort, Progress, in_parallel
+
+__all__ = ["PASSES_MAX", "Dumped", "batches_of_partitions", "dump_store", "restless_error"]
+
+PASSES_MAX = 4
+"""Looks at a store that should be quiet, until one of them finds nothing new."""
+
+_PART_BYTES = 12 << 20
+_PARTITIONS_AT_ONCE = 64
+
+Dumped = tuple[Inventory, int]
+"""What was there, and how many ranges changed while it was dumped."""
+
+
+async def dump_store(
+    kv: ListingKv, installation_id: str, writer: DumpWriter, effort: Effort
+) -> Dumped:
+    """Dumps what is not dumped yet, until the dump is what the store holds.
+
+    Raises:
+        TarnError: CONFLICT: somebody keeps writing; the store's.
+        OSError: the files cannot be written.
+    """
+    changed = 0
+    for number in range(PASSES_MAX):
+        inventory = await take_inventory(kv, installation_id)
+        await _dump(kv, inventory, writer, effort, "dump" if number == 0 else "dump again")
+        different = await _differences(kv, installation_id, writer, effort)
+        if not different:
+            return inventory, changed
+        changed += len(different)
+        await asyncio.to_thread(writer.forget, {each.name for each in different})
+    raise restless_error(changed)
+
+
+def restless_error(changed: int) -> TarnError:
+    """Somebody writes who should not."""
+    text = (
+        f"the store does not come to rest: {changed} ranges changed while it was read; "
+        "something writes to it that does not look at the fence (an older Tarn?): stop it"
+    )
+    return TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
+
+
+def batches_of_partitions(
+    partitions: Iterable[Partition], concurrency: int
+) -> list[list[Partition]]:
+    """Pieces of work: neighbours go together, since most partitions are small."""
+    found = list(partitions)
+    step = max(1, min(_PARTITIONS_AT_ONCE, len(found) // (4 * concurrency)))
+    return [found[at : at + step] for at in range(0, len(found), step)]
+
+
+async def _dump(
+    kv: ListingKv, inventory: Inventory, writer: DumpWriter, effort: Effort, phase: str
+) -> None:
+    covered = writer.covered()
+    missing = [
+        partition
+        for name, partition in inventory.partitions.items()
+        if covered.get(name, b"") is not None
+    ]
+    units = batches_of_partitions(missing, effort.concurrency)
+    progress = Progress(phase, units_total=len(units))
+    recording = asyncio.Lock()
+
+    async def save(found: list[tuple[Range, Batches]]) -> None:
+        part = await asyncio.to_thread(writer.write, writer.next_file(), found)
+        async with recording:
+            await asyncio.to_thread(writer.record, part)
+
+    async def dump(unit: list[Partition]) -> None:
+        held: list[tuple[Range, Batches]] = []
+        size_bytes = 0
+        for partition in unit:
+            start = covered.get(partition.name) or b""
+            async for chunk in read_chunks(kv, partition, start):
+                held.append((chunk.range, await chunk.load()))
+                size_bytes += chunk.range.size_bytes
+                if size_bytes >= _PART_BYTES:
+                    await save(held)
+                    held, size_bytes = [], 0
+                progress.add(chunk.range.rows, chunk.range.size_bytes, changed=True)
+                effort.report(progress)
+                await effort.pace.take(chunk.range.rows)
+        if held:
+            await save(held)
+        progress.units += 1
+        effort.report(progress)
+
+    await in_parallel(units, dump, effort.concurrency)
+
+
+async def _differences(
+    kv: ListingKv, installation_id: str, writer: DumpWriter, effort: Effort
+) -> list[Partition]:
+    """Partitions of which the store holds something else than the dump."""
+    parts = writer.parts
+    progress = Progress("check", units_total=len(parts))
+    different: dict[str, Partition] = {}
+
+    async def check(ranges: tuple[Range, ...]) -> None:
+        for each in ranges:
+            same = await digest_of(kv, each.partition, each.start, each.end) == each.digest
+            if not same:
+                different[each.partition.name] = each.partition
+            progress.add(each.rows, each.size_bytes, changed=not same)
+            effort.report(progress)
+            await effort.pace.take(each.rows)
+        progress.units += 1
+        effort.report(progress)
+
+    await in_parallel([part.ranges for part in parts], check, effort.concurrency)
+    dumped = writer.covered()
+    # What came since: no digest tells of a partition that nobody has read.
+    now = (await take_inventory(kv, installation_id)).partitions
+    different |= {name: partition for name, partition in now.items() if name not in dumped}
+    return list(different.values())

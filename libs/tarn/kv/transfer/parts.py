@@ -1,0 +1,148 @@
+"""The files of rows of a dump: Parquet, so that other tools can open them.
+
+Columns `partition`, `key`, `value`; the rows of the part's ranges, one range after the other. Everything
+here blocks. A file is checked by its bytes before a parser sees it, and its rows by their digests after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tarn.kv.transfer.dump_format import Part, corrupt_error
+from tarn.kv.transfer.ranges import Range, RangeDigest
+
+__all__ = ["PARTS", "Batches", "check_part", "read_part", "sync_folder", "write_part"]
+
+PARTS = "parts"
+_ROW_GROUP_ROWS = 65_536
+_READ_ROWS = 8_192
+_SCHEMA = pa.schema(
+    [
+        ("partition", pa.dictionary(pa.int32(), pa.string())),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+Batches = Sequence[pa.RecordBatch]
+"""Rows as columns `key` and `value`."""
+
+
+def write_part(folder: Path, file: str, found: Sequence[tuple[Range, Batches]]) -> Part:
+    """Writes a file that is there whole, durable and readable by its owner alone, or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    data = io.BytesIO()
+    names = pa.array([each.partition.name for each, _ in found], pa.string())
+    with pq.ParquetWriter(data, _SCHEMA, compression="zstd", compression_level=1) as writer:
+        tables = [
+            _table(names, index, batch)
+            for index, (_, batches) in enumerate(found)
+            for batch in batches
+        ]
+        if tables:
+            writer.write_table(pa.concat_tables(tables), row_group_size=_ROW_GROUP_ROWS)
+    view = data.getbuffer()
+    _write(folder / PARTS, file, view)
+    return Part(file, len(view), hashlib.sha256(view).hexdigest(), tuple(each for each, _ in found))
+
+
+def check_part(folder: Path, part: Part) -> None:
+    """Raises `TarnError` CORRUPT if a file is missing or its bytes are not those that were written."""
+    path = folder / PARTS / part.file
+    try:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise corrupt_error(f"{path} is missing") from None
+    if found != part.sha256:
+        text = f"{path} was changed: SHA-256 is {found}, the index says {part.sha256}"
+        raise corrupt_error(text)
+
+
+def read_part(folder: Path, part: Part) -> Iterator[tuple[Range, Batches]]:
+    """The ranges of a file and their rows, checked by their digests.
+
+    Raises:
+        TarnError: CORRUPT.
+    """
+    check_part(folder, part)
+    path = folder / PARTS / part.file
+    rows = _Rows(path)
+    for each in part.ranges:
+        batches = rows.take(each.rows)
+        digest = RangeDigest(each.partition)
+        for batch in batches:
+            digest.add(batch)
+        if digest.hex() != each.digest:
+            text = f"{path} does not hold the rows of {each.partition.name!r} that its index says"
+            raise corrupt_error(text)
+        yield each, batches
+
+
+class _Rows:
+    """Takes the rows of a file, in order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._batches = pq.ParquetFile(path).iter_batches(
+                _READ_ROWS, columns=["key", "value"], use_threads=False
+            )
+        except pa.ArrowException as error:
+            raise corrupt_error(f"{path} cannot be read: {error}") from error
+        self._left: pa.RecordBatch | None = None
+
+    def take(self, rows: int) -> list[pa.RecordBatch]:
+        """The next rows; fewer at the end of the file."""
+        taken: list[pa.RecordBatch] = []
+        while rows:
+            batch = self._left if self._left is not None else self._next()
+            if batch is None:
+                break
+            part = batch.slice(0, rows)
+            rows -= part.num_rows
+            taken.append(part)
+            self._left = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
+        return taken
+
+    def _next(self) -> pa.RecordBatch | None:
+        try:
+            return next(self._batches, None)
+        except pa.ArrowException as error:
+            raise corrupt_error(f"{self._path} cannot be read: {error}") from error
+
+
+def _table(names: pa.Array, index: int, batch: pa.RecordBatch) -> pa.Table:
+    indices = pa.array([index], pa.int32()).take(pa.array([0] * batch.num_rows, pa.int32()))
+    partition = pa.DictionaryArray.from_arrays(indices, names)
+    return pa.Table.from_arrays([partition, batch.column(0), batch.column(1)], schema=_SCHEMA)
+
+
+def _write(folder: Path, file: str, data: memoryview) -> None:
+    draft = folder / f".{file}.draft"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(folder / file)
+    sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

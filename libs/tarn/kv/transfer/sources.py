@@ -1,0 +1,97 @@
+"""What a transfer reads from: a store, or a dump. Both give ranges, whose rows are read when asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from tarn.kv.port import ListingKv, Partition
+from tarn.kv.transfer.dump_folder import DumpFolder
+from tarn.kv.transfer.dump_format import Part
+from tarn.kv.transfer.dumping import batches_of_partitions
+from tarn.kv.transfer.layout import Inventory, take_inventory
+from tarn.kv.transfer.parts import Batches, read_part
+from tarn.kv.transfer.ranges import Chunk, Range, read_chunks
+
+__all__ = ["DumpSource", "Source", "StoreSource", "Unit"]
+
+
+class Unit(Protocol):
+    """A piece of a source that one worker goes through, in order."""
+
+    def chunks(self) -> AsyncIterator[Chunk]:
+        """Its ranges. The rows of one may be loaded until the next is asked for."""
+        ...
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
+        """The partitions as they are now, and the pieces of all of them."""
+        ...
+
+
+class StoreSource:
+    """A store."""
+
+    def __init__(self, kv: ListingKv, installation_id: str) -> None:
+        self._kv = kv
+        self._installation_id = installation_id
+        self.inventory = Inventory({}, ())
+
+    async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
+        """See `Source`; keeps the `inventory`."""
+        self.inventory = await take_inventory(self._kv, self._installation_id)
+        partitions = self.inventory.partitions
+        units = batches_of_partitions(partitions.values(), concurrency)
+        return partitions, [_StoreUnit(self._kv, unit) for unit in units]
+
+
+class _StoreUnit:
+    def __init__(self, kv: ListingKv, partitions: Sequence[Partition]) -> None:
+        self._kv = kv
+        self._partitions = partitions
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        for partition in self._partitions:
+            async for chunk in read_chunks(self._kv, partition):
+                yield chunk
+
+
+class DumpSource:
+    """A finished dump. A file is read only if the rows of one of its ranges are asked for."""
+
+    def __init__(self, dump: DumpFolder) -> None:
+        self._dump = dump
+
+    async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
+        """See `Source`. The parts of one partition may be in any order: ranges stand for themselves."""
+        del concurrency
+        return self._dump.partitions(), [_DumpUnit(self._dump, part) for part in self._dump.parts]
+
+
+class _DumpUnit:
+    def __init__(self, dump: DumpFolder, part: Part) -> None:
+        self._dump = dump
+        self._part = part
+        self._read: Iterator[tuple[Range, Batches]] | None = None
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        self._read = None
+        for each in self._part.ranges:
+            yield Chunk(each, lambda each=each: self._load(each))  # type: ignore[misc]  # bound at once
+
+    async def _load(self, wanted: Range) -> Sequence[pa.RecordBatch]:
+        return await asyncio.to_thread(self._find, wanted)
+
+    def _find(self, wanted: Range) -> Batches:
+        if self._read is None:
+            self._read = read_part(self._dump.path, self._part)
+        for found, batches in self._read:
+            if found is wanted:
+                return batches
+        raise AssertionError("ranges are asked for in their order")

@@ -1,0 +1,34 @@
+"""Records all that one process does to the files below a folder."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tarn.testing.crash.os_calls import OsCalls
+from tarn.testing.crash.sqlite_calls import SqliteCalls
+from tarn.testing.crash.trace import Trace
+
+__all__ = ["recording"]
+
+
+@contextmanager
+def recording(root: Path, library: ctypes.CDLL) -> Iterator[Trace]:
+    """A trace that grows until the end of the block. One at a time in a process.
+
+    Args:
+        root: an existing folder; what it holds now counts as durable.
+        library: see `sqlite_calls.find_library`. Stores opened inside must be closed inside.
+    """
+    trace = Trace(root)
+    sqlite = SqliteCalls(trace, library)
+    system = OsCalls(trace)
+    sqlite.install()
+    system.install()
+    try:
+        yield trace
+    finally:
+        system.remove()
+        sqlite.remove()

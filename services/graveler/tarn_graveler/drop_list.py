@@ -1,0 +1,117 @@
+"""The list of partitions to drop: by time, in one partition per hour, which is dropped whole.
+
+No row is ever deleted: a list whose head is deleted row by row makes every scan on Cassandra read the
+tombstones of all rows before (facts/cassandra A3). Instead one row, shared by all replicas, says how far the
+list is done; scans begin there. It stays behind the clock by more than a registration may take and clocks
+may differ, so that nothing is put behind it; what lies between it and now is read again each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from tarn.core.clock import Clock
+from tarn.core.errors import TarnError
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.port import Group, Kv, PredicateFailedError, Row, Versioned
+from tarn.kv.records import Drop, decode_drop, encode_drop
+
+__all__ = ["DropList"]
+
+_HOUR_US = 3_600_000_000
+_BEHIND_US = 180_000_000
+"""How far the shared row stays behind: a registration has a minute and more before it is given up."""
+_STEP_US = 60_000_000
+"""It moves by no less: every replica may move it, and each move is a compare-and-set."""
+_FIRST_LOOK_US = 24 * _HOUR_US
+"""How far back an installation looks that has no such row yet, or a wrong one."""
+_PAGE = 256
+
+
+class DropList:
+    """Drops of one installation. Several replicas add to it and work it off at once."""
+
+    def __init__(self, kv: Kv, keys: InstallationKeys, clock: Clock) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._clock = clock
+
+    async def add(self, drops: Sequence[Drop]) -> list[TarnError | None]:
+        """Puts drops on the list; adding one again changes nothing.
+
+        Returns:
+            An outcome for each, as `Kv.set_many`.
+        """
+        outcomes: list[TarnError | None] = [None] * len(drops)
+        hours: dict[int, list[int]] = {}
+        for index, drop in enumerate(drops):
+            hours.setdefault(drop.drop_time_us // _HOUR_US, []).append(index)
+        for hour, indexes in hours.items():
+            groups = [self._group(drops[index]) for index in indexes]
+            answers = await self._kv.set_many(self._keys.drops(hour), groups)
+            for index, outcome in zip(indexes, answers, strict=True):
+                outcomes[index] = outcome
+        return outcomes
+
+    async def begin(self) -> DropListPass:
+        """One pass over what is due now."""
+        (found,) = await self._kv.get_many(self._keys.cleanup, [self._keys.DONE_BEFORE])
+        return DropListPass(self._kv, self._keys, self._clock.now_us(), found)
+
+    def _group(self, drop: Drop) -> Group:
+        key = self._keys.drop(drop.drop_time_us, drop.partition.name)
+        return Group(key, ((key, encode_drop(drop)),))
+
+
+class DropListPass:
+    """What one replica sees of the list at one time.
+
+    Attributes:
+        done_before_us: everything of an earlier time is done.
+    """
+
+    def __init__(
+        self, kv: Kv, keys: InstallationKeys, now_us: int, found: Versioned | None
+    ) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._now_us = now_us
+        self._found = found
+        done_us = int(found.value) if found else now_us
+        # A time to come is of a clock that was wrong; the right one looks back, and sets it back.
+        self.done_before_us = done_us if done_us < now_us else now_us - _FIRST_LOOK_US
+
+    async def due(self) -> AsyncIterator[tuple[bytes, Drop]]:
+        """Key and drop of everything on the list that is due and not known to be done."""
+        end = self._keys.drop(self._now_us + 1, "")
+        for hour in range(self.done_before_us // _HOUR_US, self._now_us // _HOUR_US + 1):
+            start = self._keys.drop(self.done_before_us, "")
+            while True:
+                rows: list[Row] = await self._kv.scan(self._keys.drops(hour), start, end, _PAGE)
+                for key, value in rows:
+                    yield key, decode_drop(value)
+                if len(rows) < _PAGE:
+                    break
+                start = rows[-1][0] + b"\0"
+
+    async def finish(self) -> None:
+        """Everything that was due is done: hours that are over are dropped, and later passes begin later.
+
+        Raises:
+            TarnError: UNAVAILABLE, UNKNOWN_OUTCOME: the next pass does it again.
+        """
+        until_us = self._now_us - _BEHIND_US
+        if until_us - self.done_before_us < _STEP_US:
+            return
+        for hour in self._hours_over(until_us):
+            await self._kv.drop_partition(self._keys.drops(hour))
+        predicate = self._found.predicate if self._found else None
+        try:
+            await self._kv.set_if(
+                self._keys.cleanup, self._keys.DONE_BEFORE, b"%d" % until_us, predicate
+            )
+        except PredicateFailedError:
+            return  # another replica has done the same
+
+    def _hours_over(self, until_us: int) -> Iterable[int]:
+        return range(self.done_before_us // _HOUR_US, until_us // _HOUR_US)

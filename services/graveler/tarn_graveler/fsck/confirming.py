@@ -1,0 +1,214 @@
+"""A block that seems to be missing, cut off or damaged, looked at once more: with what refers to it.
+
+Suspects are taken by what refers to them, which is read again, so that the finding can name the objects
+that are hit; a token that its branch no longer names refers to nothing. Then the block itself is looked
+at again. What is left is told once for each block, however many ranges share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarn.block.port import BlockKey, BlockNotFoundError
+from tarn.core.entry import FLAG_EXTERNAL, FLAG_MARKER, HEAD_BYTES, unpack
+from tarn.core.errors import TarnError
+from tarn.core.ids import RangeId
+from tarn.core.run import VALUE_END, heads_of
+from tarn.kv.keys import path_key
+from tarn_graveler.fsck.finding import Code
+from tarn_graveler.fsck.listings import read_range
+from tarn_graveler.fsck.reads import each
+from tarn_graveler.fsck.session import Lake, or_corrupt
+from tarn_graveler.fsck.staged import named_token, token_of_source
+
+__all__ = ["Confirming", "is_intact"]
+
+_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    """An object whose block was suspected."""
+
+    block: str
+    path: str
+    packed: bytes
+
+
+async def is_intact(lake: Lake, block: str, size: int, md5: bytes) -> bool:
+    """Whether a block's bytes have this MD5; True also for one that is missing or cut off, which is
+    another finding."""
+    digest = hashlib.md5(usedforsecurity=False)
+    chunks = lake.session.reads.stream(BlockKey(lake.namespace, block), size)
+    try:
+        async for chunk in chunks:
+            digest.update(chunk)
+    except BlockNotFoundError:
+        return True
+    except TarnError as error:
+        or_corrupt(error)
+        return True
+    return digest.digest() == md5
+
+
+class Confirming:
+    """The suspects of one repository."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._state = lake.session.state
+
+    async def run(self) -> None:
+        """Turns what is confirmed into findings."""
+        uid = self._lake.uid
+        name = self._lake.repository.repository_id
+        sources = self._state.all(
+            "SELECT id, kind, name FROM sources WHERE id IN"
+            " (SELECT DISTINCT source FROM suspects WHERE uid=?)",
+            uid,
+        )
+        self._lake.session.progress.begin(f"{name}: looking again", len(sources))
+        for source, kind, referrer in sources:
+            step = f"confirmed {uid} {source}"
+            if not self._state.is_done(step):
+                await self._source(source, kind, referrer)
+                self._state.done(step)
+            self._lake.session.progress.done += 1
+        self._tell()
+
+    async def _source(self, source: int, kind: str, referrer: str) -> None:
+        rows = self._state.pages(
+            "SELECT block, is_damaged FROM suspects WHERE uid=? AND source=? AND block>?"
+            " ORDER BY block",
+            self._lake.uid,
+            source,
+        )
+        wanted: dict[str, bool] = {}
+        for block, is_damaged in rows:
+            wanted[block] = bool(is_damaged)
+            if len(wanted) == _AT_ONCE:
+                await self._some(source, kind, referrer, wanted)
+                wanted = {}
+        if wanted:
+            await self._some(source, kind, referrer, wanted)
+
+    async def _some(self, source: int, kind: str, referrer: str, wanted: dict[str, bool]) -> None:
+        found: dict[str, _Victim] = {}
+        async for paths, values in self._columns(kind, referrer):
+            for victim in _victims(paths, values, wanted):
+                found.setdefault(victim.block, victim)
+        where = _where(kind, referrer)
+
+        async def look(victim: _Victim) -> None:
+            await self._look(victim, source, where, check_bytes=wanted[victim.block])
+
+        await each(found.values(), look, self._lake.session.options.concurrency)
+
+    async def _columns(
+        self, kind: str, referrer: str
+    ) -> AsyncGenerator[tuple[pa.StringArray, pa.BinaryArray], None]:
+        """Paths and packed entries of what refers, as they are now; nothing if it is gone."""
+        if kind == "range":
+            try:
+                run = await read_range(self._lake, RangeId(referrer))
+            except TarnError as error:
+                if not isinstance(error, BlockNotFoundError):
+                    or_corrupt(error)
+                return
+            yield run.paths, run.values
+            return
+        branch_id, token_id = token_of_source(referrer)
+        token = await named_token(self._lake, branch_id, token_id)
+        if token is None:
+            return
+        partition = self._lake.keys.token(branch_id, token)
+        prefix = path_key("")
+        batches = self._lake.session.reads.batches(partition)
+        async with aclosing(batches):
+            async for batch in batches:
+                keys, values = batch.column("key"), batch.column("value")
+                good = pc.greater_equal(pc.binary_length(values), HEAD_BYTES)
+                keys, values = keys.filter(good), values.filter(good)
+                yield pc.binary_slice(keys, len(prefix), VALUE_END), values
+
+    async def _look(self, victim: _Victim, source: int, where: str, *, check_bytes: bool) -> None:
+        entry = unpack(victim.packed)
+        try:
+            size = (
+                await self._lake.session.reads.stat(BlockKey(self._lake.namespace, victim.block))
+            ).size
+        except BlockNotFoundError:
+            code, text = Code.BLOCK_MISSING, "its block is not there"
+        else:
+            if size != entry.size:
+                code = Code.BLOCK_SIZE
+                text = f"its block has {size} bytes, the entry says {entry.size}"
+            elif check_bytes and not await is_intact(
+                self._lake, victim.block, entry.size, entry.md5
+            ):
+                code = Code.BLOCK_DAMAGED
+                text = f"the MD5 of its block is not {entry.md5.hex()}"
+            else:
+                return
+        self._state.change(
+            "INSERT OR REPLACE INTO victims VALUES (?, ?, ?, ?, ?, ?, ?)",
+            self._lake.uid,
+            victim.block,
+            source,
+            code.label,
+            victim.path,
+            f"object {victim.path!r} in {where}: {text}",
+            entry.size,
+        )
+
+    def _tell(self) -> None:
+        """One finding for each block."""
+        rows = self._state.pages(
+            "SELECT block, code, detail, size, count(*) FROM victims WHERE uid=? AND block>?"
+            " GROUP BY block ORDER BY block",
+            self._lake.uid,
+        )
+        for block, label, detail, size, count in rows:
+            more = f"; {count - 1} more refer to it" if count > 1 else ""
+            self._lake.find(Code.of(label), block, detail + more, size)
+
+
+def _victims(
+    paths: pa.StringArray, values: pa.BinaryArray, wanted: dict[str, bool]
+) -> Sequence[_Victim]:
+    """The rows whose block is wanted."""
+    if not len(values):
+        return []
+    addresses = np.array([bytes.fromhex(block.rpartition("/")[2]) for block in wanted], "S16")
+    blocks = dict(zip(addresses.tolist(), wanted, strict=True))
+    heads = heads_of(values)
+    here = (heads["flags"] & (FLAG_MARKER | FLAG_EXTERNAL)) == 0
+    found = np.ascontiguousarray(heads["address"]).view("S16")
+    rows = np.flatnonzero(here & np.isin(found, addresses)).tolist()
+    return [
+        _Victim(
+            blocks[found[row]],
+            _text(paths[row].as_py()),
+            cast("bytes", values[row].as_py()),
+        )
+        for row in rows
+    ]
+
+
+def _text(path: str | bytes) -> str:
+    return path if isinstance(path, str) else path.decode(errors="backslashreplace")
+
+
+def _where(kind: str, referrer: str) -> str:
+    if kind == "range":
+        return f"range {referrer}"
+    branch_id, _ = token_of_source(referrer)
+    return f"the uncommitted changes of branch {branch_id}"

@@ -1,0 +1,257 @@
+"""What belongs to no repository: records of repositories, reserved namespaces, auth, drops, partitions.
+
+What is found wrong is read again before it is told. The order of reads matters where something moves: a
+token leaves its branch record *before* it is registered to be dropped and is dropped *after* that, so
+partitions are listed first, records are read next and registrations last; what then is in neither was
+looked at in the moment between the two steps, or is an orphan. The second look decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from tarn.core.errors import TarnError
+from tarn.core.ids import parse_repository_id
+from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
+from tarn.kv.fence import fence_partition
+from tarn.kv.keys import after_prefix
+from tarn.kv.port import Partition, Row
+from tarn.kv.records import Drop, Repository, decode_branch, decode_drop, decode_repository
+from tarn_graveler.fsck.finding import Code, Finding
+from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
+
+__all__ = ["Installation"]
+
+_REPOS = b"repos/"
+_NAMESPACES = b"namespaces/"
+
+
+class Installation:
+    """Checks what is shared by all repositories."""
+
+    def __init__(self, session: FsckSession) -> None:
+        self._session = session
+        self._reads = session.reads
+        self._state = session.state
+        self._keys = session.keys
+
+    def _find(self, code: Code, subject: str, detail: str, size_bytes: int = 0) -> None:
+        self._state.find(Finding(code, "", subject, detail, size_bytes))
+
+    async def _decodes(
+        self, partition: Partition, row: Row, decode: Callable[[bytes, bytes], None]
+    ) -> bool:
+        """Whether a row can be read; if not, it is read once more, and then it is a finding."""
+        key, value = row
+        try:
+            decode(key, value)
+        except (TarnError, ValueError):
+            found = await self._reads.get(partition, key)
+            if found is None:
+                return False
+            try:
+                decode(key, found.value)
+            except TarnError as error:
+                self._find(Code.RECORD_DAMAGED, f"{partition.name} {shown(key)}", or_corrupt(error))
+                return False
+            except ValueError as error:
+                self._find(Code.RECORD_DAMAGED, f"{partition.name} {shown(key)}", str(error))
+                return False
+        return True
+
+    # ---- repositories
+
+    async def repositories(self) -> AsyncIterator[Repository]:
+        """The repositories that are in use, by name; those whose record is damaged are findings."""
+        partition = self._keys.graveler
+        async for row in self._reads.rows(partition, _REPOS, after_prefix(_REPOS)):
+            if await self._decodes(partition, row, _check_repository):
+                repository = decode_repository(row[1])
+                if not repository.is_deleted:
+                    yield repository
+
+    async def check_namespaces(self) -> None:
+        """Every repository has its namespace for itself; unknown keys beside them.
+
+        A namespace is reserved before its repository is published, and stays reserved behind it.
+        """
+        partition = self._keys.graveler
+        held: dict[str, str] = {}
+        async for key, value in self._reads.rows(partition):
+            if key.startswith(_NAMESPACES):
+                held[shown(value)] = shown(key[len(_NAMESPACES) :])
+            elif not key.startswith(_REPOS):
+                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(key)}", "no such layout")
+        async for repository in self._records():
+            held.pop(repository.instance_uid, None)
+            key = self._keys.namespace(repository.storage_namespace)
+            found = await self._reads.get(partition, key)
+            if found is not None and found.value == repository.instance_uid.encode():
+                continue
+            if await self._session.is_alive(repository):
+                holder = "nobody" if found is None else shown(found.value)
+                text = f"blocks of repository {repository.repository_id}; reserved for {holder}"
+                self._find(Code.NAMESPACE_TAKEN, repository.storage_namespace, text)
+        for uid, namespace in held.items():
+            if uuid_time_us(uid) < self._session.oldest_us:
+                text = f"reserved for the repository instance {uid}, which is gone"
+                self._find(Code.NAMESPACE_ORPHAN, namespace, text)
+
+    async def _records(self) -> AsyncIterator[Repository]:
+        async for _, value in self._reads.rows(self._keys.graveler, _REPOS, after_prefix(_REPOS)):
+            try:
+                yield decode_repository(value)
+            except TarnError:
+                continue
+
+    # ---- auth
+
+    async def check_auth(self) -> None:
+        """Every record of users and keys can be read."""
+        partition = AuthKeys(self._keys.installation_id).partition
+        async for row in self._reads.rows(partition):
+            if row[0].split(b"/")[0] not in _AUTH:
+                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "no such layout")
+            else:
+                await self._decodes(partition, row, _check_auth)
+
+    # ---- drops and partitions
+
+    async def check_drops(self) -> None:
+        """No token that a branch record names is registered to be dropped."""
+        partition = self._keys.cleanup
+        async for row in self._reads.rows(partition):
+            if row[0] != self._keys.DONE_BEFORE:
+                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "no such layout")
+            else:
+                await self._decodes(partition, row, _check_done_before)
+        async for partition, row in self._drops():
+            if not await self._decodes(partition, row, _check_drop):
+                continue
+            drop = decode_drop(row[1])
+            token_id = drop.partition.name.rpartition(":")[2]
+            known = self._state.all(
+                "SELECT uid, branch FROM tokens WHERE token_id=? AND partition=?",
+                token_id,
+                drop.partition.name,
+            )
+            for uid, branch in known:
+                if await self._is_named(uid, branch, token_id):
+                    text = f"branch {branch} names it, and it is dropped at {drop.drop_time_us} µs"
+                    self._find(Code.TOKEN_DOOMED, drop.partition.name, text)
+
+    async def _drops(self) -> AsyncIterator[tuple[Partition, Row]]:
+        """The list of partitions to drop, with what is done already of its last hours."""
+        prefix = f"{self._keys.cleanup.name}/"
+        async for listed in self._reads.partitions(prefix):
+            if listed.name.removeprefix(prefix).isdigit():
+                partition = self._keys.drops(int(listed.name.removeprefix(prefix)))
+                async for row in self._reads.rows(partition):
+                    yield partition, row
+
+    async def _is_named(self, uid: str, branch: str, token_id: str) -> bool:
+        """Whether a branch record names a token *now*, which is after its registration was read."""
+        async for repository in self._records():
+            if repository.instance_uid != uid or repository.is_deleted:
+                continue
+            keys = self._keys.of_repository(repository.repository_id, uid)
+            found = await self._reads.get(keys.refs, keys.branch(branch))
+            if found is not None:
+                record = decode_branch(found.value)
+                return not record.is_deleted and token_id in {
+                    token.token_id for token in record.tokens
+                }
+        return False
+
+    async def list_partitions(self) -> None:
+        """Remembers which partitions there are, before anything else is read."""
+        prefix = f"{self._keys.installation_id}/"
+        async for listed in self._reads.partitions(prefix):
+            young = max(map(uuid_time_us, _uuids_in(listed.name)), default=0)
+            if young < self._session.oldest_us:
+                self._state.change("INSERT OR IGNORE INTO partitions VALUES (?)", listed.name)
+
+    async def check_partitions(self) -> None:
+        """Every partition belongs to a repository, or is a token that is in use or about to be dropped.
+
+        Comes last: then every branch record was read after the partitions were listed.
+        """
+        suspects = await self._unclaimed()
+        if suspects:
+            # Between leaving its record and being registered a token is in neither, for a moment.
+            await self._session.clock.sleep(self._session.options.settle_seconds)
+            suspects &= await self._unclaimed()
+        if not suspects:
+            return
+        async for listed in self._reads.partitions(f"{self._keys.installation_id}/"):
+            partition = Partition(listed.name, listed.kind, listed.buckets or 1)
+            if listed.name in suspects and await self._reads.scan(partition, b"", None, 1):
+                text = "no record names it, and it is not registered to be dropped"
+                self._find(Code.PARTITION_ORPHAN, listed.name, text)
+
+    async def _unclaimed(self) -> set[str]:
+        claimed = {
+            self._keys.graveler.name,
+            self._keys.cleanup.name,
+            AuthKeys(self._keys.installation_id).partition.name,
+            fence_partition(self._keys.installation_id).name,
+        }
+        async for repository in self._records():
+            keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)
+            claimed |= {keys.refs.name, keys.commits.name}
+            prefix = keys.branch("")
+            async for key, value in self._reads.rows(keys.refs, prefix, after_prefix(prefix)):
+                branch = key[len(prefix) :].decode(errors="replace")
+                try:
+                    tokens = decode_branch(value).tokens
+                except TarnError:
+                    continue
+                claimed |= {f"{keys.root}/{branch}:{token.token_id}" for token in tokens}
+        async for _, (_, value) in self._drops():
+            try:
+                claimed.add(decode_drop(value).partition.name)
+            except TarnError:
+                continue
+        listed = {name for (name,) in self._state.all("SELECT name FROM partitions")}
+        hours = f"{self._keys.cleanup.name}/"
+        return {name for name in listed - claimed if not name.startswith(hours)}
+
+
+def _uuids_in(name: str) -> list[str]:
+    """The parts of a partition's name that are UUIDs: of the repository's life, and of the token."""
+    parts = name.replace(":", "-").replace("/", "-").split("-")
+    return [part for part in parts if len(part) == 32]
+
+
+def _check_repository(key: bytes, value: bytes) -> None:
+    repository = decode_repository(value)
+    parse_repository_id(repository.repository_id)
+    if key != _REPOS + repository.repository_id.encode() or not repository.instance_uid:
+        raise ValueError(f"the record is of repository {repository.repository_id!r}")
+
+
+def _check_done_before(_: bytes, value: bytes) -> None:
+    int(value)
+
+
+def _check_drop(key: bytes, value: bytes) -> None:
+    drop: Drop = decode_drop(value)
+    if key != f"drop/{drop.drop_time_us:020d}/{drop.partition.name}".encode():
+        raise ValueError(f"the record is of partition {drop.partition.name!r}")
+
+
+_AUTH = {b"setup", b"users", b"credentials", b"owned", b"deletions"}
+
+
+def _check_auth(key: bytes, value: bytes) -> None:
+    kind, _, name = key.decode().partition("/")
+    match kind:
+        case "setup":
+            decode_setup(value)
+        case "users" if decode_user(value).user_id != name:
+            raise ValueError(f"the record is of user {decode_user(value).user_id!r}")
+        case "credentials" if decode_credential(value).access_key_id != name:
+            raise ValueError(f"the record is of key {decode_credential(value).access_key_id!r}")
+        case _:
+            pass

@@ -1,0 +1,140 @@
+"""The two stores, as a check may use them: read, paced and counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from typing import TypeVar, cast
+
+import pyarrow as pa
+
+from tarn.block.port import BlockInfo, BlockKey
+from tarn.block.reading import ReadBlocks
+from tarn.core.clock import Clock
+from tarn.kv.port import Listed, Partition, Row, Versioned
+from tarn.kv.reading import ReadKv
+from tarn_graveler.fsck.progress import Progress
+
+__all__ = ["Reads", "each"]
+
+T = TypeVar("T")
+
+_PAGE = 1000
+_LIST_PAGE = 10_000
+
+
+class Reads:
+    """Every request of a check goes through here.
+
+    Args:
+        requests_per_second: 0: no limit.
+    """
+
+    def __init__(
+        self,
+        kv: ReadKv,
+        blocks: ReadBlocks,
+        clock: Clock,
+        progress: Progress,
+        requests_per_second: float,
+    ) -> None:
+        self._kv = kv
+        self._blocks = blocks
+        self._clock = clock
+        self._progress = progress
+        self._pause = 1 / requests_per_second if requests_per_second else 0.0
+        self._next = 0.0
+
+    async def _take(self) -> None:
+        """Waits for this request's turn: requests are spread evenly, none are saved up."""
+        self._progress.requests += 1
+        if self._pause:
+            now = self._clock.monotonic()
+            self._next = max(self._next + self._pause, now)
+            if self._next > now:
+                await self._clock.sleep(self._next - now)
+
+    async def get(self, partition: Partition, key: bytes) -> Versioned | None:
+        """One row, by a read that is issued after this call."""
+        await self._take()
+        return (await self._kv.get_many(partition, [key]))[0]
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int = _PAGE
+    ) -> list[Row]:
+        """One page."""
+        await self._take()
+        return await self._kv.scan(partition, start, end, limit)
+
+    async def rows(
+        self, partition: Partition, start: bytes = b"", end: bytes | None = None
+    ) -> AsyncIterator[Row]:
+        """All rows of a range, page by page."""
+        while True:
+            page = await self.scan(partition, start, end)
+            for row in page:
+                yield row
+            if len(page) < _PAGE:
+                return
+            start = page[-1][0] + b"\0"
+
+    async def batches(self, partition: Partition) -> AsyncGenerator[pa.RecordBatch, None]:
+        """All rows of a partition as `key` and `value`."""
+        batches = cast(
+            "AsyncGenerator[pa.RecordBatch, None]", self._kv.scan_arrow(partition, b"", None)
+        )
+        async with aclosing(batches):
+            async for batch in batches:
+                await self._take()
+                yield batch
+
+    def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """See `ListingKv.partitions`."""
+        return self._kv.partitions(prefix)
+
+    async def read(self, key: BlockKey) -> bytes:
+        """A whole block. Raises `BlockNotFoundError`."""
+        await self._take()
+        return await self._blocks.read(key)
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        """A block's size. Raises `BlockNotFoundError`."""
+        await self._take()
+        return await self._blocks.stat(key)
+
+    async def stream(self, key: BlockKey, length: int) -> AsyncIterator[bytes]:
+        """A block's bytes, one request."""
+        await self._take()
+        async for chunk in self._blocks.stream(key, 0, length):
+            yield chunk
+
+    async def page(self, namespace: str, prefix: str, after: str) -> list[BlockInfo]:
+        """The next blocks of a listing; none at its end."""
+        await self._take()
+        return await self._blocks.list_page(namespace, prefix, after, _LIST_PAGE)
+
+
+async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
+    """Does some work on every item, a few at a time; the first failure ends it.
+
+    Items are taken as they are needed, so they may come from a query that pages.
+    """
+    left = iter(items)
+
+    async def worker() -> None:
+        for item in left:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(worker())
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong first; callers know one error at a time."""
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

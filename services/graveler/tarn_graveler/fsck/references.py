@@ -1,0 +1,233 @@
+"""Which blocks are referred to: sorted runs of addresses in the state, merged when they are needed.
+
+An external sort. What refers to blocks (a range, a staging token, an upload) hands over its addresses as
+arrays; so many of them make a sorted run, which is written in parts. Merging takes one part of each run
+at a time, so memory is bounded by the number of runs times 100 KiB, and never is there a Python object
+per entry. Paths of blocks sort as their addresses do (`tarn.core.ids.physical_path`: the hour comes first
+in both), so a merged run and a listing of the block store are two sorted sequences of one kind.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarn.core.entry import FLAG_EXTERNAL, FLAG_MARKER, HEAD_BYTES, unpack
+from tarn.core.ids import physical_path
+from tarn.core.run import heads_of, offsets_of
+from tarn_graveler.fsck.state import State
+
+__all__ = [
+    "ANY_SIZE",
+    "RECORD",
+    "Records",
+    "References",
+    "SortedReferences",
+    "address_of",
+    "path_of_address",
+    "records_of",
+]
+
+RECORD = np.dtype(
+    [("address", "S16"), ("size", "<i8"), ("source", "<i4"), ("plain", "?"), ("md5", "V16")]
+)
+"""A reference. `S16` sorts as bytes do; it hides trailing zeros, which `address_of` puts back.
+
+`plain` says that `md5` is that of the body.
+"""
+Records = np.ndarray
+
+ANY_SIZE = -1
+"""The size of a reference whose block need not be there: an upload that is not complete."""
+
+_TIME_MAX = (253_402_300_800_000).to_bytes(6, "big")
+"""First milliseconds of the year 10000, which no path can name."""
+_RUN_RECORDS = 1 << 18
+_PART_RECORDS = 2048
+
+
+def address_of(record_address: bytes) -> bytes:
+    """The 16 bytes of an address as numpy gives it."""
+    return record_address.ljust(16, b"\0")
+
+
+def path_of_address(record_address: bytes) -> str:
+    """Where its block lies."""
+    return physical_path(address_of(record_address))
+
+
+def records_of(
+    values: pa.BinaryArray, source: int, *, with_md5: bool
+) -> tuple[Records, npt.NDArray[np.int64]]:
+    """The references of packed entries, each address once; and the rows whose address no block can have.
+
+    Markers and entries whose bytes are elsewhere refer to nothing here.
+
+    Args:
+        values: heads are whole.
+        source: where they are from.
+        with_md5: look for plain MD5s, which takes a look at every tail.
+    """
+    heads = heads_of(values)
+    is_here = (heads["flags"] & (FLAG_MARKER | FLAG_EXTERNAL)) == 0
+    rows = np.flatnonzero(is_here)
+    records = np.zeros(len(rows), RECORD)
+    addresses = np.ascontiguousarray(heads["address"][rows])
+    records["address"] = addresses.view("S16")
+    records["size"] = heads["size"][rows]
+    records["source"] = source
+    records["md5"] = heads["md5"][rows]
+    if with_md5:
+        ends = offsets_of(values)
+        whole = np.diff(ends)[rows] == HEAD_BYTES
+        for at in np.flatnonzero(~whole).tolist():
+            whole[at] = not unpack(values[int(rows[at])].as_py()).etag_parts
+        records["plain"] = whole
+    too_late = addresses.view("S16").astype("S6") >= _TIME_MAX
+    impossible = rows[too_late | (records["size"] < 0)]
+    records = records[~(too_late | (records["size"] < 0))]
+    _, first = np.unique(records["address"], return_index=True)
+    return records[first], impossible
+
+
+class References:
+    """Collects the references of one repository in one round.
+
+    Args:
+        round_number: 1 for the first look, 2 for the one that clears orphans.
+    """
+
+    def __init__(self, state: State, uid: str, round_number: int) -> None:
+        self._state = state
+        self._place = (uid, round_number)
+        self._held: list[Records] = []
+        self._count = 0
+        self._afterwards: list[Callable[[], None]] = []
+
+    def source(self, kind: str, name: str) -> int:
+        """The number of what refers."""
+        uid = self._place[0]
+        self._state.change(
+            "INSERT OR IGNORE INTO sources (uid, kind, name) VALUES (?, ?, ?)", uid, kind, name
+        )
+        return self._state.count(
+            "SELECT id FROM sources WHERE uid=? AND kind=? AND name=?", uid, kind, name
+        )
+
+    def add(self, records: Records, afterwards: Callable[[], None] | None = None) -> None:
+        """Takes references; `afterwards` marks their source as done, once they will survive."""
+        self._held.append(records)
+        self._count += len(records)
+        if afterwards is not None:
+            self._afterwards.append(afterwards)
+        if self._count >= _RUN_RECORDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is held."""
+        if self._count:
+            records = np.concatenate(self._held)
+            records = records[np.argsort(records["address"], kind="stable")]
+            run = 1 + self._state.count(
+                "SELECT max(run) FROM runs WHERE uid=? AND round=?", *self._place
+            )
+            for part, start in enumerate(range(0, len(records), _PART_RECORDS)):
+                rows = records[start : start + _PART_RECORDS]
+                last = path_of_address(rows["address"][-1])
+                self._state.change(
+                    "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)",
+                    *self._place,
+                    run,
+                    part,
+                    last,
+                    rows.tobytes(),
+                )
+        self._held, self._count = [], 0
+        marks, self._afterwards = self._afterwards, []
+        for mark in marks:
+            mark()
+        self._state.save()
+
+
+class _Cursor:
+    """One run: its part at hand."""
+
+    __slots__ = ("_part", "_place", "_state", "records")
+
+    def __init__(self, state: State, place: tuple[str, int, int], part: int) -> None:
+        self._state = state
+        self._place = place
+        self._part = part
+        self.records: Records = np.zeros(0, RECORD)
+        self.advance()
+
+    def advance(self) -> None:
+        """The next part; empty at the end."""
+        found = self._state.all(
+            "SELECT rows FROM runs WHERE uid=? AND round=? AND run=? AND part=?",
+            *self._place,
+            self._part,
+        )
+        self._part += 1
+        body = found[0][0] if found else b""
+        self.records = np.frombuffer(body, RECORD)
+
+    def take(self, bound: bytes) -> Records:
+        """Records up to an address, inclusive."""
+        end = int(np.searchsorted(self.records["address"], np.bytes_(bound), side="right"))
+        taken, self.records = self.records[:end], self.records[end:]
+        if not len(self.records):
+            self.advance()
+        return taken
+
+
+class SortedReferences:
+    """All references of a repository and round in the order of their addresses.
+
+    Args:
+        after: a path; only those behind it.
+    """
+
+    def __init__(self, state: State, uid: str, round_number: int, after: str = "") -> None:
+        self._held: Records = np.zeros(0, RECORD)
+        self._pieces = self._merged(state, uid, round_number, after)
+
+    def upto(self, path: str | None) -> Iterator[Records]:
+        """The next ones, up to the block of a path (inclusive); None: to the end."""
+        while True:
+            if not len(self._held):
+                found = next(self._pieces, None)
+                if found is None:
+                    return
+                self._held = found
+            end = len(self._held)
+            if path is not None:
+                end = bisect_right(self._held["address"], path, key=path_of_address)
+            taken, self._held = self._held[:end], self._held[end:]
+            if len(taken):
+                yield taken
+            if len(self._held):
+                return
+
+    @staticmethod
+    def _merged(state: State, uid: str, round_number: int, after: str) -> Iterator[Records]:
+        runs = state.all(
+            "SELECT run, min(part) FROM runs WHERE uid=? AND round=? AND last>? GROUP BY run",
+            uid,
+            round_number,
+            after,
+        )
+        cursors = [_Cursor(state, (uid, round_number, run), part) for run, part in runs]
+        while live := [cursor for cursor in cursors if len(cursor.records)]:
+            bound = min(cursor.records["address"][-1] for cursor in live)
+            taken = [part for cursor in live if len(part := cursor.take(bound))]
+            piece = np.concatenate(taken)
+            piece = piece[np.argsort(piece["address"], kind="stable")]
+            if after:
+                piece = piece[bisect_right(piece["address"], after, key=path_of_address) :]
+            if len(piece):
+                yield piece

@@ -1,0 +1,225 @@
+"""Staging tokens: who names them, what their rows say, and which blocks they refer to."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarn.core.branch import Branch, Token
+from tarn.core.entry import HEAD_BYTES, VERSION, is_marker, unpack
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import BranchId, parse_path
+from tarn.core.run import VALUE_END, data_of, offsets_of
+from tarn.kv.keys import after_prefix, path_key
+from tarn.kv.records import decode_branch
+from tarn_graveler.fsck.finding import Code
+from tarn_graveler.fsck.references import Records, References, records_of
+from tarn_graveler.fsck.session import Lake, or_corrupt, shown
+
+__all__ = ["branch_names", "gather_staged", "named_token", "read_branch", "token_of_source"]
+
+_PREFIX = path_key("")
+
+
+def source_of_token(branch_id: BranchId, token: Token) -> str:
+    """The name of a token as a source of references."""
+    return json.dumps([branch_id, token.token_id])
+
+
+def token_of_source(name: str) -> tuple[BranchId, str]:
+    """The branch and the token id of such a name."""
+    branch_id, token_id = json.loads(name)
+    return BranchId(branch_id), token_id
+
+
+async def branch_names(lake: Lake) -> list[BranchId]:
+    """Of all branches, or of the one that is wanted."""
+    wanted = lake.session.options.ref_key
+    prefix = lake.keys.branch("")
+    if wanted:
+        return [] if wanted.startswith("tags/") else [BranchId(wanted.removeprefix("branches/"))]
+    names = []
+    async for key, _ in lake.session.reads.rows(lake.keys.refs, prefix, after_prefix(prefix)):
+        names.append(BranchId(key[len(prefix) :].decode(errors="replace")))
+    return names
+
+
+async def read_branch(lake: Lake, branch_id: BranchId) -> Branch | None:
+    """A branch as it is now; None if it is gone or cannot be read, which is a finding elsewhere."""
+    found = await lake.session.reads.get(lake.keys.refs, lake.keys.branch(branch_id))
+    if found is None:
+        return None
+    try:
+        branch = decode_branch(found.value)
+    except TarnError as error:
+        or_corrupt(error)
+        return None
+    return None if branch.is_deleted else branch
+
+
+async def named_token(lake: Lake, branch_id: BranchId, token_id: str) -> Token | None:
+    """A token if its branch names it now: what makes a thing wrong with it a finding."""
+    branch = await read_branch(lake, branch_id)
+    tokens = () if branch is None else branch.tokens
+    return next((token for token in tokens if token.token_id == token_id), None)
+
+
+async def gather_staged(lake: Lake, references: References, round_number: int) -> None:
+    """Reads every token of every branch; the first round also checks what it reads."""
+    state, progress = lake.session.state, lake.session.progress
+    progress.begin(f"{lake.repository.repository_id}: staged entries")
+    for branch_id in await branch_names(lake):
+        branch = await read_branch(lake, branch_id)
+        if branch is None:
+            continue
+        for token in branch.tokens:
+            step = f"staged {round_number} {lake.uid} {source_of_token(branch_id, token)}"
+            if state.is_done(step):
+                continue
+            if round_number == 1:
+                await _check_owner(lake, branch_id, token)
+            await _Scan(lake, references, branch_id, token, is_checked=round_number == 1).run()
+            references.flush()
+            state.done(step)
+
+
+async def _check_owner(lake: Lake, branch_id: BranchId, token: Token) -> None:
+    """Nobody else names this token."""
+    state = lake.session.state
+    partition = lake.keys.token(branch_id, token).name
+    state.change(
+        "INSERT OR IGNORE INTO tokens VALUES (?, ?, ?, ?)",
+        token.token_id,
+        partition,
+        lake.uid,
+        branch_id,
+    )
+    ((other, uid, name),) = state.all(
+        "SELECT partition, uid, branch FROM tokens WHERE token_id=?", token.token_id
+    )
+    if (uid, name) == (lake.uid, branch_id):
+        return
+    if await named_token(lake, branch_id, token.token_id) is not None:
+        text = f"named by branch {branch_id}, and by {other}"
+        lake.find(Code.TOKEN_SHARED, f"token {token.token_id}", text)
+
+
+class _Scan:
+    """One reading of one token."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        references: References,
+        branch_id: BranchId,
+        token: Token,
+        *,
+        is_checked: bool,
+    ) -> None:
+        self._lake = lake
+        self._references = references
+        self._branch_id = branch_id
+        self._token = token
+        self._partition = lake.keys.token(branch_id, token)
+        self._source = references.source("token", source_of_token(branch_id, token))
+        self._is_checked = is_checked
+
+    async def run(self) -> None:
+        session = self._lake.session
+        with_md5 = session.options.verify_data
+        try:
+            async for batch in session.reads.batches(self._partition):
+
+                def look(batch: pa.RecordBatch = batch) -> object:
+                    return look_at(batch, self._source, with_md5=with_md5)
+
+                records, bad = cast("tuple[Records, list[bytes]]", await session.compute(look))
+                self._references.add(records)
+                session.progress.done += batch.num_rows
+                for key in bad if self._is_checked else ():
+                    await self._confirm(key)
+        except TarnError as error:
+            if error.kind not in {Kind.INVALID, Kind.CORRUPT}:
+                raise
+            if await named_token(self._lake, self._branch_id, self._token.token_id) is not None:
+                self._lake.find(Code.TOKEN_UNREADABLE, self._partition.name, error.message)
+
+    async def _confirm(self, key: bytes) -> None:
+        """A row that looked wrong, read again; and its token must still be in use."""
+        found = await self._lake.session.reads.get(self._partition, key)
+        if found is None or (why := _wrong(key, found.value)) is None:
+            return
+        if await named_token(self._lake, self._branch_id, self._token.token_id) is None:
+            return
+        code = Code.ENTRY_INVALID if key.startswith(_PREFIX) else Code.KEY_UNKNOWN
+        self._lake.find(code, f"{self._partition.name} {shown(key)}", why)
+
+
+def look_at(batch: pa.RecordBatch, source: int, *, with_md5: bool) -> tuple[Records, list[bytes]]:
+    """The references of staged rows, and the keys of those that are no staged rows.
+
+    Rows are looked at one by one only where a whole column cannot tell.
+    """
+    keys, values = batch.column("key"), batch.column("value")
+    ends = offsets_of(values)
+    lengths = np.diff(ends)
+    good = lengths >= HEAD_BYTES
+    good[good] = data_of(values)[ends[:-1][good].astype(np.int64)] == VERSION
+    for row in np.flatnonzero(good & (lengths > HEAD_BYTES)).tolist():
+        good[row] = _wrong_entry(values[row].as_py()) is None
+    if not _are_paths(keys):
+        for row, key in enumerate(keys.to_pylist()):
+            good[row] &= _wrong_key(key) is None
+    bad = keys.filter(pa.array(~good)).to_pylist()
+    values = values.filter(pa.array(good)) if bad else values
+    records, impossible = records_of(values, source, with_md5=with_md5)
+    keys = keys.filter(pa.array(good)) if bad else keys
+    return records, bad + [keys[row].as_py() for row in impossible.tolist()]
+
+
+def _are_paths(keys: pa.BinaryArray) -> bool:
+    heads = pc.binary_slice(keys, 0, len(_PREFIX))
+    if not pc.all(pc.equal(heads, pa.scalar(_PREFIX, pa.binary()))).as_py():
+        return False
+    if int(pc.max(pc.binary_length(keys)).as_py()) > len(_PREFIX) + 1024:
+        return False
+    if int(pc.min(pc.binary_length(keys)).as_py()) <= len(_PREFIX):
+        return False
+    try:
+        pc.binary_slice(keys, len(_PREFIX), VALUE_END).cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _wrong_key(key: bytes) -> str | None:
+    if not key.startswith(_PREFIX):
+        return "no such layout"
+    try:
+        parse_path(key[len(_PREFIX) :].decode())
+    except (TarnError, UnicodeDecodeError) as error:
+        return f"its key is no path: {error}"
+    return None
+
+
+def _wrong_entry(value: bytes) -> str | None:
+    if len(value) == HEAD_BYTES and value[0] == VERSION and is_marker(value):
+        return None
+    try:
+        unpack(value)
+    except TarnError as error:
+        return error.message
+    return None
+
+
+def _wrong(key: bytes, value: bytes) -> str | None:
+    why = _wrong_key(key) or _wrong_entry(value)
+    if why is None and not is_marker(value):
+        values = pa.array([value], pa.binary())
+        if len(records_of(values, 0, with_md5=False)[1]):
+            why = f"no block can have the address {value[18:34].hex()}, or the size is negative"
+    return why

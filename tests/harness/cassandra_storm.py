@@ -1,0 +1,86 @@
+"""What may happen to three Cassandra nodes while Tarn works on them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+from cassandra_proxies import Cluster, statement_id
+
+from tarn.testing.tcp_proxy import Loss
+
+__all__ = ["NodeStorm"]
+
+_POLL_SECONDS = 0.01
+_LOSS_SECONDS = 1.0
+_STATEMENTS = ("cas_update", "cas_update", "cas_update", "plain_set")
+
+
+class NodeStorm:
+    """Blows, one by one.
+
+    Args:
+        cluster: is hurt.
+        keyspace: whose exchanges are lost.
+        rng: decides.
+
+    Attributes:
+        counts: what was done how often.
+    """
+
+    def __init__(self, cluster: Cluster, keyspace: str, rng: random.Random) -> None:
+        self._cluster = cluster
+        self._nodes = cluster.nodes
+        self._keyspace = keyspace
+        self._random = rng
+        self.counts: Counter[str] = Counter()
+        self._down: set[int] = set()
+
+    async def kill(self, index: int, seconds: float) -> None:
+        """SIGKILL, and a start after a while: the others have hints for it."""
+        self.counts["kill"] += 1
+        await self._kill(index)
+        await asyncio.sleep(seconds)
+        await self.start_all()
+
+    async def pause(self, index: int, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after a while: its connections stay, and what it was told is done late."""
+        self.counts["pause"] += 1
+        self._nodes.pause(index)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._nodes.resume(index)
+
+    async def kill_all_but(self, index: int | None) -> None:
+        """SIGKILL of two, or of all three at once."""
+        self.counts["kill of all" if index is None else "kill of two"] += 1
+        for each in {0, 1, 2} - {index}:
+            await self._kill(each)
+
+    async def _kill(self, index: int) -> None:
+        self._down.add(index)
+        await asyncio.to_thread(self._nodes.kill, index)
+
+    async def start_all(self) -> None:
+        """What was killed; returns when each node knows that all are up."""
+        async with asyncio.TaskGroup() as group:
+            for index in self._down:
+                group.create_task(asyncio.to_thread(self._nodes.start, index))
+        self._down.clear()
+        await asyncio.to_thread(self._cluster.until_whole)
+
+    async def lose(self, count: int) -> None:
+        """Loses so many exchanges: mostly compare-and-sets, mostly answered ones."""
+        for _ in range(count):
+            name = self._random.choice(_STATEMENTS)
+            (loss,) = self._random.choices([Loss.ANSWER, Loss.REQUEST, Loss.SILENCE], [6, 3, 1])
+            marker = statement_id(name, self._keyspace)
+            happened = self._cluster.proxies.lose(self._random.randrange(3), loss, marker)
+            loop = asyncio.get_running_loop()
+            late = loop.time() + _LOSS_SECONDS
+            while not happened.is_set() and loop.time() < late:  # noqa: ASYNC110 - another loop's event
+                await asyncio.sleep(_POLL_SECONDS)
+            if happened.is_set():
+                self.counts[f"lost {loss.name.lower()} of {name}"] += 1

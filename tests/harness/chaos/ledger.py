@@ -1,0 +1,92 @@
+"""What clients were told: the history, and what every value looks like in a store."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from tarn.testing.history import History, Op, OpKind, Outcome
+
+__all__ = ["Ledger", "WallHistory", "body_of"]
+
+
+@dataclass
+class WallHistory(History):
+    """A history on this machine's monotonic clock, in microseconds since it began; no two are equal."""
+
+    began_ns: int = field(default_factory=time.monotonic_ns)
+
+    def tick(self) -> int:
+        """The time of the next event."""
+        now = (time.monotonic_ns() - self.began_ns) // 1000
+        self.clock = max(self.clock + 1, now)
+        return self.clock
+
+
+def body_of(value: int, size: int) -> bytes:
+    """The bytes of a value: its name, again and again."""
+    word = b"v%d\n" % value
+    return (word * (size // len(word) + 1))[: max(size, len(word))]
+
+
+class Ledger:
+    """One for a run; all clients write into it.
+
+    Attributes:
+        history: what the checker gets.
+        problems: answers that no history can hold and no server may give.
+        counts: requests by kind and outcome.
+        reasons: why outcomes are unknown.
+        keys: by branch, every path that was ever asked to be written.
+    """
+
+    def __init__(self) -> None:
+        self.history = WallHistory()
+        self.problems: list[str] = []
+        self.counts: Counter[tuple[str, Outcome]] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.keys: defaultdict[str, set[str]] = defaultdict(set)
+        self._value_of: dict[str, int] = {}
+        self._etag_of: dict[int, tuple[str, int]] = {}
+        self._last_value = 0
+
+    def new_value(self, size: int) -> tuple[int, bytes]:
+        """A value that nobody wrote before, and its bytes."""
+        self._last_value += 1
+        body = body_of(self._last_value, size)
+        etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        self._value_of[etag] = self._last_value
+        self._etag_of[self._last_value] = etag, len(body)
+        return self._last_value, body
+
+    def value_of(self, etag: str, size: int | None = None) -> int:
+        """The value that has an ETag (and a size); what nobody ever wrote is a new value."""
+        value = self._value_of.get(etag.strip('"'))
+        if value is None or size not in (None, self._etag_of[value][1]):
+            self.problems.append(f"nobody wrote ETag {etag} of {size} bytes")
+            self._last_value += 1
+            return self._last_value
+        return value
+
+    def value_in(self, body: bytes, etag: str) -> int:
+        """The value that bytes are, which must be those of their ETag."""
+        found = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        if found != etag:
+            self.problems.append(f"a body of {len(body)} bytes has ETag {etag}, not {found}")
+        return self.value_of(found)
+
+    def begin(
+        self, proc: str, kind: OpKind, branch: str, key: str | None = None, value: int | None = None
+    ) -> Op:
+        """An operation that is asked for now."""
+        if key is not None and kind in (OpKind.PUT, OpKind.DELETE):
+            self.keys[branch].add(key)
+        return self.history.begin(proc, kind, branch, key, value)
+
+    def count(self, what: str, outcome: Outcome, note: str = "") -> None:
+        """A request that is over."""
+        self.counts[what, outcome] += 1
+        if outcome is Outcome.INFO:
+            self.reasons[note] += 1

@@ -1,0 +1,147 @@
+"""A node of `tarn up` that can be hurt: its processes, and the same node again on the same data."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
+
+__all__ = ["Node", "signal_process"]
+
+_START_SECONDS = 120.0
+_GONE_SECONDS = 20.0
+_POLL_SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class Node:
+    """One `tarn up`, of this machine.
+
+    Attributes:
+        folder: its data, its log and the admin's key are in here.
+        options: further arguments of `tarn up`, such as `--config`, `--workers` or `--separate`.
+        environment: further variables.
+    """
+
+    folder: Path
+    options: Sequence[str] = ("--workers", "4")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    _tarn: RunningTarn | None = field(default=None, init=False)
+
+    @property
+    def tarn(self) -> RunningTarn:
+        """The running installation, for the command line and for addresses."""
+        assert self._tarn is not None, "start comes first"
+        return self._tarn
+
+    @property
+    def port(self) -> int:
+        """Of the S3 endpoint."""
+        port = urlsplit(self.tarn.endpoint).port
+        assert port is not None, "an endpoint has a port"
+        return port
+
+    def start(self, *, is_first: bool = True) -> None:
+        """Returns when it serves.
+
+        Args:
+            is_first: of its installation, whose first admin it creates.
+        """
+        data = self.folder / "data"
+        supervisor = self._launch("--port", "0", "--rpc-port", "0")
+        self._tarn = RunningTarn("single", data, self.folder / "credentials", supervisor)
+        try:
+            wait_until_up(self._tarn)
+            if is_first:
+                set_up(self._tarn)
+        except BaseException:
+            stop(self._tarn)
+            raise
+
+    def _launch(self, *ports: str) -> subprocess.Popen[bytes]:
+        return launch(self.folder / "data", *ports, *self.options, environment=self.environment)
+
+    def workers(self) -> dict[str, int]:
+        """Pids of the workers that serve."""
+        try:
+            state = self.tarn.state()
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        if state["pid"] != self.tarn.supervisor.pid:
+            return {}  # left behind by a life before
+        return {name: pid for name, pid in state["processes"].items() if pid}
+
+    def restart_count(self) -> int:
+        """Workers that were started again, in this life of the supervisor."""
+        return int(self.tarn.state()["restart_count"])
+
+    async def crash(self) -> None:
+        """Kills the supervisor and every process below it, at once; returns when all are dead."""
+        supervisor = psutil.Process(self.tarn.supervisor.pid)
+        supervisor.suspend()  # else it might start another worker behind the list
+        below = supervisor.children(recursive=True)
+        for process in [supervisor, *below]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.tarn.supervisor.wait()
+        end = time.monotonic() + _GONE_SECONDS
+        while left := [process for process in below if _is_alive(process)]:
+            assert time.monotonic() < end, f"killed, and alive: {left}"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def restart(self) -> None:
+        """Starts it again after a crash, on the same data and ports; returns when it serves."""
+        rpc_port = self.tarn.server.rpartition(":")[2]
+        self.tarn.supervisor = self._launch("--port", str(self.port), "--rpc-port", rpc_port)
+        end = time.monotonic() + _START_SECONDS
+        while not self.workers():
+            code = self.tarn.supervisor.poll()
+            assert code is None, f"tarn up ended with {code}:\n{self.tarn.tail()}"
+            assert time.monotonic() < end, f"tarn up took too long:\n{self.tarn.tail()}"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def until_whole(self) -> None:
+        """Returns when every worker serves.
+
+        Raises:
+            AssertionError: the supervisor does not get it done.
+        """
+        end = time.monotonic() + _START_SECONDS
+        while True:
+            state = self.tarn.state()
+            if all(state["processes"].values()):
+                return
+            assert time.monotonic() < end, f"not every worker runs: {state}\n{self.tarn.tail()}"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def stop(self) -> None:
+        """Ends it as an administrator does; everything must end by itself."""
+        stop(self.tarn)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """A zombie is dead: whoever inherited it may take its time to look at it."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def signal_process(pid: int, number: signal.Signals) -> bool:
+    """Signals a process; whether it was there."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""One run: clients in a storm, the quiet end, the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from chaos.clients import Client, Habits
+from chaos.ledger import Ledger
+from chaos.look import Look
+from chaos.metadata import metadata_of
+from chaos.node import Node
+from chaos.s3 import S3Client, Target
+from chaos.storm import Blow, Storm, Weather
+from chaos.wire import Wires
+from tarn.testing.checker import Report, Violation, check
+from tarn.testing.history import OpKind, Outcome
+
+__all__ = ["Plan", "Run", "play"]
+
+_CALM_SECONDS = 60.0
+_READERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is.
+
+    Attributes:
+        seed: of clients and storm. It fixes what each of them wants to do next; not when it happens.
+        seconds: that the storm lasts at most.
+        hits: kills that hit, after which it ends earlier; 0 for never.
+        clients: how many.
+        drop_seconds: D, and the time between two looks for what may be dropped: the last reads come after.
+    """
+
+    seed: int
+    seconds: float = 60.0
+    hits: int = 0
+    clients: int = 10
+    drop_seconds: float = 5.0
+    habits: Habits = field(default_factory=Habits)
+    weather: Weather = field(default_factory=Weather)
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of it."""
+
+    plan: Plan
+    ledger: Ledger
+    blows: Sequence[Blow]
+    hits: int
+    storm_seconds: float
+    report: Report
+
+    @property
+    def violations(self) -> list[Violation]:
+        """Broken promises; I0 is what may never be answered."""
+        return [*self.report.violations, *(Violation("I0", text) for text in self.ledger.problems)]
+
+    def lines(self) -> list[str]:
+        """The numbers."""
+        counts = self.ledger.counts
+        kinds = Counter(blow.kind for blow in self.blows)
+        broken = sum(blow.hit_count for blow in self.blows)
+        head = (
+            f"seed {self.plan.seed}: {counts.total():,} operations of {self.plan.clients} clients"
+        )
+        lines = [f"{head} in {self.storm_seconds:.0f} s of storm", f"{'':14}     ok   fail unknown"]
+        for what in sorted({what for what, _ in counts}):
+            row = (counts[what, outcome] for outcome in Outcome)
+            lines.append(f"{what:14}" + "".join(f"{count:7,}" for count in row))
+        reasons = sorted(self.ledger.reasons.items(), key=lambda each: -each[1])
+        lines.append("unknown: " + ", ".join(f"{count} {why}" for why, count in reasons))
+        lines.append(
+            f"workers killed {kinds['kill']}, stopped {kinds['stop']}; node killed {kinds['crash']}"
+        )
+        lines.append(f"kills that hit operations in flight: {self.hits} ({broken} operations)")
+        lines.append(self._fates())
+        lines.append(f"commits read back: {len(self.ledger.history.commits)}")
+        lines += [f"{count:7,} {what}" for what, count in sorted(self.report.statistics.items())]
+        lines.append(f"{len(self.violations)} promises broken")
+        return lines
+
+    def _fates(self) -> str:
+        """How many unknown writes somebody saw: kills before and after the effect."""
+        history = self.ledger.history
+        seen = {op.value for op in history.ops if op.kind in (OpKind.GET, OpKind.LIST) and op.is_ok}
+        seen |= {value for commit in history.commits.values() for value in commit.contents.values()}
+        puts = [op for op in history.ops if op.kind is OpKind.PUT and op.outcome is Outcome.INFO]
+        effects = sum(op.value in seen for op in puts)
+        return (
+            f"unknown puts and copies: {effects} took effect, {len(puts) - effects} were never seen"
+        )
+
+
+async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
+    """Plays a plan on an installation whose repository and branches are there and empty.
+
+    Args:
+        plan: what to do.
+        target: where clients go.
+        nodes: who is hurt; all of the target's, or some.
+    """
+    ledger, wires = Ledger(), Wires()
+    for branch in target.branches:
+        ledger.history.finish(ledger.begin("admin", OpKind.CREATE, branch), Outcome.OK)
+    storm = Storm(
+        nodes, wires, plan.weather, random.Random(f"storm {plan.seed}"), ledger.history.tick
+    )
+    async with metadata_of(target, random.Random(plan.seed)) as metadata:
+
+        def some_s3(name: str, habits: Habits) -> S3Client:
+            rng = random.Random(f"wire {plan.seed} {name}")
+            return S3Client(
+                target, wires, rng, patience_seconds=habits.patience_seconds, rides=habits.rides
+            )
+
+        def some_client(name: str, habits: Habits) -> Client:
+            rng = random.Random(f"client {plan.seed} {name}")
+            s3 = some_s3(name, habits)
+            return Client(name, ledger, s3, metadata, target.branches, habits, rng)
+
+        began = time.monotonic()
+        await _rage(plan, storm, [some_client(f"c{n}", plan.habits) for n in range(plan.clients)])
+        seconds = time.monotonic() - began
+        calm = replace(plan.habits, patience_seconds=_CALM_SECONDS, haste_rate=0.0, rides=1000)
+        readers = [some_s3(f"reader {n}", calm) for n in range(_READERS)]
+        look = Look(target, ledger, some_client("last", calm), readers, metadata)
+        for node in nodes:
+            await node.crash()  # nobody remembers anything, and nothing is under way
+            await node.restart()
+        await look.at_branches()
+        await look.commit()
+        await look.at_branches()
+        await asyncio.sleep(2 * plan.drop_seconds)
+        await look.at_branches()
+        await look.at_commits()
+    await wires.close_all()
+    return Run(plan, ledger, storm.blows, storm.hits, seconds, check(ledger.history))
+
+
+async def _rage(plan: Plan, storm: Storm, clients: Sequence[Client]) -> None:
+    """Clients in a storm, until it is over."""
+    end = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for client in clients:
+            group.create_task(client.run(end))
+        await storm.run(plan.seconds, plan.hits)
+        end.set()

@@ -1,0 +1,86 @@
+"""The rows of a whole installation, as the services would write them, for tests that move it."""
+
+from __future__ import annotations
+
+from tarn.core.branch import Branch, Token, TokenKind
+from tarn.core.ids import BranchId, CommitId, RepositoryId, TokenId
+from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.fence import fence_partition
+from tarn.kv.keys import InstallationKeys, path_key
+from tarn.kv.port import Group, Kv, ListingKv, Partition, PartitionKind, Row
+from tarn.kv.records import Drop, Repository, encode_branch, encode_drop, encode_repository
+
+__all__ = [
+    "INSTALLATION",
+    "STRAY",
+    "Installation",
+    "by_name",
+    "contents",
+    "sample_installation",
+    "write_rows",
+]
+
+INSTALLATION = "moved"
+STRAY = Partition(f"{INSTALLATION}/lake-aa/main:lost", PartitionKind.PLAIN)
+"""A token that no record names any more."""
+_MAIN = BranchId("main")
+
+Installation = dict[Partition, dict[bytes, bytes]]
+"""Every partition, as it was declared, and its rows."""
+
+
+def sample_installation(staged: int = 40) -> Installation:
+    """Two repositories, plain and conditional tokens in several buckets, users, drops, and a stray."""
+    keys = InstallationKeys(INSTALLATION)
+    lake = Repository(RepositoryId("lake"), "aa", "local://lake", _MAIN, 1)
+    gone = Repository(RepositoryId("gone"), "bb", "local://gone", _MAIN, 1, is_deleted=True)
+    of_lake = keys.of_repository(lake.repository_id, lake.instance_uid)
+    staging = Token(TokenId("t3"), TokenKind.PLAIN, 4, 3)
+    sealed = Token(TokenId("t2"), TokenKind.CONDITIONAL, 4, 2)
+    branch = Branch(b"i", staging, (sealed,), CommitId("c" * 64), 1)
+    dropped = of_lake.token(_MAIN, Token(TokenId("t1"), TokenKind.PLAIN, 4, 1))
+    drop = Drop(dropped, 3_600_000_000)
+    rows: Installation = {
+        keys.graveler: {
+            keys.repository("lake"): encode_repository(lake),
+            keys.repository("gone"): encode_repository(gone),
+        },
+        keys.cleanup: {keys.DONE_BEFORE: b"17"},
+        keys.drops(1): {keys.drop(drop.drop_time_us, dropped.name): encode_drop(drop)},
+        AuthKeys(INSTALLATION).partition: {AuthKeys.setup(): b"", AuthKeys.user("ann"): b"sealed"},
+        of_lake.refs: {of_lake.branch("main"): encode_branch(branch), of_lake.tag("v1"): b"tag"},
+        of_lake.commits: {of_lake.commit("c" * 64): b"commit"},
+        of_lake.token(_MAIN, staging): {
+            path_key(f"raw/{n:05d}"): b"%d" % n * 9 for n in range(staged)
+        },
+        of_lake.token(_MAIN, sealed): {path_key(f"raw/{n}"): b"" for n in range(9)},
+        dropped: {path_key("old"): b"\0\xff"},
+        STRAY: {b"\xff\x00": b"lost"},
+    }
+    return rows
+
+
+async def write_rows(kv: Kv, installation: Installation) -> None:
+    """Writes all of it; all must land."""
+    for partition, rows in installation.items():
+        groups = [Group(key, ((key, value),)) for key, value in rows.items()]
+        assert not any(await kv.set_many(partition, groups))
+
+
+async def contents(kv: ListingKv, installation_id: str = INSTALLATION) -> dict[str, list[Row]]:
+    """Everything that a store holds of an installation, its fence apart, by name."""
+    found: dict[str, list[Row]] = {}
+    fence = fence_partition(installation_id).name
+    async for each in kv.partitions(f"{installation_id}/"):
+        if each.name != fence:
+            partition = Partition(each.name, each.kind, each.buckets or 1)
+            found[each.name] = await kv.scan(partition, b"", None, 10_000)
+    return {name: rows for name, rows in sorted(found.items()) if rows}
+
+
+def by_name(installation: Installation) -> dict[str, list[Row]]:
+    """The same form as `contents`."""
+    return {
+        partition.name: sorted(rows.items())
+        for partition, rows in sorted(installation.items(), key=lambda item: item[0].name)
+    }

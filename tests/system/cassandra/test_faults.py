@@ -1,0 +1,197 @@
+"""Three real nodes that are hurt in every way while clients work, and what the clients were promised.
+
+Two gravelers, whose clocks are four seconds apart, behind one S3 endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from cassandra_proxies import Cluster, kv_url
+from cassandra_storm import NodeStorm
+from chaos.clients import Client, Habits
+from chaos.ledger import Ledger
+from chaos.look import Look
+from chaos.metadata import Metadata, metadata_of
+from chaos.node import Node
+from chaos.s3 import S3Client, Target
+from chaos.wire import Wires
+
+from tarn.testing.checker import Violation, check
+from tarn.testing.history import OpKind, Outcome
+
+pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(420)]
+
+SKEWED = Path(__file__).parents[2] / "harness" / "skewed"
+SKEW_SECONDS = 2.0
+DROP_SECONDS = 9.0
+"""D less both skews is more than half of D, for which readers trust a record."""
+BOUND_SECONDS = 25.0
+"""No request takes longer, whatever happens to one node or to all."""
+CLIENTS = 8
+HABITS = Habits(
+    keys=tuple(f"t{n % 3}/k{n:02}" for n in range(9)),
+    patience_seconds=BOUND_SECONDS,
+    haste_rate=0.0,
+    think_seconds=0.02,
+    weights={"put": 6, "get": 5, "delete": 3, "delete_many": 1, "walk": 1.5, "commit": 2},
+)
+CALM = replace(HABITS, patience_seconds=60.0, rides=1000)
+SEED = 7
+
+
+@dataclass(slots=True)
+class Lake:
+    """A running Tarn and the clients that work on it.
+
+    Attributes:
+        seconds: how long requests took while there was no quorum.
+        made: connections.
+    """
+
+    target: Target
+    ledger: Ledger
+    storm: NodeStorm
+    wires: Wires = field(default_factory=Wires)
+    seconds: list[float] = field(default_factory=list)
+    made: list[S3Client] = field(default_factory=list)
+
+    def s3(self, name: str, habits: Habits = HABITS) -> S3Client:
+        rng = random.Random(f"wire {SEED} {name}")
+        patience, rides = habits.patience_seconds, habits.rides
+        made = S3Client(self.target, self.wires, rng, patience_seconds=patience, rides=rides)
+        self.made.append(made)
+        return made
+
+    def close(self) -> None:
+        """Hangs up everywhere."""
+        for made in self.made:
+            made.close()
+
+    def client(self, name: str, metadata: Metadata, habits: Habits = HABITS) -> Client:
+        rng = random.Random(f"client {SEED} {name}")
+        s3, branches = self.s3(name, habits), self.target.branches
+        return Client(name, self.ledger, s3, metadata, branches, habits, rng)
+
+    @asynccontextmanager
+    async def clients(self, metadata: Metadata) -> AsyncIterator[None]:
+        """Clients work during the block."""
+        end = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for number in range(CLIENTS):
+                group.create_task(self.client(f"c{number}", metadata).run(end))
+            yield
+            end.set()
+
+    async def look(self, metadata: Metadata) -> None:
+        """Reads everything when all is quiet, before and after a commit and the drop of its tokens."""
+        last = self.client("last", metadata, CALM)
+        readers = [self.s3(f"reader {n}", CALM) for n in range(4)]
+        look = Look(self.target, self.ledger, last, readers, metadata)
+        await look.at_branches()
+        await look.commit()
+        await look.at_branches()
+        await look.at_commits()
+        await asyncio.sleep(DROP_SECONDS + 2 * SKEW_SECONDS + 1)
+        await look.at_branches()
+
+
+@pytest.fixture
+async def lake(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Lake]:
+    cluster = cassandra_cluster
+    cluster.until_whole()
+    (tmp_path / "skew").mkdir()
+    keyspace = "faults"
+    node = Node(
+        tmp_path,
+        ("--workers", "2", "--kv", kv_url(cluster.nodes, keyspace)),
+        {
+            "TARN_GRAVELER_CLEANUP_DELAY": f"{DROP_SECONDS:.0f}s",
+            "TARN_GRAVELER_CLEANUP_POLL": "500ms",
+            "PYTHONPATH": os.pathsep.join([str(SKEWED), os.environ.get("PYTHONPATH", "")]),
+            "SKEW_FOLDER": str(tmp_path / "skew"),
+            "SKEW_SECONDS": f"{SKEW_SECONDS},{-SKEW_SECONDS}",
+        },
+    )
+    storm = NodeStorm(cluster, keyspace, random.Random(SEED))
+    node.start()
+    try:
+        yield Lake(target_on(node), ledger_of_new_branches(), storm)
+    finally:
+        await storm.start_all()
+        node.stop()
+
+
+def target_on(node: Node) -> Target:
+    """A repository with two branches."""
+    tarn = node.tarn
+    tarn.ok("repo", "create", "chaos")
+    tarn.ok("branch", "create", "chaos/dev")
+    return Target(
+        (tarn.endpoint,),
+        (tarn.server,),
+        tarn.auth_server,
+        tarn.access_key_id,
+        tarn.secret_access_key,
+    )
+
+
+def ledger_of_new_branches() -> Ledger:
+    ledger = Ledger()
+    for branch in ("main", "dev"):
+        ledger.history.finish(ledger.begin("admin", OpKind.CREATE, branch), Outcome.OK)
+    return ledger
+
+
+async def refused(lake: Lake, seconds: float) -> None:
+    """For so long every request is answered with 503 and Retry-After, and in time."""
+    client = lake.s3("quorum", CALM)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for method in ("PUT", "GET"):
+            await client.ready()
+            began = time.monotonic()
+            answer = await client.ask(method, "main/quorum", body=b"x" * (method == "PUT"))
+            lake.seconds.append(time.monotonic() - began)
+            assert answer.status == 503, answer
+            assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_nothing_that_happens_to_nodes_breaks_a_promise(lake: Lake) -> None:
+    async with metadata_of(lake.target, random.Random(SEED)) as metadata:
+        async with lake.clients(metadata):
+            await through(lake)
+        await lake.look(metadata)
+        lake.close()
+    report = check(lake.ledger.history)
+    problems = [Violation("I0", text) for text in lake.ledger.problems]
+    counts, storm = lake.ledger.counts, lake.storm.counts
+    assert [str(each) for each in (*report.violations, *problems)] == []
+    assert sum(count for what, count in storm.items() if "cas_update" in what) >= 10, storm
+    assert counts["put", Outcome.OK] >= 100, counts
+    assert counts["commit", Outcome.OK] >= 5, counts
+    assert lake.ledger.reasons["hung up"] == 0, f"somebody waited for {BOUND_SECONDS} s"
+    assert max(lake.seconds) < BOUND_SECONDS
+
+
+async def through(lake: Lake) -> None:
+    """One blow after the other."""
+    storm = lake.storm
+    await storm.lose(25)
+    await storm.kill(2, seconds=3)
+    await storm.pause(1, seconds=5)
+    await storm.kill(0, seconds=0)  # the others have just told the third what it missed
+    await storm.kill_all_but(1)
+    await refused(lake, seconds=5)
+    await storm.start_all()
+    await storm.kill_all_but(None)
+    await storm.start_all()
+    await storm.lose(10)

@@ -1,0 +1,156 @@
+"""A large staging token lives and dies on a real node without a warning about tombstones.
+
+`TARN_LARGE_TOKEN_ROWS=1000000` tries it in full. The node warns in proportion (see `cassandra_nodes`), so
+what would warn for a million rows does for these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from cassandra_lake import ShiftedClock, replica_on
+from lake import MAIN, create_repository, entry
+
+from tarn.block.mem import MemBlockStore
+from tarn.core.listing import PageRequest
+from tarn.kv.cassandra import CassandraKv, CassandraSettings
+from tarn.kv.port import Group, Partition, PartitionKind
+from tarn.kv.records import Repository
+from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.cassandra_store import open_store
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.committing import CommitRequest
+
+ROWS = int(os.environ.get("TARN_LARGE_TOKEN_ROWS", "30000"))
+AT_ONCE = 2000
+
+pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(60 + ROWS // 300)]
+
+
+@pytest.fixture
+def keyspace(request: pytest.FixtureRequest) -> str:
+    return "tombs_" + hashlib.sha256(request.node.name.encode()).hexdigest()[:8]
+
+
+@pytest.fixture
+async def kv(cassandra_nodes: CassandraNodes, keyspace: str) -> AsyncIterator[CassandraKv]:
+    nodes = cassandra_nodes
+    settings = CassandraSettings(nodes.contact_points, nodes.LOCAL_DATACENTER, keyspace, 1)
+    store = await open_store(settings)
+    yield store
+    await store.close()
+
+
+class Warnings:
+    """What a node's log says of tombstones in a keyspace, from now on."""
+
+    def __init__(self, nodes: CassandraNodes, keyspace: str) -> None:
+        self._log = nodes.log(0)
+        self._start = self._log.stat().st_size
+        self._keyspace = keyspace
+
+    def lines(self) -> list[str]:
+        said = self._log.read_bytes()[self._start :].decode(errors="replace").splitlines()
+        return [line for line in said if "tombstone" in line and f"{self._keyspace}." in line]
+
+
+@pytest.fixture
+def warnings(cassandra_nodes: CassandraNodes, kv: CassandraKv, keyspace: str) -> Warnings:
+    return Warnings(cassandra_nodes, keyspace)
+
+
+class Table:
+    """A table of many files on a branch."""
+
+    def __init__(self, graveler: Graveler, repository: Repository) -> None:
+        self.graveler = graveler
+        self.repository = repository
+
+    @staticmethod
+    def path(number: int) -> str:
+        return f"table/part={number % 100:02}/{number:08}.parquet"
+
+    async def stage(self) -> None:
+        staging = self.graveler.staging
+        for start in range(0, ROWS, AT_ONCE):
+            numbers = range(start, min(start + AT_ONCE, ROWS))
+            async with asyncio.TaskGroup() as group:
+                for n in numbers:
+                    work = staging.stage(self.repository, MAIN, self.path(n), entry(n + 1))
+                    group.create_task(work)
+
+    async def delete(self, numbers: range) -> None:
+        for start in range(0, len(numbers), 1000):
+            paths = [self.path(n) for n in numbers[start : start + 1000]]
+            assert set(await self.graveler.staging.unstage(self.repository, MAIN, paths)) == {None}
+
+    async def page(self, after: str) -> list[str]:
+        request = PageRequest(after=after, limit=1000)
+        page = await self.graveler.reading.page(self.repository, "main", request)
+        return [line.path for line in page.lines]
+
+    async def look(self, left: list[str]) -> None:
+        """First page, pages in the middle, the last one."""
+        for at in (0, len(left) // 3, 2 * len(left) // 3, len(left) - 1000):
+            assert await self.page(left[at - 1] if at else "") == left[at : at + 1000]
+
+
+async def test_a_large_token_is_listed_committed_and_dropped_without_a_tombstone_warning(
+    kv: CassandraKv, warnings: Warnings, tmp_path: Path
+) -> None:
+    clock = ShiftedClock()
+    async with replica_on(kv, MemBlockStore(clock), tmp_path, clock) as graveler:
+        table = Table(graveler, await create_repository(graveler))
+        await table.stage()
+        paths = sorted(table.path(n) for n in range(ROWS))
+        await table.look(paths)
+        gone = range(ROWS // 4)
+        await table.delete(gone)
+        left = sorted(set(paths) - {table.path(n) for n in gone})
+        await table.look(left)
+        token = (await graveler.branches.fresh(table.repository, MAIN)).branch.staging
+        rows = graveler.repositories.keys_of(table.repository).token(MAIN, token)
+        await graveler.committing.commit(table.repository, MAIN, CommitRequest("ann", "all of it"))
+        await table.look(left)
+        for seconds in (61, 3660, 3660 + 86_400):
+            clock.shift_seconds = seconds
+            await graveler.cleaning.drop_due()
+            await table.look(left)
+        assert await kv.scan(rows, b"", None, 10) == []
+    assert warnings.lines() == []
+
+
+async def test_many_small_commits_leave_no_queue_of_tombstones(
+    kv: CassandraKv, warnings: Warnings, tmp_path: Path
+) -> None:
+    """What is to be dropped is put on a list, worked off and looked at again, commit after commit."""
+    clock = ShiftedClock()
+    commits = 60
+    async with replica_on(kv, MemBlockStore(clock), tmp_path, clock) as graveler:
+        repository = await create_repository(graveler, "busy")
+        dropped = 0
+        for number in range(commits):
+            await graveler.staging.stage(repository, MAIN, "a", entry(number + 1))
+            await graveler.committing.commit(repository, MAIN, CommitRequest("ann", str(number)))
+            clock.shift_seconds += 61
+            dropped += await graveler.cleaning.drop_due()
+        assert dropped >= commits
+        await graveler.reading.page(repository, "main", PageRequest())
+    assert warnings.lines() == []
+
+
+async def test_rows_that_are_deleted_one_by_one_are_warned_of(
+    kv: CassandraKv, warnings: Warnings
+) -> None:
+    """That the other tests look at the right log, for the right words."""
+    plain = Partition("one by one", PartitionKind.PLAIN)
+    keys = [b"%04d" % n for n in range(100)]
+    assert set(await kv.set_many(plain, [Group(k, ((k, b"x"),)) for k in keys])) == {None}
+    await kv.delete_many(plain, keys)
+    assert await kv.scan(plain, b"", None, 10) == []
+    assert len(warnings.lines()) == 1

@@ -1,0 +1,159 @@
+"""A node that asks for a password and for certificates, and a role that may no more than it needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster, NoHostAvailable
+from cassandra_proxies import kv_url
+from cassandra_tls import Identity, identity_of, secured
+from running_tarn import running_tarn
+
+from tarn.core.errors import TarnError
+from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls
+from tarn.kv.cassandra.connection import _ssl_context
+from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.cassandra_store import open_store
+from tarn.testing.tcp_proxy import TcpProxy
+
+pytestmark = [pytest.mark.cassandra, pytest.mark.slow]
+
+KEYSPACE = "guarded"
+PASSWORD = "correct horse"
+LIMITS = CassandraLimits(open_seconds=0.0)
+"""One attempt: what is wrong stays so."""
+GRANTS = (
+    f"CREATE ROLE tarn WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
+    f"CREATE KEYSPACE {KEYSPACE}"
+    " WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}",
+    f"GRANT CREATE ON KEYSPACE {KEYSPACE} TO tarn",
+    f"GRANT SELECT ON KEYSPACE {KEYSPACE} TO tarn",
+    f"GRANT MODIFY ON KEYSPACE {KEYSPACE} TO tarn",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A node, who it is, who may come, and somebody else."""
+
+    nodes: CassandraNodes
+    node: Identity
+    client: Identity
+    stranger: Identity
+
+    @property
+    def settings(self) -> CassandraSettings:
+        return CassandraSettings(
+            contact_points=self.nodes.contact_points,
+            local_datacenter=self.nodes.LOCAL_DATACENTER,
+            keyspace=KEYSPACE,
+            username="tarn",
+            password=PASSWORD,
+            tls=CassandraTls(self.node.cert, self.client.cert, self.client.key),
+        )
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("secured")
+    node, client, stranger = (identity_of(name, folder) for name in ("node", "client", "stranger"))
+    nodes = CassandraNodes(folder, settings=secured(node, client, folder))
+    with nodes:
+        made = Guarded(nodes, node, client, stranger)
+        administer(made)
+        yield made
+    nodes.remove_data()
+
+
+def administer(guarded: Guarded) -> None:
+    """What docs/operate/cassandra.md asks of an administrator."""
+    assert guarded.settings.tls is not None
+    host, _, port = guarded.nodes.contact_points[0].rpartition(":")
+    deadline = time.monotonic() + 60
+    while True:
+        cluster = Cluster(
+            [host],
+            port=int(port),
+            protocol_version=5,
+            ssl_context=_ssl_context(guarded.settings.tls),
+            auth_provider=PlainTextAuthProvider("cassandra", "cassandra"),
+        )
+        try:
+            session = cluster.connect()
+            for cql in GRANTS:
+                session.execute(cql, timeout=30)
+        except NoHostAvailable:
+            # The node makes its first role a moment after it serves.
+            assert time.monotonic() < deadline, "nobody may log in"
+            time.sleep(0.2)
+        else:
+            return
+        finally:
+            cluster.shutdown()
+
+
+def test_tarn_up_works_with_a_password_and_certificates(guarded: Guarded, tmp_path: Path) -> None:
+    tls = guarded.settings.tls
+    assert tls is not None
+    config = tmp_path / "tarn.yaml"
+    config.write_text(
+        f"""
+metadata:
+  db:
+    cassandra:
+      username: tarn
+      password: {PASSWORD}
+      tls: {{enabled: true, ca: {tls.ca}, cert: {tls.cert}, key: {tls.key}}}
+"""
+    )
+    url = kv_url(guarded.nodes, KEYSPACE)
+    with running_tarn(tmp_path, "single", "--config", str(config), "--kv", url) as tarn:
+        repository = tarn.new_repository()
+        tarn.ok("fs", "upload", "-", f"{repository}/main/a", stdin=b"hello")
+        tarn.ok("commit", f"{repository}/main", "-m", "first")
+        assert tarn.ok("fs", "cat", f"{repository}/main/a").out == "hello"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("password", "credentials|incorrect"),
+        ("nobody", "requires authentication"),
+        ("plain text", "reset|closed"),
+        ("another authority", "CERTIFICATE_VERIFY_FAILED"),
+        ("no certificate", "certificate required|EOF"),
+        ("a stranger's certificate", "alert|EOF"),
+    ],
+)
+async def test_what_is_wrong_is_told(guarded: Guarded, wrong: str, told: str) -> None:
+    good = guarded.settings
+    ca, stranger = guarded.node.cert, guarded.stranger
+    settings = {
+        "password": replace(good, password="wrong"),
+        "nobody": replace(good, username=None, password=None),
+        "plain text": replace(good, tls=None),
+        "another authority": replace(
+            good, tls=CassandraTls(stranger.cert, guarded.client.cert, guarded.client.key)
+        ),
+        "no certificate": replace(good, tls=CassandraTls(ca)),
+        "a stranger's certificate": replace(
+            good, tls=CassandraTls(ca, stranger.cert, stranger.key)
+        ),
+    }[wrong]
+    with pytest.raises(TarnError, match=told) as caught:
+        await open_store(settings, LIMITS)
+    assert PASSWORD not in str(caught.value)
+
+
+async def test_a_certificate_for_another_address_is_refused(guarded: Guarded) -> None:
+    """Whoever has any certificate of the authority is not every node."""
+    port = guarded.nodes.native_port
+    async with TcpProxy("127.0.0.1", port, listen=("127.0.0.9", 0)) as proxy:
+        settings = replace(guarded.settings, contact_points=(f"127.0.0.9:{proxy.port}",))
+        with pytest.raises(TarnError, match=r"CERTIFICATE_VERIFY_FAILED.*127\.0\.0\.9"):
+            await open_store(settings, LIMITS)

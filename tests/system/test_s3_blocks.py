@@ -1,0 +1,121 @@
+"""A whole Tarn whose blocks are in a bucket of a real S3 server."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
+from s3_stores import unfinished
+
+from tarn.testing.http_fault_proxy import Fault, Weather
+from tarn.testing.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+
+MIB = 1 << 20
+CONFIG = """\
+blockstore:
+  type: s3
+  default_namespace_prefix: s3://tarn/lakes
+  s3:
+    endpoint: {endpoint}
+    force_path_style: true
+    part_size: 5MiB
+    credentials:
+      access_key_id: {key}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+def start(folder: Path, server: S3Server) -> RunningTarn:
+    config = folder / "tarn.yaml"
+    config.write_text(CONFIG.format(endpoint=server.endpoint, key=ACCESS_KEY_ID))
+    secret = {"TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_SECRET_KEY": SECRET_ACCESS_KEY}
+    data = folder / "data"
+    options = ("--config", str(config), "--port", "0", "--rpc-port", "0", "--workers", "2")
+    supervisor = launch(data, *options, environment=secret)
+    tarn = RunningTarn("single", data, folder / "credentials", supervisor)
+    try:
+        wait_until_up(tarn)
+    except BaseException:
+        stop(tarn)
+        raise
+    return tarn
+
+
+def body_of(size: int) -> bytes:
+    return bytes(range(256)) * (size // 256) + bytes(size % 256)
+
+
+def read(s3: Any, bucket: str, key: str, **options: Any) -> bytes:
+    return bytes(s3.get_object(Bucket=bucket, Key=key, **options)["Body"].read())
+
+
+def upload_in_parts(s3: Any, bucket: str, key: str, sizes: list[int]) -> bytes:
+    upload_id = s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+    names = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
+    parts = []
+    for number, size in enumerate(sizes, 1):
+        etag = s3.upload_part(**names, PartNumber=number, Body=body_of(size))["ETag"]
+        parts.append({"PartNumber": number, "ETag": etag})
+    s3.complete_multipart_upload(**names, MultipartUpload={"Parts": parts})
+    return b"".join(map(body_of, sizes))
+
+
+def list_all(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    return {row["Key"]: row["Size"] for page in pages for row in page.get("Contents", [])}
+
+
+@pytest.mark.timeout(400)
+def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server: S3Server) -> None:
+    tarn = start(tmp_path, server)
+    weather = Weather(1, 0.02, (Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.LOST_REQUEST))
+    try:
+        set_up(tarn)
+        admin = (tarn.access_key_id, tarn.secret_access_key)
+        server.proxy.decide = weather
+        lake = tarn.new_repository()
+        s3 = tarn.s3()
+        bodies = {"small": b"x", "empty": b"", "large": body_of(11 * MIB)}
+        for path, body in bodies.items():
+            s3.put_object(Bucket=lake, Key=f"main/{path}", Body=body)
+        server.proxy.clear()
+        sizes = [5 * MIB, 5 * MIB, 1000]
+        bodies["parts"] = upload_in_parts(s3, lake, "main/parts", sizes)
+        # The parts of 5 MiB passed through, each once but for what the weather took.
+        sent = {target for _, target, _ in server.proxy.seen if "partNumber=" in target}
+        assert sorted(target.rpartition("partNumber=")[2] for target in sent) == ["1", "2", "3"]
+        commit = tarn.ok("--json", "commit", f"{lake}/main", "-m", "first").json["commit"]
+        s3.put_object(Bucket=lake, Key="main/small", Body=b"changed")
+        s3.delete_object(Bucket=lake, Key="main/large")
+        s3.close()
+    finally:
+        stop(tarn)
+    # Whatever is read now comes out of the bucket.
+    shutil.rmtree(tmp_path / "data" / "cache")
+    tarn = start(tmp_path, server)
+    try:
+        tarn.access_key_id, tarn.secret_access_key = admin
+        s3 = tarn.s3()
+        assert list_all(s3, lake, f"{commit}/") == {
+            f"{commit}/{path}": len(body) for path, body in bodies.items()
+        }
+        for path, body in bodies.items():
+            assert read(s3, lake, f"{commit}/{path}") == body
+        middle = read(s3, lake, f"{commit}/parts", Range=f"bytes={5 * MIB - 10}-{10 * MIB + 9}")
+        assert middle == bodies["parts"][5 * MIB - 10 : 10 * MIB + 10]
+        assert read(s3, lake, "main/small") == b"changed"
+        assert "main/large" not in list_all(s3, lake, "main/")
+        s3.close()
+    finally:
+        server.proxy.decide = None
+        stop(tarn)
+    assert unfinished(server, "lakes/") == []

@@ -1,0 +1,69 @@
+"""What servers and networks say becomes one of a few failures."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
+from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
+
+from tarn.block.s3.faults import Failure, fault_of, refused
+from tarn.core.errors import Kind
+
+
+def answer(status: int, code: str, message: str = "") -> ClientError:
+    said = {"Error": {"Code": code, "Message": message}}
+    return ClientError({**said, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")
+
+
+def text(status: int, code: str = "") -> str:
+    body = f"<Error><Code>{code}</Code><Message>said</Message></Error>" if code else ""
+    return f"Generic S3 error: non-2xx status code: {status} Some Reason: {body}\n\nDebug source: x"
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (answer(503, "SlowDown"), Failure.BUSY),
+        (answer(500, "InternalError"), Failure.BUSY),
+        (answer(200, "InternalError"), Failure.BUSY),  # CompleteMultipartUpload answers so
+        (answer(404, "NoSuchUpload"), Failure.NO_UPLOAD),
+        (answer(404, "404"), Failure.ABSENT),
+        (answer(400, "InvalidPart"), Failure.BAD_PART),
+        (answer(412, "PreconditionFailed"), Failure.TAKEN),
+        (answer(409, "ConditionalRequestConflict"), Failure.TAKEN),
+        (answer(403, "AccessDenied"), Failure.REFUSED),
+        (answer(301, "PermanentRedirect"), Failure.REGION),
+        (answer(501, "NotImplemented"), Failure.LACKING),
+        (answer(400, "SomethingNew"), Failure.OTHER),
+        (answer(599, "SomethingNew"), Failure.BUSY),
+        (NoCredentialsError(), Failure.REFUSED),
+        (ReadTimeoutError(endpoint_url="http://x"), Failure.BUSY),
+        (FileNotFoundError(text(404, "NoSuchKey")), Failure.ABSENT),
+        (FileNotFoundError(text(404, "NoSuchBucket")), Failure.NO_BUCKET),
+        (FileNotFoundError(text(404)), Failure.ABSENT),
+        (AlreadyExistsError(text(412, "PreconditionFailed")), Failure.TAKEN),
+        (AlreadyExistsError("no text of an answer"), Failure.TAKEN),
+        (PermissionDeniedError(text(403, "SignatureDoesNotMatch")), Failure.REFUSED),
+        (GenericError(text(503, "SlowDown")), Failure.BUSY),
+        (GenericError(text(416, "InvalidRange")), Failure.PAST_END),
+        (GenericError("error sending request: connection refused"), Failure.BUSY),
+        (ConnectionResetError("cut"), Failure.BUSY),
+        (TimeoutError(), Failure.BUSY),
+    ],
+)
+def test_failure_is_told(error: Exception, failure: Failure) -> None:
+    assert fault_of(error).failure is failure
+
+
+def test_text_says_what_the_server_said_and_no_more() -> None:
+    assert fault_of(answer(503, "SlowDown", "reduce")).text == "503 SlowDown reduce"
+    assert fault_of(GenericError(text(503, "SlowDown"))).text == "503 SlowDown said"
+    assert len(fault_of(OSError("x" * 9000)).text) < 400
+
+
+def test_client_is_not_blamed_for_what_the_installation_may_not() -> None:
+    """DENIED would reach the client as AccessDenied."""
+    error = refused(fault_of(answer(403, "AccessDenied")), "write s3://b/k")
+    assert error.kind is Kind.INTERNAL
+    assert "write s3://b/k" in error.message
+    assert refused(fault_of(answer(503, "SlowDown")), "x").kind is Kind.UNAVAILABLE

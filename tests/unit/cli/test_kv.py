@@ -1,0 +1,151 @@
+"""`tarn kv` on embedded stores: the commands, their exit codes, and what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from installation_rows import INSTALLATION, sample_installation, write_rows
+
+from tarn.kv.embedded import open_embedded
+from tarn.kv.port import Group, Partition, PartitionKind
+from tarn_cli.app import cli
+from tarn_cli.exits import CliError, Exit, failure_of
+
+TOKEN = next(each for each in sample_installation() if each.name.endswith("main:t3"))
+
+
+def tarn(*arguments: object, code: int = 0) -> Any:
+    """The JSON of a command that succeeds; what a failing one says."""
+    done = CliRunner().invoke(
+        cli, ["--json", "kv", *map(str, arguments)], env={"HOME": "/nonexistent"}
+    )
+    if done.exception is None:
+        assert code == 0, done.output
+        return json.loads(done.stdout)
+    failure = failure_of(done.exception)
+    assert failure is not None, done.exception
+    assert failure.exit_code == code, failure
+    return failure.message
+
+
+def url(folder: Path) -> str:
+    return f"embedded://{folder}?installation={INSTALLATION}"
+
+
+async def fill(folder: Path) -> None:
+    kv = await open_embedded(folder / "tarn.db", durability="os")
+    await write_rows(kv, sample_installation())
+    await kv.close()
+
+
+async def put(folder: Path, partition: Partition, key: bytes, value: bytes) -> None:
+    kv = await open_embedded(folder / "tarn.db", durability="os")
+    await kv.set_many(partition, [Group(key, ((key, value),))])
+    await kv.close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    asyncio.run(fill(tmp_path / "lake"))
+    return tmp_path / "lake"
+
+
+def test_dump_load_and_verify(lake: Path, tmp_path: Path) -> None:
+    dump, target = tmp_path / "dump", tmp_path / "target"
+    done = tarn("dump", "--config", url(lake), dump)
+    assert (done["partitions"], done["rows"], done["unreferenced_partitions"]) == (10, 60, 1)
+    assert tarn("verify", dump)["rows"] == 60
+    assert tarn("load", "--config", url(target), dump)["rows"] == 60
+    for first, second in ((dump, url(target)), (url(target), dump), (url(lake), url(target))):
+        assert tarn("verify", first, second)["different_rows"] == 0
+    assert "only goes into an empty one" in tarn("load", "--config", url(lake), dump, code=5)
+    assert "holds a finished dump" in tarn("dump", "--config", url(lake), dump, code=5)
+
+
+def test_migrate_closes_the_old_store_and_reopen_opens_it(lake: Path, tmp_path: Path) -> None:
+    target = url(tmp_path / "target")
+    assert tarn("migrate", "--from", url(lake), "--to", target)["changed_meanwhile"] == 0
+    assert "was moved" in tarn("dump", "--config", url(lake), tmp_path / "dump", code=5)
+    assert "or use --force" in tarn("reopen", url(lake), code=5)
+    assert tarn("reopen", "--force", url(lake))["was"] == "moved"
+    assert tarn("reopen", url(lake))["was"] == "open"
+
+
+def test_verify_tells_what_differs_and_fails(lake: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    asyncio.run(fill(other))
+    asyncio.run(put(other, TOKEN, b"key/raw/00007", b"other"))
+    asyncio.run(put(other, Partition(f"{INSTALLATION}/x", PartitionKind.PLAIN), b"\xff", b""))
+    done = CliRunner().invoke(cli, ["--json", "kv", "verify", url(lake), url(other)])
+    assert isinstance(done.exception, CliError)
+    assert done.exception.exit_code is Exit.FAILURE
+    assert json.loads(done.stdout)["differences"] == [
+        {"partition": TOKEN.name, "key": "key/raw/00007", "how": "other value"},
+        {"partition": f"{INSTALLATION}/x", "key": "0xff", "how": "only in the second"},
+    ]
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[None]:
+    """As a running Tarn has it."""
+    with asyncio.Runner() as runner:
+        kv = runner.run(open_embedded(folder / "tarn.db", durability="os"))
+        yield
+        runner.run(kv.close())
+
+
+def test_a_store_that_is_in_use_is_not_touched(lake: Path, tmp_path: Path) -> None:
+    with opened(lake):
+        for command in (
+            ("dump", "--config", url(lake), tmp_path / "dump"),
+            ("migrate", "--from", url(lake), "--to", url(tmp_path / "target")),
+            ("reopen", url(lake)),
+        ):
+            assert "stop Tarn first" in tarn(*command, code=5)
+        # Looking is allowed.
+        assert tarn("verify", url(lake), url(lake.parent / "lake2"), code=3)
+
+
+def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
+    absent = url(tmp_path / "absent")
+    tarn("dump", "--config", absent, tmp_path / "dump", code=3)
+    tarn("migrate", "--from", absent, "--to", url(tmp_path / "target"), code=3)
+    tarn("reopen", absent, code=3)
+    tarn("load", "--config", absent, tmp_path / "no-dump", code=3)
+    tarn("verify", tmp_path, code=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_secrets_must_be_the_same(lake: Path, tmp_path: Path) -> None:
+    """Users' keys are sealed with it: at the target nobody could log in."""
+    files = []
+    for name, store in (("a", lake), ("b", tmp_path / "target")):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(
+            f"data_dir: {tmp_path / name}\ninstallation: {{id: {INSTALLATION}}}\n"
+            f"metadata: {{db: {{embedded: {{path: {store}}}}}}}\n"
+        )
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "secret").write_text(f"{name}0" * 32)
+        (tmp_path / name / "secret").chmod(0o600)
+        files.append(file)
+    said = tarn("migrate", "--from", files[0], "--to", files[1], code=2)
+    assert "different secrets" in said
+
+
+@pytest.mark.parametrize("arguments", [("verify", "dump", "dump"), ("verify", "{lake}")])
+def test_verify_needs_something_to_compare(
+    arguments: tuple[str, ...], lake: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "dump").mkdir()
+    shown = [
+        each.format(lake=url(lake)).replace("dump", str(tmp_path / "dump")) for each in arguments
+    ]
+    assert "give two stores" in tarn(*shown, code=2)

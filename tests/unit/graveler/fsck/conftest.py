@@ -1,0 +1,28 @@
+"""A lake to check."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from fsck_lab import Lab
+from lake import Lake, Replicas, create_repository
+
+from tarn.kv.mem import MemKv
+from tarn.testing.clock import SeededIds
+from tarn.testing.gates import GatedKv
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    kv = MemKv()
+    replicas = Replicas(tmp_path)
+    replicas.kv = GatedKv(kv)
+    async with replicas.replica() as graveler:
+        repository = await create_repository(graveler)
+        lake = Lake(graveler, repository, replicas.kv, replicas.clock)
+        yield Lab(lake, kv, replicas.blocks, tmp_path, SeededIds(replicas.clock, seed=99))
+    await replicas.tasks.close()
+    await kv.close()
+    await replicas.blocks.close()

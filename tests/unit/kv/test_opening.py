@@ -1,0 +1,43 @@
+"""Services open a store that may be used, and only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tarn.config import load
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.fence import Fence, FenceState, write_fence
+from tarn.kv.opening import open_kv, open_store
+from tarn.testing.clock import ManualClock, SeededIds
+
+CLOCK = ManualClock()
+IDS = SeededIds(CLOCK)
+
+
+async def test_a_service_does_not_start_behind_a_fence_but_a_tool_does(tmp_path: Path) -> None:
+    config = load(None, {"TARN_DATA_DIR": str(tmp_path)})
+    store = await open_kv(config, CLOCK, IDS)
+    await write_fence(store, "tarn", Fence(FenceState.MOVED, "t", "r", "to x", 1), None)
+    await store.close()
+    for _ in range(2):  # the refused one leaves nothing open
+        with pytest.raises(TarnError, match="goes on elsewhere") as caught:
+            await open_kv(config, CLOCK, IDS)
+        assert caught.value.kind is Kind.FAILED_PRECONDITION
+    await (await open_store(config, CLOCK, IDS, alone=True)).close()
+
+
+async def test_alone_excludes_everybody_else_both_ways(tmp_path: Path) -> None:
+    config = load(None, {"TARN_DATA_DIR": str(tmp_path)})
+    first, second = await open_kv(config, CLOCK, IDS), await open_kv(config, CLOCK, IDS)
+    await second.close()
+    with pytest.raises(TarnError, match="stop Tarn first") as caught:
+        await open_store(config, CLOCK, IDS, alone=True)
+    assert caught.value.kind is Kind.FAILED_PRECONDITION
+    await first.close()
+    tool = await open_store(config, CLOCK, IDS, alone=True)
+    with pytest.raises(TarnError, match="a tool has it alone"):
+        await open_kv(config, CLOCK, IDS)
+    await tool.close()
+    await (await open_kv(config, CLOCK, IDS)).close()

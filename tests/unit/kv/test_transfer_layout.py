@@ -1,0 +1,52 @@
+"""What a store holds, and into how many buckets it is to be split elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from installation_rows import INSTALLATION, STRAY, sample_installation, write_rows
+
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.fence import Fence, FenceState, write_fence
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.mem import MemKv
+from tarn.kv.port import Group, Partition, PartitionKind
+from tarn.kv.transfer.layout import is_empty, take_inventory
+
+
+async def test_buckets_come_from_the_records_that_declare_them() -> None:
+    """The store does not know them: refs have 8, tokens what their branch or a drop says."""
+    kv = MemKv()
+    installation = sample_installation()
+    await write_rows(kv, installation)
+    found = await take_inventory(kv, INSTALLATION)
+    assert found.partitions == {partition.name: partition for partition in installation}
+    assert {partition.buckets for partition in installation} == {1, 4, 8}
+
+
+async def test_what_nothing_refers_to_is_found_and_named() -> None:
+    kv = MemKv()
+    await write_rows(kv, sample_installation())
+    assert (await take_inventory(kv, INSTALLATION)).strays == (STRAY.name,)
+
+
+async def test_other_installations_and_the_fence_are_left_out() -> None:
+    kv = MemKv()
+    other = Partition(f"{INSTALLATION}-too/graveler", PartitionKind.REGISTER)
+    await kv.set_many(other, [Group(b"k", ((b"k", b""),))])
+    await write_fence(kv, INSTALLATION, Fence(FenceState.HELD, "t", "r", "", 1), None)
+    assert (await take_inventory(kv, INSTALLATION)).partitions == {}
+    assert await is_empty(kv, INSTALLATION)
+
+
+async def test_a_partition_of_another_kind_than_its_record_says_is_an_error() -> None:
+    kv = MemKv()
+    installation = sample_installation()
+    keys = InstallationKeys(INSTALLATION)
+    commits = next(each for each in installation if each.name.endswith("/commits"))
+    del installation[commits]
+    await write_rows(kv, installation)
+    wrong = Partition(commits.name, PartitionKind.REGISTER)
+    await kv.set_many(wrong, [Group(b"k", ((b"k", b""),))])
+    with pytest.raises(TarnError, match="is register, not plain") as caught:
+        await take_inventory(kv, keys.installation_id)
+    assert caught.value.kind is Kind.INVALID
