@@ -1,4 +1,6 @@
-"""`make bench`: every benchmark of the parts, one after the other, each with its own table.
+"""`make bench-parts`: every benchmark of the parts, one after the other, each with its own table.
+
+The whole system is measured by `bench.load` (`make bench`).
 
     python -m bench [kv|block|rpc|commit ...]
 

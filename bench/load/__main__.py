@@ -1,0 +1,163 @@
+"""`make bench`: measures the whole system and writes `bench/RESULTS.md`.
+
+    python -m bench.load [--quick] [--cases put,get] [--scale 0.01] [--folder DIR] [--list]
+
+Each case runs in a process of its own with a time limit and a folder that is removed behind it. A case
+that fails or runs out of time stays in the table as such, with what it had measured until then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.load.cases import CASES
+from bench.load.table import Goal, Origin, Results, Row, render
+from bench.load.trial import Case
+
+from tarn.rpc.system import SystemClock
+
+HERE = Path(__file__).parents[1]
+_QUICK_LIMIT_S = 60
+_STOP_SECONDS = 75
+_TAIL_LINES = 40
+
+
+def main() -> int:
+    """Runs the cases; 1 if one failed. A goal that is missed is no failure: it is in the table."""
+    options = _options()
+    wanted = _chosen(options)
+    if options.list:
+        print("\n".join(f"{case.name:20} up to {case.limit_s} s" for case in wanted))
+        return 0
+    results = Results(options.results)
+    origin = Origin(
+        time.strftime("%Y-%m-%d", time.gmtime(SystemClock().now_us() / 1e6)),
+        _commit(),
+        options.scale,
+        "quick" if options.quick else "full",
+    )
+    failed = False
+    for number, case in enumerate(wanted, 1):
+        print(f"[{number}/{len(wanted)}] {case.name}", flush=True)
+        rows, trouble = _run(case, options)
+        if trouble:
+            failed = True
+            print(f"  {trouble}", flush=True)
+            rows.append(Row(case.name, case.name, note=trouble, failed=True))
+        failed = failed or any(row.failed for row in rows)
+        results.replace(case.name, origin, rows)
+        results.save()
+        found = results.of([case.name for case in CASES])
+        options.table.write_text(render(_machine(), found))
+    print(f"the table is in {options.table}")
+    return int(failed)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the main figures in two minutes")
+    parser.add_argument("--cases", default="", help="only these, separated by commas")
+    parser.add_argument("--scale", type=float, default=1.0, help="smaller sizes, for trials: 0.01")
+    parser.add_argument("--folder", type=Path, help="where data is put for the time being")
+    parser.add_argument("--table", type=Path, default=HERE / "RESULTS.md")
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "load.json")
+    parser.add_argument("--list", action="store_true", help="show the cases")
+    return parser.parse_args()
+
+
+def _chosen(options: argparse.Namespace) -> list[Case]:
+    named = [name for name in options.cases.split(",") if name]
+    known = {case.name: case for case in CASES}
+    if unknown := sorted(set(named) - set(known)):
+        sys.exit(f"no case {', '.join(unknown)}; there are {', '.join(known)}")
+    if named:
+        return [known[name] for name in named]
+    return [case for case in CASES if case.quick or not options.quick]
+
+
+def _run(case: Case, options: argparse.Namespace) -> tuple[list[Row], str]:
+    """The rows of a case, and what went wrong with it."""
+    folder = Path(tempfile.mkdtemp(prefix="tarn-bench-", dir=options.folder))
+    rows = folder / "rows.json"
+    rows.touch()
+    mode = "quick" if options.quick else "full"
+    limit_s = _QUICK_LIMIT_S if options.quick else case.limit_s
+    command = [sys.executable, "-m", "bench.load.one", case.name, str(folder / "work"), str(rows)]
+    (folder / "work").mkdir()
+    said = folder / "said.log"
+    with said.open("wb") as errors:
+        process = subprocess.Popen(
+            [*command, str(options.scale), mode], cwd=HERE.parent, stderr=errors
+        )
+    trouble = ""
+    try:
+        if process.wait(limit_s):
+            trouble = f"failed: {_last_words(said)}"
+    except subprocess.TimeoutExpired:
+        trouble = f"ran out of its {limit_s} s"
+    finally:
+        _end(process)
+        made = [json.loads(line) for line in rows.read_text().splitlines()]
+        shutil.rmtree(folder, ignore_errors=True)
+    return [Row(**{**row, "goal": Goal(**row["goal"])}) for row in made], trouble
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a case: as by Ctrl-C, so that it stops its servers; else by force, and they end with it."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _last_words(said: Path) -> str:
+    """Shows the end of what a case said, and returns its last line."""
+    lines = said.read_text(errors="replace").splitlines()[-_TAIL_LINES:] or ["it said nothing"]
+    print("\n".join(lines), flush=True)
+    return lines[-1].replace("|", "/")[:300]
+
+
+def _commit() -> str:
+    """Of the code that is measured, `+` if it was changed since."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "safe.directory=*", *arguments]
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "../libs", "../services")
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("+" if changed else "")
+
+
+def _machine() -> str:
+    """Processor, cores, memory, system: nothing that names a host."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    cores = len(os.sched_getaffinity(0))
+    system = f"Linux {platform.release().split('-')[0]}, Python {platform.python_version()}"
+    return f"{cores} cores, {model}, {memory:.0f} GiB, {system}; client and server share the cores"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""What is measured; `CASES` is the whole list, in the order of the table."""
+
+from __future__ import annotations
+
+from bench.load.cases import bulk, commits, connections, keys, listing, memory, objects
+from bench.load.trial import Case
+
+__all__ = ["CASES"]
+
+CASES: tuple[Case, ...] = (
+    *objects.CASES,
+    *keys.CASES,
+    *listing.CASES,
+    *bulk.CASES,
+    *commits.CASES,
+    *connections.CASES,
+    *memory.CASES,
+)

@@ -1,0 +1,81 @@
+"""Slow clients: uploads that are sent a little at a time, for as long as somebody looks at the server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bench.load.signing import Request
+
+__all__ = ["Drip", "dripping"]
+
+
+@dataclass(slots=True)
+class Drip:
+    """What slow clients have done so far.
+
+    Attributes:
+        sent: bytes of bodies.
+        lost: connections that the server closed or answered before their time.
+        open: connections that go on.
+    """
+
+    sent: int = 0
+    lost: int = 0
+    open: int = 0
+
+
+@contextmanager
+def dripping(
+    address: tuple[str, int], heads: Sequence[Request], piece: bytes, every_s: float
+) -> Iterator[Drip]:
+    """Opens a connection for each head, and sends `piece` on each of them every so often.
+
+    A thread does it: it sleeps most of the time. What the server does not take at once is not sent again,
+    so the bodies must be meant to be never finished.
+    """
+    drip = Drip()
+    stop = threading.Event()
+    connections: list[socket.socket] = []
+    try:
+        for request in heads:
+            connections.append(socket.create_connection(address, timeout=30))
+            connections[-1].sendall(request.head)
+            connections[-1].setblocking(False)
+        drip.open = len(connections)
+        thread = threading.Thread(target=_run, args=(drip, connections, piece, every_s, stop))
+        thread.start()
+        try:
+            yield drip
+        finally:
+            stop.set()
+            thread.join()
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def _run(
+    drip: Drip,
+    connections: list[socket.socket],
+    piece: bytes,
+    every_s: float,
+    stop: threading.Event,
+) -> None:
+    alive = list(connections)
+    pause = every_s / max(1, len(alive))
+    while alive and not stop.is_set():
+        for connection in list(alive):
+            try:
+                drip.sent += connection.send(piece)
+            except BlockingIOError:
+                pass
+            except OSError:
+                alive.remove(connection)
+                drip.lost += 1
+                drip.open -= 1
+            if stop.wait(pause):
+                return

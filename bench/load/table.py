@@ -1,0 +1,221 @@
+"""Results: rows in a JSON file, and the one table that is made of them.
+
+A run of some cases replaces the rows of these cases and leaves the others; each row carries when and of
+which commit it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+__all__ = ["Goal", "Origin", "Results", "Row", "render"]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a row is to reach (design §12); None: not said."""
+
+    ratio_min: float | None = None
+    ratio_max: float | None = None
+    cpu_us_max: float | None = None
+    p50_ms_max: float | None = None
+    p99_ms_max: float | None = None
+    rss_mib_max: float | None = None
+
+    def __str__(self) -> str:
+        parts = (
+            ("≥ {:g} \N{MULTIPLICATION SIGN}", self.ratio_min),
+            ("≤ {:g} \N{MULTIPLICATION SIGN}", self.ratio_max),
+            ("≤ {:g} µs", self.cpu_us_max),
+            ("median ≤ {:g} ms", self.p50_ms_max),
+            ("p99 ≤ {:g} ms", self.p99_ms_max),
+            ("≤ {:g} MiB", self.rss_mib_max),
+        )
+        return ", ".join(text.format(bound) for text, bound in parts if bound is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; None: not measured.
+
+    Attributes:
+        case: what `CASES` selects.
+        what: the operation.
+        form: how Tarn ran.
+        per_second: operations.
+        p50_ms: median.
+        p99_ms: of all rounds.
+        ratio: to `yardstick`, the median over the rounds.
+        ratio_low: the smallest of a round.
+        ratio_high: the largest.
+        yardstick: what the ratio is to.
+        cpu_us: of the server, per operation.
+        rss_mib: peak of its largest process.
+        goal: bounds; see `Goal`.
+        note: in words; what went wrong, if something did.
+        failed: nothing was measured, or answers were wrong.
+        rounds: how many.
+    """
+
+    case: str
+    what: str
+    form: str = ""
+    per_second: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    yardstick: str = ""
+    cpu_us: float | None = None
+    rss_mib: float | None = None
+    goal: Goal = field(default_factory=Goal)
+    note: str = ""
+    failed: bool = False
+    rounds: int = 1
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether every bound holds; None without a goal."""
+        bounds = (
+            (self.goal.ratio_min, self.ratio, 1),
+            (self.goal.ratio_max, self.ratio, -1),
+            (self.goal.cpu_us_max, self.cpu_us, -1),
+            (self.goal.p50_ms_max, self.p50_ms, -1),
+            (self.goal.p99_ms_max, self.p99_ms, -1),
+            (self.goal.rss_mib_max, self.rss_mib, -1),
+        )
+        asked = [(bound, value, sign) for bound, value, sign in bounds if bound is not None]
+        if not asked:
+            return None
+        return not self.failed and all(
+            value is not None and value * sign >= bound * sign for bound, value, sign in asked
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where rows come from.
+
+    Attributes:
+        date: `yyyy-mm-dd`.
+        commit: of the code, short; with `+` if the tree had changes.
+        scale: 1.0 for the sizes that the rows say.
+        mode: `full` or `quick`.
+    """
+
+    date: str
+    commit: str
+    scale: float
+    mode: str
+
+
+class Results:
+    """The rows of the last run of each case, in a JSON file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._cases: dict[str, tuple[Origin, list[Row]]] = {}
+        if file.exists():
+            for name, kept in json.loads(file.read_text()).items():
+                rows = [Row(**{**row, "goal": Goal(**row["goal"])}) for row in kept["rows"]]
+                self._cases[name] = (Origin(**kept["origin"]), rows)
+
+    def replace(self, case: str, origin: Origin, rows: Iterable[Row]) -> None:
+        """Puts the rows of a case in the place of its earlier ones."""
+        self._cases[case] = (origin, list(rows))
+
+    def save(self) -> None:
+        """Writes the file."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        kept = {
+            name: {"origin": asdict(origin), "rows": [asdict(row) for row in rows]}
+            for name, (origin, rows) in self._cases.items()
+        }
+        self._file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+    def of(self, cases: Sequence[str]) -> list[tuple[Origin, Row]]:
+        """The rows of cases, in that order."""
+        return [
+            (self._cases[name][0], row)
+            for name in cases
+            if name in self._cases
+            for row in self._cases[name][1]
+        ]
+
+
+_HEAD = (
+    "| what | Tarn runs as | per second | median ms | p99 ms | ratio (low to high) | to | CPU µs | "
+    "peak RSS MiB | goal | met |"
+)
+
+
+def render(machine: str, rows: Sequence[tuple[Origin, Row]]) -> str:
+    """`RESULTS.md`."""
+    lines = ["# Results of `make bench`", ""]
+    lines += ["Written by the benchmark; see [README.md](README.md) for how it measures.", ""]
+    lines += [f"Machine: {machine}.", ""]
+    if any(origin.scale != 1.0 for origin, _ in rows):
+        lines += [
+            "**Rows with a scale are a trial of the benchmark, of smaller sizes than they say.**",
+            "",
+        ]
+    lines += [_HEAD, "|" + "---|" * (_HEAD.count("|") - 1)]
+    notes: list[str] = []
+    for origin, row in rows:
+        mark = "" if origin.scale == 1.0 else f" (scale {origin.scale:g})"
+        if row.note:
+            notes.append(row.note)
+            mark += f" [{len(notes)}]"
+        lines.append(_line(row, mark))
+    lines += ["", *(f"{number}. {note}" for number, note in enumerate(notes, 1)), ""]
+    lines += ["## Measured when", "", *_origins(rows), ""]
+    return "\n".join(lines)
+
+
+def _line(row: Row, mark: str) -> str:
+    ratio = _number(row.ratio)
+    if row.ratio_low is not None and row.ratio_high is not None and row.rounds > 1:
+        ratio += f" ({_number(row.ratio_low)} to {_number(row.ratio_high)})"
+    verdict = "failed" if row.failed else {True: "yes", False: "**no**", None: ""}[row.is_met]
+    cells = (
+        row.what + mark,
+        row.form,
+        _number(row.per_second),
+        _number(row.p50_ms),
+        _number(row.p99_ms),
+        ratio,
+        row.yardstick,
+        _number(row.cpu_us),
+        _number(row.rss_mib),
+        str(row.goal),
+        verdict,
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float | None) -> str:
+    """Three digits that count."""
+    if value is None:
+        return ""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _origins(rows: Sequence[tuple[Origin, Row]]) -> list[str]:
+    found: dict[Origin, list[str]] = {}
+    for origin, row in rows:
+        names = found.setdefault(origin, [])
+        if row.case not in names:
+            names.append(row.case)
+    lines = []
+    for origin, names in found.items():
+        scale = "" if origin.scale == 1.0 else f", scale {origin.scale:g}"
+        lines.append(
+            f"- {origin.date}, commit {origin.commit}, {origin.mode}{scale}: {', '.join(names)}"
+        )
+    return lines

@@ -1,0 +1,99 @@
+"""The process that the inputs are tried in: `python -m tarn.testing.fuzz.child` (see `watching`).
+
+It is given its orders as one JSON line on stdin and writes what it finds, one JSON line each, to a
+file: bugs as they come, statistics at the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import faulthandler
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from tarn.testing.fuzz.limits import cap_address_space
+from tarn.testing.fuzz.mailbox import Mailbox
+from tarn.testing.fuzz.session import Bug, Session
+from tarn.testing.fuzz.target import target_of
+
+__all__ = ["ADDRESS_SPACE_BYTES", "Orders", "main"]
+
+ADDRESS_SPACE_BYTES = 2 << 30
+"""What a process may map beyond what it has once its target is imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a child is to do.
+
+    Attributes:
+        target: `module:NAME`.
+        seed: of the session.
+        seconds: wall time, beginning with the first made input.
+        inputs_max: made inputs; None: as many as there is time for.
+        corpus: files, tried first, in this order.
+        mailbox: file to leave inputs in.
+        results: file to write to.
+        first_bug: stop there.
+    """
+
+    target: str
+    seed: int
+    seconds: float
+    inputs_max: int | None
+    corpus: tuple[str, ...]
+    mailbox: str
+    results: str
+    first_bug: bool
+
+
+def _write(results: IO[str], kind: str, value: dict[str, object]) -> None:
+    results.write(json.dumps({kind: value}) + "\n")
+    results.flush()
+
+
+def _patience(orders: Orders, bugs: list[Bug]) -> Callable[[], bool]:
+    """Whether to go on. Only this looks at the clock, so that time decides the end and nothing else."""
+    end, count = 0.0, 0
+
+    def goes_on() -> bool:
+        nonlocal end, count
+        if count == 0:
+            end = time.monotonic() + orders.seconds
+        count += 1
+        if orders.first_bug and bugs:
+            return False
+        if orders.inputs_max is not None:
+            return count <= orders.inputs_max
+        return time.monotonic() < end
+
+    return goes_on
+
+
+def main() -> None:
+    """See the module."""
+    faulthandler.enable()
+    orders = Orders(**json.loads(sys.stdin.readline()))
+    target = target_of(orders.target)
+    mailbox = Mailbox(Path(orders.mailbox))
+    bugs: list[Bug] = []
+    with Path(orders.results).open("a") as results:
+
+        def report(bug: Bug) -> None:
+            bugs.append(bug)
+            data = base64.b64encode(bug.data).decode()
+            _write(results, "bug", {**asdict(bug), "data": data})
+
+        session = Session(target, orders.seed, mailbox.put, report)
+        cap_address_space(ADDRESS_SPACE_BYTES)
+        corpus = (Path(name).read_bytes() for name in orders.corpus)
+        _write(results, "statistics", asdict(session.run(corpus, _patience(orders, bugs))))
+
+
+if __name__ == "__main__":
+    main()

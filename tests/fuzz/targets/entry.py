@@ -1,0 +1,136 @@
+"""Packed entries: any bytes are an entry or are damaged; what is read can be written, and comes back.
+
+Rows of any bytes behind a head must also survive being columns (`tarn.core.rangecolumns`).
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pyarrow as pa
+from tests.fuzz.targets.refusals import corrupt_only
+
+from tarn.core.entry import (
+    HEAD_BYTES,
+    MARKER,
+    VERSION,
+    Checksum,
+    Entry,
+    etag_of,
+    identity_of,
+    is_marker,
+    pack,
+    unpack,
+)
+from tarn.core.errors import TarnError
+from tarn.core.rangecolumns import columns_of, range_id_of, run_of_columns
+from tarn.core.run import Run
+from tarn.testing.fuzz.target import PropertyError, Target
+
+__all__ = ["TARGET"]
+
+_FIELD = struct.Struct("<BH")
+_PLAIN = pack(Entry(1, 2, bytes(16), bytes(16), content_type="text/plain"))
+
+
+def _check(data: bytes) -> str:
+    if len(data) >= HEAD_BYTES:
+        is_marker(data)
+        if len(identity_of(data)) != 16:
+            raise PropertyError("an identity has 16 bytes")
+        if data[0] == VERSION:
+            _survives_columns(data)
+    entry = corrupt_only(lambda: unpack(data))
+    if entry.etag != etag_of(data):
+        raise PropertyError(f"two ETags: {entry.etag}, {etag_of(data)}")
+    try:
+        packed = pack(entry)
+    except UnicodeEncodeError as error:
+        raise PropertyError("what was read cannot be written") from error
+    if unpack(packed) != entry:
+        raise PropertyError(f"another entry comes back: {unpack(packed)}")
+    if pack(unpack(packed)) != packed:
+        raise PropertyError("an entry has two packed forms")
+    return "same" if packed == data else "other"
+
+
+def _survives_columns(data: bytes) -> None:
+    """Beside rows that have no such fields, and as the only row."""
+    for values in ([data], [MARKER, data, _PLAIN, data[:HEAD_BYTES], data]):
+        paths = [f"{place:02}" for place in range(len(values))]
+        run = Run(pa.array(paths, pa.string()), pa.array(values, pa.binary()))
+        back = run_of_columns(columns_of(run))
+        if back.values.to_pylist() != values or range_id_of(back) != range_id_of(run):
+            raise PropertyError("a row changes by being columns")
+
+
+def _fields(data: bytes) -> list[tuple[int, bytes]]:
+    fields, at = [], HEAD_BYTES
+    while at + _FIELD.size <= len(data):
+        tag, length = _FIELD.unpack_from(data, at)
+        at += _FIELD.size
+        fields.append((tag, data[at : at + length]))
+        at += length
+    return fields
+
+
+def _headed(data: bytes, fields: list[tuple[int, bytes]]) -> bytes:
+    head = bytes([VERSION, data[1] & 2 if len(data) > 1 else 0]) + data[2:HEAD_BYTES]
+    return head.ljust(HEAD_BYTES, b"\1") + b"".join(
+        _FIELD.pack(tag, len(value) & 0xFFFF) + value for tag, value in fields
+    )
+
+
+def _retail(rng: random.Random, data: bytes) -> bytes:
+    """Another field in the tail, in order and of the right length, or one of the wrong."""
+    fields = _fields(data)
+    tag = rng.choice((*range(1, 11), 15, 16, 255))
+    value = rng.choice((b"", b"text/plain", b"\xff", b"\1\0a\1\0b", b"\3\0CRC", b"\4\0\0\0"))
+    if fields and rng.random() < 0.5:
+        value = rng.choice(fields)[1]
+    fields.append((tag, value))
+    if rng.random() < 0.8:
+        fields = sorted(dict(fields).items())
+    return _headed(data, fields)
+
+
+def _strings(rng: random.Random, data: bytes) -> bytes:
+    """A string list with true or false lengths."""
+    texts = [
+        rng.choice((b"", b"a", b"name", b"\xc3\xa9", b"\xc3", b"CRC32", b"C"))
+        for _ in range(rng.randint(0, 7))
+    ]
+    value = b"".join(struct.pack("<H", len(text) + (rng.random() < 0.05)) + text for text in texts)
+    fields = {**dict(_fields(data)), rng.choice((2, 9)): value}
+    return _headed(data, sorted(fields.items()))
+
+
+def _whole(rng: random.Random, data: bytes) -> bytes:
+    """An entry as the gateway makes it."""
+    text = data[HEAD_BYTES:].decode("latin-1")[:50]
+    entry = Entry(
+        size=rng.choice((0, 1, 2**40, 2**63 - 1)),
+        mtime_us=rng.choice((0, 1, -1, 2**63 - 1)),
+        address=rng.randbytes(16),
+        md5=rng.randbytes(16),
+        etag_parts=rng.choice((0, 0, 1, 10_000)),
+        content_type=rng.choice(("", "text/plain", text)),
+        metadata=rng.choice(((), (("a", "b"),), (("a", text), ("b", "")))),
+        expires=rng.choice(("", text)),
+        lineage=rng.choice(("", text)),
+        external_address=rng.choice(("", "s3://b/k")),
+        checksums=rng.choice(((), (Checksum("CRC32", "AAAAAA==", composite=True),))),
+    )
+    return pack(entry)
+
+
+TARGET = Target(
+    "entry",
+    _check,
+    refusals=(TarnError,),
+    traced=("tarn.core.entry", "tarn.core.rangecolumns"),
+    mutations=(_retail, _strings, _whole),
+    tokens=(b"\1\0\0", b"\2\0\0", b"\x0f\0\0"),
+    input_bytes_max=4096,
+)

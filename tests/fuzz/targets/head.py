@@ -1,0 +1,158 @@
+"""Everything that the gateway reads from a head beside its signature: address, operation, headers.
+
+The requests here count as signed: a user of the installation must not cause a 5xx either.
+"""
+
+from __future__ import annotations
+
+from tests.fuzz.targets.refusals import gateway, sendable
+from tests.fuzz.targets.requests import request_of
+
+from tarn.core.entry import Entry, pack, unpack
+from tarn.core.errors import TarnError
+from tarn.core.ids import parse_path, parse_repository_id
+from tarn.testing.fuzz.target import PropertyError, Target
+from tarn_gateway.address import parse_address, parse_copy_source, split_key
+from tarn_gateway.asked import branch_to_write, readable_ref
+from tarn_gateway.byterange import ByteRange, parse_copy_range, parse_range
+from tarn_gateway.checksums import parse_claims
+from tarn_gateway.conditions import (
+    copy_source_conditions,
+    http_date,
+    read_conditions,
+    write_condition,
+)
+from tarn_gateway.http import Request, Response
+from tarn_gateway.http.head import HeadError
+from tarn_gateway.object_headers import override_headers, parse_object_headers, response_headers
+from tarn_gateway.query import Query, parse_query
+from tarn_gateway.refused import refuse_headers, refuse_parameters
+from tarn_gateway.router import route
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["TARGET"]
+
+_SIZE = 1000
+_ETAG = "d41d8cd98f00b204e9800998ecf8427e"
+
+
+def _check(data: bytes) -> str:
+    request = request_of(data)
+    query = gateway(request, lambda: parse_query(request.raw_query))
+    words = []
+    for step in (_addressed, _stored, _conditions, _copied, _numbers):
+        try:
+            words.append(gateway(request, lambda step=step: step(request, query)))  # type: ignore[misc]  # a default
+        except (S3Error, TarnError):
+            words.append("refused")
+    return " ".join(words)
+
+
+def _addressed(request: Request, query: Query) -> str:
+    address = parse_address(request.headers.text("host"), request.raw_path, ("s3.tarn",))
+    refuse_parameters(query)
+    operation = route(request.method, address, query, request.headers)
+    refuse_headers(request.headers)
+    parse_repository_id(address.bucket)
+    if address.key:
+        at = split_key(address.key)
+        readable_ref(at.ref)
+        branch_to_write(at.ref)
+        if at.path:
+            parse_path(at.path)
+    return str(operation)
+
+
+def _stored(request: Request, query: Query) -> str:
+    """What a PUT stores must come back from a GET."""
+    stored = parse_object_headers(request.headers)
+    entry = Entry(
+        0,
+        0,
+        bytes(16),
+        bytes(16),
+        content_type=stored.content_type,
+        metadata=stored.metadata,
+        content_encoding=stored.content_encoding,
+        cache_control=stored.cache_control,
+        content_disposition=stored.content_disposition,
+        content_language=stored.content_language,
+        expires=stored.expires,
+    )
+    if unpack(pack(entry)) != entry:
+        raise PropertyError(f"an entry is another one behind its packed form: {entry}")
+    sendable(Response(200, response_headers(entry)))
+    sendable(Response(200, override_headers(response_headers(entry), query)))
+    return "stored"
+
+
+def _conditions(request: Request, query: Query) -> str:
+    headers = request.headers
+    conditions = read_conditions(headers)
+    verdict = conditions.judge(_ETAG, 0)
+    for seconds in (conditions.if_modified_since_s, conditions.if_unmodified_since_s):
+        if seconds is not None and 0 <= seconds < 253_402_300_800:
+            http_date(seconds * 1_000_000)
+    found = parse_range(headers.get("range"), _SIZE)
+    _inside(found)
+    parse_claims(headers)
+    write_condition(headers)
+    return f"{verdict} {found is not None}"
+
+
+def _copied(request: Request, query: Query) -> str:
+    headers = request.headers
+    copy_source_conditions(headers).check_copy_source(_ETAG, 0)
+    _inside(parse_copy_range(headers.get("x-amz-copy-source-range"), _SIZE))
+    source = headers.get("x-amz-copy-source")
+    if source is None:
+        return "no source"
+    at = split_key(parse_copy_source(source).key)
+    readable_ref(at.ref)
+    return "source"
+
+
+def _inside(found: ByteRange | None) -> None:
+    if found is not None and not (
+        found.length >= 1 and found.start >= 0 and found.start + found.length <= _SIZE
+    ):
+        raise PropertyError(f"{found} is not inside {_SIZE} bytes")
+
+
+def _numbers(request: Request, query: Query) -> str:
+    for name in ("max-keys", "partNumber", "part-number-marker", "max-uploads", "max-parts"):
+        if not 0 <= query.integer(name, 7, least=0, most=1000) <= 1000:
+            raise PropertyError(f"{name} is out of bounds")
+    return "numbers"
+
+
+TARGET = Target(
+    "head",
+    _check,
+    refusals=(S3Error, TarnError, HeadError),
+    traced=(
+        "tarn_gateway.http.head",
+        "tarn_gateway.address",
+        "tarn_gateway.query",
+        "tarn_gateway.router",
+        "tarn_gateway.refused",
+        "tarn_gateway.object_headers",
+        "tarn_gateway.conditions",
+        "tarn_gateway.byterange",
+        "tarn_gateway.checksums",
+        "tarn_gateway.asked",
+    ),
+    tokens=(
+        b"=?utf-7?q?+2AA-?=",
+        b"=?raw_unicode_escape?q?=5Cud800?=",
+        b"=?idna?q?xn--?=",
+        b"=?utf-8?b?4oKs?=",
+        b"x-amz-meta-a: ",
+        b"\r\n",
+        b"%00",
+        b"%FF",
+        b"Range: bytes=",
+        b"If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    ),
+    share=0.5,
+)

@@ -1,0 +1,132 @@
+"""Page tokens, of the rpcs and of S3 listings, and caller tokens."""
+
+from __future__ import annotations
+
+import base64
+import random
+
+from tests.fuzz.targets.refusals import gateway
+
+from tarn.core.caller_token import issue, verify
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import AccessKeyId, UserId
+from tarn.rpc.pagination import Argument, decode, encode
+from tarn.testing.fuzz.target import PropertyError, Target
+from tarn_gateway.http import BodyReader, Headers, Request
+from tarn_gateway.operations import listing
+from tarn_gateway.s3error import S3Error
+
+__all__ = ["TARGET"]
+
+_REQUEST = Request("GET", b"/lake", b"", Headers([]), BodyReader(0))
+_KEY = bytes(range(32))
+_ARGUMENTS: dict[str, Argument] = {
+    "repository": "lake",
+    "prefix": "a/",
+    "limit": 7,
+    "is_deep": True,
+}
+
+
+def _check(data: bytes) -> str:
+    token = data.decode("utf-8", "replace")
+    words = []
+    for read in (_of_rpc, _of_s3, _of_caller):
+        try:
+            words.append(read(token))
+        except (TarnError, S3Error):
+            words.append("refused")
+    return " ".join(words)
+
+
+def _of_rpc(token: str) -> str:
+    try:
+        key = decode(token, **_ARGUMENTS)
+    except TarnError as error:
+        if error.kind is not Kind.INVALID:
+            raise PropertyError(f"a token is answered {error!r}") from error
+        raise
+    if not key:
+        if token:
+            raise PropertyError("a token that is there begins anew")
+        return "first"
+    if decode(encode(key, **_ARGUMENTS), **_ARGUMENTS) != key:
+        raise PropertyError(f"another key comes back than {key!r}")
+    try:
+        decode(token, **{**_ARGUMENTS, "prefix": "b/"})
+    except TarnError:
+        return "page"
+    raise PropertyError("a token of one listing is good for another one")
+
+
+def _of_s3(token: str) -> str:
+    key = gateway(_REQUEST, lambda: listing._decode_token(token))
+    if listing._decode_token(listing._encode_token(key)) != key:
+        raise PropertyError(f"another key comes back than {key!r}")
+    return "page"
+
+
+def _of_caller(token: str) -> str:
+    try:
+        found = verify(_KEY, token, 0)
+    except TarnError as error:
+        if error.kind is not Kind.UNAUTHENTICATED:
+            raise PropertyError(f"a caller token is answered {error!r}") from error
+        raise
+    again = issue(
+        _KEY,
+        found.user_id,
+        found.user_uid,
+        found.access_key_id,
+        found.issue_time_us,
+        found.expire_time_us,
+    )
+    if again != token:
+        raise PropertyError("a caller token has two spellings")
+    return "caller"
+
+
+def _of_any_key(rng: random.Random, data: bytes) -> bytes:
+    """A right token of the rpcs for the text at hand."""
+    text = data.decode("utf-8", "replace")[:3000]
+    arguments = dict(_ARGUMENTS) if rng.random() < 0.8 else {"repository": "lake"}
+    return encode(text or "a", **arguments).encode()
+
+
+def _continued(rng: random.Random, data: bytes) -> bytes:
+    text = data.decode("utf-8", "replace")[:3000]
+    version = rng.choice(("1", "1", "1", "2", ""))
+    return base64.urlsafe_b64encode((version + text).encode())
+
+
+def _inside(rng: random.Random, data: bytes) -> bytes:
+    """Other bytes in right base64."""
+    try:
+        raw = bytearray(base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4)))
+    except ValueError:
+        return data
+    if raw:
+        raw[rng.randrange(len(raw))] = rng.randrange(256)
+    token = base64.urlsafe_b64encode(bytes(raw))
+    return token.rstrip(b"=") if rng.random() < 0.5 else token
+
+
+def _issued(rng: random.Random, data: bytes) -> bytes:
+    name = data.decode("latin-1")[:60]
+    user_id, key_id = UserId(name), AccessKeyId(rng.choice(("AKIA", "")))
+    return issue(_KEY, user_id, rng.randbytes(16), key_id, 0, rng.choice((1, 10**15, -1))).encode()
+
+
+TARGET = Target(
+    "pages",
+    _check,
+    refusals=(TarnError, S3Error),
+    traced=(
+        "tarn.rpc.pagination",
+        "tarn.core.caller_token",
+        "tarn_gateway.operations.listing",
+    ),
+    mutations=(_of_any_key, _continued, _inside, _issued),
+    tokens=(b"=", b"==", b"-_", b"+/", b"t1.", b"t1..", "é".encode(), b"\xed\xa0\x80"),
+    input_bytes_max=12_000,
+)

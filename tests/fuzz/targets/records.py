@@ -1,0 +1,65 @@
+"""Values of the KV: any bytes are refused as damaged, or are a record that can be written again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.fuzz.targets.refusals import corrupt_only
+
+from tarn.core.errors import TarnError
+from tarn.kv import auth_records, records
+from tarn.testing.fuzz.target import PropertyError, Target
+
+__all__ = ["TARGET"]
+
+_CODECS: tuple[tuple[str, Callable[[bytes], object], Callable[..., bytes]], ...] = (
+    ("branch", records.decode_branch, records.encode_branch),
+    ("repository", records.decode_repository, records.encode_repository),
+    ("tag", records.decode_tag, records.encode_tag),
+    ("drop", records.decode_drop, records.encode_drop),
+    ("user", auth_records.decode_user, auth_records.encode_user),
+    ("credential", auth_records.decode_credential, auth_records.encode_credential),
+    ("setup", auth_records.decode_setup, auth_records.encode_setup),
+)
+
+
+def _check(data: bytes) -> str:
+    words = []
+    for name, decode, encode in _CODECS:
+        try:
+            record = corrupt_only(lambda decode=decode: decode(data))  # type: ignore[misc]  # a default
+        except TarnError:
+            continue
+        if decode(encode(record)) != record:
+            raise PropertyError(f"another {name} comes back than {record}")
+        words.append(name)
+    return " ".join(words)
+
+
+def _field(rng: random.Random, data: bytes) -> bytes:
+    """One more field of the wire format: a number, some bytes, or a group that nests."""
+    number, kind = rng.randint(1, 12), rng.randrange(4)
+    if kind == 0:
+        value = rng.choice((b"\0", b"\1", b"\xff" * 9 + b"\1", b"\xff\xff\xff\xff\x0f"))
+        return data + bytes([number << 3]) + value
+    if kind == 1:
+        text = rng.choice((b"", b"a", b"\xff", "é".encode(), rng.randbytes(16)))
+        return data + bytes([number << 3 | 2, len(text)]) + text
+    if kind == 2:
+        inner = data[:120]
+        return bytes([number << 3 | 2, len(inner)]) + inner
+    depth = rng.choice((1, 99, 101, 5000))
+    return data + bytes([number << 3 | 3]) * depth + bytes([number << 3 | 4]) * depth
+
+
+TARGET = Target(
+    "records",
+    _check,
+    refusals=(TarnError,),
+    traced=("tarn.kv.records", "tarn.kv.auth_records", "tarn.core.branch"),
+    mutations=(_field,),
+    tokens=(b"\x0a\x00", b"\x12\x00", b"\x1a\x00"),
+    input_bytes_max=8192,
+    share=0.25,
+)

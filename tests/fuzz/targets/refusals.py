@@ -1,0 +1,75 @@
+"""What every refusal of the gateway has to be: the client's fault, and an answer that can be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from lxml import etree
+
+from tarn.core.errors import Kind, TarnError
+from tarn.testing.fuzz.target import PropertyError
+from tarn_gateway.http import Headers, Request, Response
+from tarn_gateway.http.outlet import Framing, render_head
+from tarn_gateway.s3error import S3Error, error_response, from_tarn_error
+
+__all__ = ["corrupt_only", "gateway", "headers_are_headers", "sendable"]
+
+_T = TypeVar("_T")
+_PARSER = etree.XMLParser(resolve_entities=False, no_network=True)
+
+
+def gateway(request: Request, work: Callable[[], _T]) -> _T:
+    """Runs a step of the gateway; its refusals must make a 4xx (or 501) that can be sent."""
+    try:
+        return work()
+    except S3Error as error:
+        _hold(request, error)
+        raise
+    except TarnError as error:
+        _hold(request, from_tarn_error(error))
+        raise
+
+
+def _hold(request: Request, error: S3Error) -> None:
+    if error.status >= 500 and error.status != 501:
+        raise PropertyError(f"a request is answered {error.status}") from error
+    answer = error_response(error, request)
+    assert isinstance(answer.body, bytes)
+    try:
+        etree.fromstring(answer.body, _PARSER)
+    except etree.XMLSyntaxError as broken:
+        raise PropertyError(f"an error document is not XML: {answer.body!r}") from broken
+    sendable(answer)
+
+
+def sendable(answer: Response) -> None:
+    """Holds that the head of an answer can be written: its headers are headers."""
+    try:
+        render_head(answer, "", "0" * 20, Framing(0, chunked=False, connection=""))
+    except ValueError as error:
+        raise PropertyError(f"an answer has no head: {answer.headers}") from error
+
+
+def headers_are_headers(headers: Headers) -> None:
+    """Holds that no name and no value could end its line."""
+    for name, value in headers.pairs:
+        for text in (name, value):
+            text.encode("latin-1")
+            if any(letter in text for letter in "\r\n\0"):
+                raise PropertyError(f"no header: {name!r}: {value!r}")
+
+
+def corrupt_only(work: Callable[[], _T]) -> _T:
+    """Runs a decoder of stored bytes; it may refuse them as damaged, and as nothing else.
+
+    Running out of memory is no damage: the code was led to ask for it.
+    """
+    try:
+        return work()
+    except TarnError as error:
+        if error.kind is not Kind.CORRUPT:
+            raise PropertyError(f"damage is reported as {error!r}") from error
+        if isinstance(error.__cause__, MemoryError):
+            raise PropertyError(f"memory was asked for without a bound: {error!r}") from error
+        raise

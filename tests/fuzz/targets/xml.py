@@ -1,0 +1,164 @@
+"""XML documents: each of the three parsers refuses an input or takes it for what any XML parser does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from xml.etree import ElementTree as ET
+
+from tests.fuzz.targets.refusals import gateway
+
+from tarn.testing.fuzz.target import PropertyError, Target
+from tarn_gateway.http import BodyReader, Headers, Request
+from tarn_gateway.s3error import S3Error
+from tarn_gateway.xml_in import (
+    DELETE_KEYS_MAX,
+    PARTS_MAX,
+    CreateBucket,
+    DeleteRequest,
+    parse_complete,
+    parse_create_bucket,
+    parse_delete,
+)
+
+__all__ = ["TARGET"]
+
+_REQUEST = Request("POST", b"/lake", b"", Headers([]), BodyReader(0))
+
+
+def _check(data: bytes) -> str:
+    words: list[str] = []
+    for parse in (_delete, _complete, _create):
+        try:
+            gateway(_REQUEST, lambda parse=parse: parse(data))  # type: ignore[misc]  # a default
+        except S3Error as error:
+            words.append(error.code)
+        else:
+            words.append("taken")
+    return " ".join(words)
+
+
+def _other(data: bytes) -> ET.Element | None:
+    """The document as expat reads it; None unless it is UTF-8: expat knows few other encodings."""
+    if b"\0" in data or b"encoding" in data[:100].replace(b'encoding="UTF-8"', b""):
+        return None
+    try:
+        data.decode()
+        return ET.fromstring(data)
+    except (LookupError, ValueError):
+        return None
+    except ET.ParseError as error:
+        if error.code in (18, 19):  # unknown or wrong encoding
+            return None
+        raise PropertyError(f"libxml2 takes what expat refuses: {error}") from error
+
+
+def _named(element: ET.Element, name: str) -> list[ET.Element]:
+    return [child for child in element if child.tag.rpartition("}")[2] == name]
+
+
+def _delete(data: bytes) -> None:
+    found: DeleteRequest = parse_delete(data)
+    if not 1 <= len(found.keys) <= DELETE_KEYS_MAX:
+        raise PropertyError(f"{len(found.keys)} keys")
+    other = _other(data)
+    if other is None:
+        return
+    # Of two Keys in an Object the last one counts, in both readings.
+    keys = [_named(each, "Key")[-1].text for each in _named(other, "Object")]
+    if list(found.keys) != keys:
+        raise PropertyError(f"keys {found.keys}, by another parser {keys}")
+
+
+def _complete(data: bytes) -> None:
+    parts = parse_complete(data)
+    numbers = [part.number for part in parts]
+    if numbers != sorted(set(numbers)) or not 1 <= numbers[0] <= numbers[-1] <= PARTS_MAX:
+        raise PropertyError(f"part numbers {numbers}")
+    other = _other(data)
+    if other is None:
+        return
+    read = [int(_named(each, "PartNumber")[-1].text or "") for each in _named(other, "Part")]
+    if numbers != read:
+        raise PropertyError(f"part numbers {numbers}, by another parser {read}")
+
+
+def _create(data: bytes) -> None:
+    found: CreateBucket = parse_create_bucket(data)
+    other = _other(data) if data else None
+    if other is None:
+        return
+    regions = [(each.text or "").strip() for each in _named(other, "LocationConstraint")]
+    if found.region != (regions[-1] if regions else ""):
+        raise PropertyError(f"region {found.region!r}, by another parser {regions}")
+
+
+def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:
+    """Puts something between two tags, or before the first."""
+
+    def mutation(rng: random.Random, data: bytes) -> bytes:
+        places = [at for at in range(len(data)) if data[at : at + 1] == b"<"]
+        at = rng.choice(places) if places else 0
+        return data[:at] + make(rng) + data[at:]
+
+    return mutation
+
+
+def _deep(rng: random.Random) -> bytes:
+    depth = rng.choice((10, 255, 256, 257, 1000, 4000))
+    name = rng.choice((b"a", b"Object", b"Part", b"Delete"))
+    closed = rng.random() < 0.5
+    return (b"<%b>" % name) * depth + (b"</%b>" % name) * (depth if closed else 0)
+
+
+def _document_type(rng: random.Random) -> bytes:
+    kind = rng.randrange(5)
+    if kind == 0:
+        lines = [b'<!ENTITY e0 "%b">' % (b"e" * 50)]
+        lines += [
+            b'<!ENTITY e%d "%b">' % (level, b"&e%d;" % (level - 1) * 10)
+            for level in range(1, rng.choice((3, 9, 20)))
+        ]
+    elif kind == 1:
+        lines = [b'<!ENTITY x SYSTEM "file:///etc/passwd">']
+    elif kind == 2:
+        lines = [b'<!ENTITY %% p SYSTEM "http://127.0.0.1:9/"> %%p;']
+    elif kind == 3:
+        lines = [b'<!ENTITY a "%b">' % (b"a" * rng.choice((10, 5000)))]
+    else:
+        lines = [b'<!ATTLIST Object k CDATA "%b">' % (b"a" * rng.choice((10, 5000)))]
+    return b"<!DOCTYPE Delete [%b]>" % b"".join(lines)
+
+
+def _items(rng: random.Random) -> bytes:
+    count = rng.choice((1, 2, 999, 1000, 1001))
+    if rng.random() < 0.5:
+        return b"<Object><Key>k</Key></Object>" * min(count, 500)
+    parts = [b"<Part><PartNumber>%d</PartNumber><ETag>e</ETag></Part>" % (n + 1) for n in range(30)]
+    return b"".join(parts)
+
+
+def _declared(rng: random.Random, data: bytes) -> bytes:
+    """The same text in another encoding."""
+    name = rng.choice(("utf-8", "utf-16", "utf-16-le", "latin-1", "utf-7", "utf-32", "cp037"))
+    said = rng.choice((name, "utf-8", "UTF-16", "ISO-8859-1", "nonsense", "EBCDIC-CP-US", "GBK"))
+    start = data.find(b"?>") + 2 if data.startswith(b"<?xml") else 0
+    text = f'<?xml version="1.0" encoding="{said}"?>' + data[start:].decode("utf-8", "replace")
+    return text.encode(name, "replace")
+
+
+TARGET = Target(
+    "xml",
+    _check,
+    refusals=(S3Error,),
+    traced=("tarn_gateway.xml_in", "tarn_gateway.xml_text"),
+    mutations=(_within(_deep), _within(_document_type), _within(_items), _declared),
+    tokens=(
+        b"<!--", b"-->", b"<![CDATA[", b"]]>", b"<?pi ", b"?>", b"&e1;", b"&a;", b"&lt;", b"&#0;",
+        b"&#x10FFFF;", b"&#xD800;", b'xmlns="', b'xmlns:a="u"', b"a:", b"</", b"/>", b"<Object>",
+        b"<Key>", b"</Key>", b"<Quiet>true</Quiet>", b"<VersionId>null</VersionId>",
+        b"<ChecksumCRC32>", b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
+        b'xml:base="http://h/"', b"<LocationConstraint>",
+    ),
+    share=1.0,
+)  # fmt: skip
