@@ -176,3 +176,10 @@ def test_a_field_that_does_not_fit_is_refused(entry: Entry) -> None:
     with pytest.raises(TarnError) as caught:
         pack(entry)
     assert caught.value.reason is Reason.METADATA_TOO_LARGE
+
+
+def test_an_entry_of_negative_size_is_damaged() -> None:
+    packed = bytearray(pack(Entry(1, 0, bytes(16), bytes(16))))
+    packed[2:10] = (-1).to_bytes(8, "little", signed=True)
+    with pytest.raises(EntryCorruptError, match="negative"):
+        unpack(bytes(packed))
