@@ -58,7 +58,8 @@ def main() -> int:
         results.replace(case.name, origin, rows)
         results.save()
         found = results.of([case.name for case in CASES])
-        options.table.write_text(render(_machine(), found))
+        sections = {case.name: case.section for case in CASES}
+        options.table.write_text(render(_machine(), found, sections))
     print(f"the table is in {options.table}")
     return int(failed)
 

@@ -38,19 +38,22 @@ class Form:
         workers: processes of a single node; 0: one per core. In separate processes it is 1.
         separate: auth, graveler and gateway as processes of their own.
         is_pinned: the server has core 0 to itself, everything else runs on the other ones.
+        cassandra: `host:port` of the nodes that keep the metadata; none: the embedded store does.
     """
 
     durability: str = "os"
     workers: int = 0
     separate: bool = False
     is_pinned: bool = False
+    cassandra: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        store = ", metadata in Cassandra" if self.cassandra else ""
         if self.separate:
-            return f"separate processes, {self.durability}"
+            return f"separate processes, {self.durability}{store}"
         count = self.workers or len(os.sched_getaffinity(0))
         where = ", own core" if self.is_pinned else ""
-        return f"single node, {count} worker{'s' if count > 1 else ''}{where}, {self.durability}"
+        return f"single node, {count} worker{'s' if count > 1 else ''}{where}, {self.durability}{store}"
 
     @property
     def server_cores(self) -> set[int] | None:
@@ -74,6 +77,7 @@ class Node:
         auth_server: `host:port` of auth's rpc.
         signer: for the admin.
         processes: its workers, and what they started before the node was measured.
+        store: the processes of a metadata store that is not Tarn's own.
     """
 
     form: Form
@@ -83,6 +87,7 @@ class Node:
     auth_server: str
     access_key_id: str
     secret: str = field(repr=False)
+    store: Processes = field(default_factory=lambda: Processes(()))
     signer: Signer = field(init=False)
     processes: Processes = field(init=False)
 
@@ -114,6 +119,8 @@ def running(folder: Path, form: Form) -> Iterator[Node]:
     if not form.separate:
         shape = ["--workers", str(form.workers or len(os.sched_getaffinity(0)))]
     command = [sys.executable, "-m", "tarn_cli", "up", "--data-dir", str(data), "--port", "0"]
+    if form.cassandra:
+        shape += ["--kv", f"cassandra://{','.join(form.cassandra)}"]
     environment = _environment() | {"TARN_DURABILITY": form.durability}
     with log.open("ab") as output, pinned(form.server_cores):
         process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Fills a running Tarn by its own code, without HTTP: the benchmark becomes one more graveler replica.
 
-The nouns of graveler over the node's embedded store and local blocks, in this process. Staged rows go
+The nouns of graveler over the node's metadata store and local blocks, in this process. Staged rows go
 through `Staging` (rule 1 and its re-check for every row), bases through the builder of committed
 metadata and `Commits`. Blocks of seeded entries do not exist; nothing that is measured reads them. This
 replica writes with `durability: os`, whatever the node does.
@@ -24,10 +24,13 @@ from tarn.block.local import open_local
 from tarn.client.graveler import GravelerClient
 from tarn.core.commit import Commit
 from tarn.core.ids import BranchId, CommitId
+from tarn.kv.cassandra import CassandraSettings, open_cassandra
 from tarn.kv.embedded import open_embedded
+from tarn.kv.port import Kv
 from tarn.kv.records import Repository
 from tarn.rpc.system import SystemClock, SystemIds
 from tarn.rpc.tasks import TaskSet
+from tarn.testing.cassandra_nodes import CassandraNodes
 from tarn_cli.connection import Connection, connect
 from tarn_cli.settings import Settings
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
@@ -41,6 +44,8 @@ OLD = "date=2026-01-01"
 _BATCH_ROWS = 65_536
 _AT_ONCE = 4096
 _CALL_SECONDS = 900.0
+_KEYSPACE = "tarn"
+"""What `tarn up --kv` takes if the URL names none."""
 
 
 def batches(numbers: np.ndarray, folder: str = OLD) -> Iterator[pa.RecordBatch]:
@@ -117,13 +122,23 @@ async def connected(node: Node) -> AsyncIterator[Connection]:
         yield connection
 
 
+async def _open_kv(node: Node, clock: SystemClock) -> Kv:
+    """The store that the node keeps its metadata in."""
+    if not node.form.cassandra:
+        return await open_embedded(node.data / "kv" / "tarn.db", durability="os")
+    settings = CassandraSettings(
+        node.form.cassandra, CassandraNodes.LOCAL_DATACENTER, _KEYSPACE, replication_factor=1
+    )
+    return await open_cassandra(settings, clock=clock, ids=SystemIds(clock))
+
+
 @asynccontextmanager
 async def seeder(node: Node, folder: Path) -> AsyncIterator[Seeder]:
     """A replica on a node's stores, with its range cache in a folder."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(connected(node))
-        kv = await open_embedded(node.data / "kv" / "tarn.db", durability="os")
+        kv = await _open_kv(node, clock)
         stack.push_async_callback(kv.close)
         blocks = await open_local(node.data / "blocks", clock=clock, durability="os")
         stack.push_async_callback(blocks.close)

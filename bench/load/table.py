@@ -7,9 +7,10 @@ which commit it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 __all__ = ["Goal", "Origin", "Results", "Row", "render"]
 
@@ -53,6 +54,7 @@ class Row:
         ratio_high: the largest.
         yardstick: what the ratio is to.
         cpu_us: of the server, per operation.
+        store_cpu_us: of a metadata store that is a server of its own, per operation.
         rss_mib: peak of its largest process.
         goal: bounds; see `Goal`.
         note: in words; what went wrong, if something did.
@@ -76,6 +78,7 @@ class Row:
     note: str = ""
     failed: bool = False
     rounds: int = 1
+    store_cpu_us: float | None = None
 
     @property
     def is_met(self) -> bool | None:
@@ -148,13 +151,24 @@ class Results:
 
 
 _HEAD = (
-    "| what | Tarn runs as | per second | median ms | p99 ms | ratio (low to high) | to | CPU µs | "
-    "peak RSS MiB | goal | met |"
+    *("what", "Tarn runs as", "per second", "median ms", "p99 ms", "ratio (low to high)", "to"),
+    *("CPU µs", "peak RSS MiB", "goal", "met"),
 )
+_STORE_HEAD = "CPU µs of the metadata store"
 
 
-def render(machine: str, rows: Sequence[tuple[Origin, Row]]) -> str:
-    """`RESULTS.md`."""
+def render(
+    machine: str,
+    rows: Sequence[tuple[Origin, Row]],
+    sections: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """`RESULTS.md`.
+
+    Args:
+        machine: in words.
+        rows: in their order.
+        sections: cases whose rows stand in a table of their own, with its heading.
+    """
     lines = ["# Results of `make bench`", ""]
     lines += ["Written by the benchmark; see [README.md](README.md) for how it measures.", ""]
     lines += [f"Machine: {machine}.", ""]
@@ -163,20 +177,31 @@ def render(machine: str, rows: Sequence[tuple[Origin, Row]]) -> str:
             "**Rows with a scale are a trial of the benchmark, of smaller sizes than they say.**",
             "",
         ]
-    lines += [_HEAD, "|" + "---|" * (_HEAD.count("|") - 1)]
+    if found := [item for item in rows if not sections.get(item[1].case)]:
+        lines += _table(found)
+    for title in dict.fromkeys(filter(None, sections.values())):
+        if found := [item for item in rows if sections.get(item[1].case) == title]:
+            lines += [f"## {title}", "", *_table(found)]
+    lines += ["## Measured when", "", *_origins(rows), ""]
+    return "\n".join(lines)
+
+
+def _table(rows: Sequence[tuple[Origin, Row]]) -> list[str]:
+    """A table and the notes to it."""
+    with_store = any(row.store_cpu_us is not None for _, row in rows)
+    head = (*_HEAD[:8], _STORE_HEAD, *_HEAD[8:]) if with_store else _HEAD
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     notes: list[str] = []
     for origin, row in rows:
         mark = "" if origin.scale == 1.0 else f" (scale {origin.scale:g})"
         if row.note:
             notes.append(row.note)
             mark += f" [{len(notes)}]"
-        lines.append(_line(row, mark))
-    lines += ["", *(f"{number}. {note}" for number, note in enumerate(notes, 1)), ""]
-    lines += ["## Measured when", "", *_origins(rows), ""]
-    return "\n".join(lines)
+        lines.append(_line(row, mark, with_store=with_store))
+    return [*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1)), ""]
 
 
-def _line(row: Row, mark: str) -> str:
+def _line(row: Row, mark: str, *, with_store: bool) -> str:
     ratio = _number(row.ratio)
     if row.ratio_low is not None and row.ratio_high is not None and row.rounds > 1:
         ratio += f" ({_number(row.ratio_low)} to {_number(row.ratio_high)})"
@@ -190,6 +215,7 @@ def _line(row: Row, mark: str) -> str:
         ratio,
         row.yardstick,
         _number(row.cpu_us),
+        *((_number(row.store_cpu_us),) if with_store else ()),
         _number(row.rss_mib),
         str(row.goal),
         verdict,

@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from bench.load.client import Load, Measured
@@ -72,21 +73,64 @@ class Case:
         run: measures and emits.
         limit_s: time for it in a full run.
         quick: part of `make bench-quick`.
+        section: heading of the table that it stands in; empty: the first one.
     """
 
     name: str
     run: Callable[[Trial], None]
     limit_s: int = 900
     quick: bool = False
+    section: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """A server to compare with."""
+    """A server to compare with.
+
+    Attributes:
+        name: in the table.
+        address: of its socket.
+        processes: that serve.
+        requests: of a round, by its number, if it is a Tarn that wants its own; None: the node's.
+    """
 
     name: str
     address: tuple[str, int]
     processes: Processes
+    requests: Callable[[int], Sequence[Request]] | None = None
+
+
+@dataclass(slots=True)
+class _Cost:
+    """CPU seconds of a node while it is measured."""
+
+    node: Node
+    tarn_s: float = 0.0
+    store_s: float = 0.0
+
+    def of(self, work: Callable[[], Measured]) -> Measured:
+        """Adds what the work costs."""
+        tarn_s, store_s = self.node.processes.cpu_s(), self.node.store.cpu_s()
+        measured = work()
+        self.tarn_s += self.node.processes.cpu_s() - tarn_s
+        self.store_s += self.node.store.cpu_s() - store_s
+        return measured
+
+    def note(self, whole: Measured) -> str:
+        """Who had the cores, if the metadata store is a server of its own."""
+        if not self.node.store.pids:
+            return ""
+        cores = len(os.sched_getaffinity(0))
+        shares = {
+            "Tarn": self.tarn_s,
+            "the metadata store": self.store_s,
+            "the client": whole.client_cpu_s,
+        }
+        parts = (
+            f"{who} {seconds / max(1e-9, whole.seconds) / cores:.0%}"
+            for who, seconds in shares.items()
+        )
+        return f"of {cores} cores: {', '.join(parts)}"
 
 
 def compare(
@@ -123,26 +167,35 @@ def compare(
         with pinned(node.form.client_cores):
             return Load(address, prepared, connections, lasts, repeat=repeat).run()
 
-    def loop(prepared: Sequence[Request], lasts: float = seconds) -> Measured:
+    def loop(number: int, prepared: Sequence[Request], lasts: float = seconds) -> Measured:
+        if yardstick.requests is not None:
+            return load(yardstick.address, yardstick.requests(number), lasts)
         # The yardstick does not look at the method: its answer to HEAD has a body like any other.
         return load(yardstick.address, [replace(r, is_head=False) for r in prepared], lasts)
 
     prepared = requests(-1)
-    loop(prepared, _WARM_SECONDS)
+    loop(-1, prepared, _WARM_SECONDS)
     load(node.address, prepared, _WARM_SECONDS)
     node.processes.forget_peak()
     prepared = requests(0)
-    loops, runs, cpu_s = [loop(prepared)], [], 0.0
+    loops, runs, cost = [loop(0, prepared)], [], _Cost(node)
     for number in range(trial.rounds):
         prepared = prepared if number == 0 else requests(number)
-        before = node.processes.cpu_s()
-        runs.append(load(node.address, prepared))
-        cpu_s += node.processes.cpu_s() - before
-        loops.append(loop(prepared))
+        runs.append(cost.of(partial(load, node.address, prepared)))
+        loops.append(loop(number + 1, prepared))
     measured = _compared(row, yardstick, runs, loops)
-    cpu_us = cpu_s * 1e6 / max(1, sum(run.count for run in runs))
-    peak = node.processes.peak_rss_mib()
-    trial.emit(replace(measured, form=str(node.form), cpu_us=cpu_us, rss_mib=peak))
+    whole = pooled(runs)
+    count = max(1, whole.count)
+    trial.emit(
+        replace(
+            measured,
+            form=str(node.form),
+            cpu_us=cost.tarn_s * 1e6 / count,
+            store_cpu_us=cost.store_s * 1e6 / count if node.store.pids else None,
+            rss_mib=node.processes.peak_rss_mib(),
+            note="; ".join(filter(None, (measured.note, cost.note(whole)))),
+        )
+    )
 
 
 def _compared(

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from bench.load.cases import bulk, commits, connections, keys, listing, memory, objects
+from bench.load.cases import (
+    bulk,
+    cassandra_kv,
+    commits,
+    connections,
+    keys,
+    listing,
+    memory,
+    objects,
+    on_cassandra,
+)
 from bench.load.trial import Case
 
 __all__ = ["CASES"]
@@ -15,4 +25,6 @@ CASES: tuple[Case, ...] = (
     *commits.CASES,
     *connections.CASES,
     *memory.CASES,
+    *on_cassandra.CASES,
+    *cassandra_kv.CASES,
 )

@@ -16,7 +16,7 @@ from bench.load.sizes import KIB
 from bench.load.table import Goal, Row
 from bench.load.trial import Case, Trial, Yardstick, compare, fsync_ms, trouble
 
-__all__ = ["BODY", "CASES", "REPOSITORY", "at_work", "fill", "make_repository"]
+__all__ = ["BODY", "CASES", "REPOSITORY", "at_work", "fill", "make_repository", "requests_for"]
 
 REPOSITORY = "bench"
 BODY = bytes(range(256)) * (KIB // 256)
@@ -94,7 +94,7 @@ def _goal(operation: str, form: Form, connections: int, fsync: float) -> Goal:
     return goal
 
 
-def _requests(
+def requests_for(
     node: Node, operation: str, connections: int, trial: Trial
 ) -> Callable[[int], Sequence[Request]]:
     """Reads cycle over the keys; every write has a key of its own."""
@@ -142,7 +142,7 @@ def _run(operation: str, trial: Trial) -> None:
                         goal=goal,
                         note=note,
                     ),
-                    _requests(node, operation, connections, trial),
+                    requests_for(node, operation, connections, trial),
                     connections,
                     repeat=operation != "PUT",
                 )

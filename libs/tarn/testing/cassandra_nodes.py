@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Template
@@ -98,6 +98,7 @@ class CassandraNodes:
         behind_proxies: the nodes tell clients to reach them at `advertised`, where somebody has to
             forward connections (`tarn.testing.tcp_proxy`).
         settings: further lines of cassandra.yaml.
+        jvm: further options of the JVM; they win over those for tests.
     """
 
     LOCAL_DATACENTER = "datacenter1"
@@ -112,6 +113,7 @@ class CassandraNodes:
         start_seconds: float = 120,
         behind_proxies: bool = False,
         settings: str = "",
+        jvm: Sequence[str] = (),
     ) -> None:
         if not 1 <= count <= 3:
             text = f"1 to 3 nodes, not {count}"
@@ -122,6 +124,7 @@ class CassandraNodes:
             [f"127.0.1.{n + 1}" for n in range(count)] if behind_proxies else self._addresses
         )
         self._settings = settings
+        self._jvm = tuple(jvm)
         self.native_port = native_port or _free_port({*self._addresses, *self._advertised})
         self._storage_port = storage_port or _free_port(self._addresses)
         self._start_seconds = start_seconds
@@ -138,6 +141,11 @@ class CassandraNodes:
     def ways(self) -> tuple[tuple[str, str], ...]:
         """Where clients go to, and where the node takes connections."""
         return tuple(zip(self._advertised, self._addresses, strict=True))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of the nodes that run."""
+        return tuple(process.pid for process in self._processes.values())
 
     def log(self, index: int) -> Path:
         """What a node says."""
@@ -166,7 +174,7 @@ class CassandraNodes:
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
         self._write_yaml(index, folder)
         with self.log(index).open("ab") as log:
-            self._processes[index] = self._spawner.submit(_spawn, folder, log).result()
+            self._processes[index] = self._spawner.submit(_spawn, folder, self._jvm, log).result()
         self._wait_for_cql(index, self.log(index))
 
     def kill(self, index: int) -> None:
@@ -225,9 +233,9 @@ class CassandraNodes:
                 shutil.rmtree(node / part, ignore_errors=True)
 
 
-def _spawn(folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(folder: Path, jvm: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - our own command line
-        _command(folder),
+        _command(folder, jvm),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -235,7 +243,7 @@ def _spawn(folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _command(folder: Path) -> list[str]:
+def _command(folder: Path, jvm: Sequence[str]) -> list[str]:
     jars = Path(_output(_TOOLS / "cassandra/jars"))
     java = Path(_output(_TOOLS / "java-home")) / "bin/java"
     (agent,) = jars.glob("jamm-*.jar")
@@ -243,6 +251,7 @@ def _command(folder: Path) -> list[str]:
         # The kernel kills the node when the thread that started it is gone.
         *("setpriv", "--pdeathsig", "KILL", str(java)),
         *_JVM,
+        *jvm,
         *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
         *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
         f"-javaagent:{agent}",

@@ -1,5 +1,6 @@
 """Goals, merging of runs, and the table."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +67,38 @@ def test_the_table_shows_goal_verdict_spread_and_notes() -> None:
         "2. ran out of its 9 s",
         "- 2026-01-01, commit abc, full: get, commit",
     } <= set(text.splitlines())
+
+
+def test_rows_of_a_section_stand_in_a_table_of_their_own_with_their_own_notes() -> None:
+    apart = replace(ROW, case="kv", what="set", note="of the store", store_cpu_us=1234.0)
+    rows = [(ORIGIN, replace(ROW, note="of the first table")), (ORIGIN, apart)]
+    first, title, second = render("2 cores", rows, {"kv": "Elsewhere", "get": ""}).partition(
+        "## Elsewhere"
+    )
+    assert title
+    assert "| GET 1 KiB [1] |" in first
+    assert "1. of the first table" in first
+    assert "| set" not in first
+    assert "metadata store" not in first
+    assert "| set [1] |" in second
+    assert "| 50 | 1,234 |" in second
+    assert "1. of the store" in second
+    assert "| GET" not in second
+
+
+def test_a_section_without_rows_has_no_heading() -> None:
+    assert "Elsewhere" not in render("2 cores", [(ORIGIN, ROW)], {"kv": "Elsewhere"})
+
+
+def test_results_of_before_a_column_was_added_are_still_read(tmp_path: Path) -> None:
+    file = tmp_path / "load.json"
+    results = Results(file)
+    results.replace("get", ORIGIN, [ROW])
+    results.save()
+    kept = json.loads(file.read_text())
+    del kept["get"]["rows"][0]["store_cpu_us"]
+    file.write_text(json.dumps(kept))
+    assert Results(file).of(["get"]) == [(ORIGIN, ROW)]
 
 
 def test_a_trial_is_marked_in_every_row() -> None:

@@ -1,0 +1,25 @@
+"""One real Cassandra node for a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tarn.testing.cassandra_nodes import CassandraNodes
+
+__all__ = ["SECTION", "cassandra_node"]
+
+SECTION: Final = "Cassandra, one node on this machine"
+"""Where its rows stand."""
+
+_JVM = ("-Xms2g", "-Xmx2g", "-XX:TieredStopAtLevel=4")
+"""The nodes of the tests start quickly and stay slow; this one has a heap and the whole compiler."""
+
+
+@contextmanager
+def cassandra_node(folder: Path) -> Iterator[CassandraNodes]:
+    """A node with its data in a folder; it ends with this process, however that ends."""
+    with CassandraNodes(folder, jvm=_JVM) as nodes:
+        yield nodes
