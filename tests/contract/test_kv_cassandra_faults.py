@@ -22,7 +22,7 @@ from tarn.testing.tcp_proxy import Loss, TcpProxy
 
 pytestmark = pytest.mark.cassandra
 
-LIMITS = CassandraLimits(request_seconds=1.0)
+LIMITS = CassandraLimits(request_seconds=2.0)
 """A swallowed answer is noticed by this time-out."""
 
 LOST_AFTER = [Loss.ANSWER, Loss.SILENCE]

@@ -137,7 +137,11 @@ def mutations_of(
             one = value(rng, field)
             if one is not None and pa.types.is_string(field.type):
                 one, size = "x" * size, 1  # one long column: this process has to bear it, too
-            columns.append(pa.repeat(pa.scalar(one, _plain(field.type)), count).cast(field.type))
+            try:
+                column = pa.repeat(pa.scalar(one, _plain(field.type)), count)
+            except pa.ArrowInvalid:  # more than the 2 GiB that a column of this type can hold
+                return another(rng, data)
+            columns.append(column.cast(field.type))
         return file_of(pa.Table.from_arrays(columns, schema=schema), rng, "zstd")
 
     return (

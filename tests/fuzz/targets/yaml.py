@@ -11,11 +11,13 @@ from pathlib import Path
 from tarn.config.errors import ConfigError
 from tarn.config.keys import KEYS
 from tarn.config.loading import load
+from tarn.config.values import Sort
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 
 _SECRET = "c0ffee" * 12
+_SECRET_KEYS = {key.name for key in KEYS if key.sort in (Sort.SECRET, Sort.HEX_SECRET)}
 
 
 def _file() -> Callable[[bytes], Path]:
@@ -43,8 +45,10 @@ def _check(data: bytes) -> str:
     except ConfigError as error:
         if not error.problems or not all(error.problems):
             raise PropertyError("a refusal says nothing") from error
-        if _SECRET in error.message:
-            raise PropertyError("a refusal tells a secret") from error
+        for problem in error.problems:
+            # Under any other key it is no secret but a wrong value, which is shown.
+            if _SECRET in problem and any(f" {name} " in problem for name in _SECRET_KEYS):
+                raise PropertyError("a refusal tells a secret") from error
         raise
     if _SECRET in repr(config):
         raise PropertyError("a configuration shows a secret")
