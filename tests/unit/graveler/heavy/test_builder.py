@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from heavy_stores import NAMESPACE, Stores
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
-from tarn_graveler.heavy.builder import ProcessBuilder
-from tarn_graveler.heavy.worker import WorkerLimits
+from tarn.rpc.system import SystemClock
+from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
+from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits
 
 SECONDS = 60
 
@@ -224,3 +226,30 @@ async def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
         parent.kill()
         await parent.wait()
     await until(lambda: not lives(pid))
+
+
+async def test_children_that_keep_dying_are_started_again_after_growing_pauses(
+    stores: Stores,
+) -> None:
+    order = await stores.order({"a": 1})
+    pauses: list[float] = []
+
+    class Clock(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            pauses.append(seconds)
+
+    async def start() -> HeavyProcess:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no room for a process")
+
+    limits = HeavyLimits(rows_here=0)
+    async with ProcessBuilder(
+        start, stores.kv, stores.committed, Clock(), random.Random(1), limits
+    ) as builder:
+        counts = []
+        for _ in range(4):
+            with pytest.raises(TarnError, match="no room"):
+                await builder.build(order)
+            counts.append(len(pauses))
+    assert counts == [0, 0, 1, 2], "the first death costs no pause"
+    assert 0 < pauses[0] < 0.1
+    assert pauses[1] > 0.049
