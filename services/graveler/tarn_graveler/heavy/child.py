@@ -40,7 +40,7 @@ from tarn_graveler.heavy.wire import (
     said_result,
 )
 
-__all__ = ["main"]
+__all__ = ["Builds", "main"]
 
 _NICE = 5
 _OOM_SCORE = "500"
@@ -83,7 +83,7 @@ async def _run(connection: socket.socket) -> int:
                 await writer.wait_closed()
                 return 1
             writer.write(frame_of({"ready": True}))
-            await _Builds(builder, writer, clock).run(reader)
+            await Builds(builder, writer, clock).run(reader)
     return 0
 
 
@@ -100,7 +100,7 @@ def _as_tarn(error: TarnError | OSError) -> TarnError:
     return error if isinstance(error, TarnError) else unavailable_error(str(error))
 
 
-class _Builds:
+class Builds:
     """What is being built. Every build is answered once, a cancelled one when it has ended."""
 
     def __init__(self, builder: Builder, writer: asyncio.StreamWriter, clock: Clock) -> None:
