@@ -30,6 +30,7 @@ from tarn_gateway.config import settings_of as gateway_settings
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.config import settings_of as graveler_settings
+from tarn_graveler.heavy.opening import open_builder
 
 __all__ = ["main"]
 
@@ -64,6 +65,7 @@ async def _assemble(
     blocks = await open_blocks(config, clock)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
+    builder = await stack.enter_async_context(open_builder(config, runtime, kv, committed))
     secrets = AuthConfig.of(config)
     auth = AuthApplication(
         kv,
@@ -83,6 +85,7 @@ async def _assemble(
         access=access,
         clock=clock,
         ids=ids,
+        builder=builder,
     )
     graveler_calls = InProcessTransport(graveler.endpoints, clock)
     gateway = GatewayApplication(

@@ -21,6 +21,7 @@ from tarn.core.run import run_of_batch
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.keys import path_key
 from tarn.kv.records import Drop, encode_drop
+from tarn_graveler.staged import staged_batches
 from tarn_graveler.uploads import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -184,7 +185,8 @@ async def files_are_orphans(lab: Lab) -> Found:
     await lab.put("lost")
     graveler, repository = lab.lake.graveler, lab.lake.repository
     record = (await graveler.branches.fresh(repository, MAIN)).branch
-    layers = [graveler.committing._layers.staged_batches(repository, MAIN, record.staging)]
+    keys = graveler.repositories.keys_of(repository)
+    layers = [staged_batches(lab.lake.kv, keys.token(MAIN, record.staging))]
     before = set(await lab.listed("_tarn/"))
     built = await graveler.committed.build(lab.namespace, None, layers)
     commit = Commit((record.commit_id,), built.metarange_id, "eve", "", 1, 3)

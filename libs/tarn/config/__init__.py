@@ -15,6 +15,7 @@ from tarn.config.errors import ConfigError
 from tarn.config.keys import KEYS, Key
 from tarn.config.loading import load
 from tarn.config.reference import describe
+from tarn.config.rendering import variables_of
 from tarn.config.secret_file import installation_secret
 from tarn.config.sections import Config
 from tarn.config.values import Secret
@@ -28,4 +29,5 @@ __all__ = [
     "describe",
     "installation_secret",
     "load",
+    "variables_of",
 ]

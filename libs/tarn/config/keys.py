@@ -305,6 +305,14 @@ KEYS: tuple[Key, ...] = (
         "5s",
         "How often graveler looks for data that may go.",
     ),
+    Key(
+        "graveler.heavy_process",
+        Sort.FLAG,
+        "true",
+        "Large commits are built in a second process, so that requests do not feel them; it starts with "
+        "the first of them and ends when none has come for some minutes (see "
+        "`docs/design/heavy-process.md`).",
+    ),
     # cache
     Key(
         "cache.ranges.path",

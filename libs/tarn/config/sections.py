@@ -245,6 +245,7 @@ class Graveler:
 
     cleanup_delay_ms: int
     cleanup_poll_ms: int
+    heavy_process: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tarn.rpc.process import connect, run
 from tarn.rpc.serve import Application, Runtime
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of, settings_of
+from tarn_graveler.heavy.opening import open_builder
 
 __all__ = ["main"]
 
@@ -27,6 +28,7 @@ async def _assemble(
     blocks = await open_blocks(config, runtime.clock)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
+    builder = await stack.enter_async_context(open_builder(config, runtime, kv, committed))
     auth = connect(config, runtime, "auth")
     stack.push_async_callback(auth.close)
     graveler = GravelerApplication(
@@ -37,6 +39,7 @@ async def _assemble(
         access=Access(AuthClient(auth), runtime.clock),
         clock=runtime.clock,
         ids=runtime.ids,
+        builder=builder,
     )
     return [graveler]
 

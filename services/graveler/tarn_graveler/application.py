@@ -14,6 +14,7 @@ from tarn.rpc.endpoint import Endpoint
 from tarn.rpc.tasks import TaskSet
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch_service import BranchHandler, TagHandler
+from tarn_graveler.building import Builder
 from tarn_graveler.commit_service import CommitHandler
 from tarn_graveler.entry_service import EntryHandler
 from tarn_graveler.repository_service import RepositoryHandler
@@ -64,6 +65,7 @@ class GravelerApplication:
         access: Access,
         clock: Clock,
         ids: IdSource,
+        builder: Builder | None = None,
     ) -> None:
         self._tasks = TaskSet()
         self._graveler = assemble(
@@ -74,6 +76,7 @@ class GravelerApplication:
             clock=clock,
             ids=ids,
             tasks=self._tasks,
+            builder=builder,
         )
         self._endpoints = endpoints_of(self._graveler, access)
 

@@ -14,6 +14,7 @@ from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.rpc.tasks import TaskSet
 from tarn_graveler.branches import Branches
+from tarn_graveler.building import Builder, InlineBuilder
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.commits import Commits
 from tarn_graveler.committing import Committing
@@ -86,8 +87,9 @@ def assemble(
     clock: Clock,
     ids: IdSource,
     tasks: TaskSet,
+    builder: Builder | None = None,
 ) -> Graveler:
-    """One replica over its ports; owns none of them."""
+    """One replica over its ports; owns none of them. Without a `builder`, commits are built here."""
     keys = InstallationKeys(settings.installation_id)
     delay = settings.drop_delay_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
@@ -103,7 +105,7 @@ def assemble(
         branches=branches,
         commits=commits,
         layers=layers,
-        committed=committed,
+        builder=builder or InlineBuilder(kv, committed),
         blocks=blocks,
         cleaning=cleaning,
         clock=clock,

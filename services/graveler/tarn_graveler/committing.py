@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tarn.block.committed import BuildResult, Committed
+from tarn.block.committed import BuildResult
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.branch import (
     AfterLostFinish,
@@ -30,6 +30,7 @@ from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.branches import BranchChange, Branches, BranchVersion, branch_not_found
+from tarn_graveler.building import Builder, BuildOrder
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.commits import Commits
 from tarn_graveler.layers import Layers
@@ -85,7 +86,7 @@ class Committing:
         branches: Branches,
         commits: Commits,
         layers: Layers,
-        committed: Committed,
+        builder: Builder,
         blocks: BlockStore,
         cleaning: Cleaning,
         clock: Clock,
@@ -94,7 +95,7 @@ class Committing:
         self._branches = branches
         self._commits = commits
         self._layers = layers
-        self._committed = committed
+        self._builder = builder
         self._blocks = blocks
         self._cleaning = cleaning
         self._clock = clock
@@ -159,10 +160,9 @@ class Committing:
         """Ranges, metarange and commit of a record's sealed tokens over its base; all durable."""
         head = await self._commits.get(repository, record.commit_id)
         base = await self._layers.base_of(repository, record)
-        layers = [
-            self._layers.staged_batches(repository, branch_id, token) for token in record.sealed
-        ]
-        result = await self._committed.build(repository.storage_namespace, base, layers)
+        tokens = [self._layers.partition(repository, branch_id, token) for token in record.sealed]
+        order = BuildOrder(repository.storage_namespace, base, tuple(tokens))
+        result = await self._builder.build(order)
         if result.metarange_id == head.metarange_id and not request.allow_empty:
             return _Built(record, record.commit_id, head, result)
         commit = Commit(

@@ -6,26 +6,22 @@ what was read counts is the business of `reading` (rule 2) and `staging` (rule 3
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import BranchId, CommitId, MetarangeId
 from tarn.core.listing import Page, PageRequest, merge_page
 from tarn.kv.keys import after_prefix, path_key
-from tarn.kv.port import Kv
+from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.commits import Commits
 from tarn_graveler.repositories import Repositories
+from tarn_graveler.staged import KEY_END, KEY_START
 
 __all__ = ["Found", "Layers"]
 
-_KEY_START = path_key("")
-_KEY_END = after_prefix(_KEY_START)
 _ROWS_AT_ONCE_MAX = 4000
 
 
@@ -125,8 +121,8 @@ class Layers:
         keys = self._repositories.keys_of(repository)
         namespace = repository.storage_namespace
         merge = merge_page(request, len(tokens) + (metarange_id is not None))
-        rows_at_once, skip = min(1000, request.limit + 1), len(_KEY_START)
-        end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else _KEY_END
+        rows_at_once, skip = min(1000, request.limit + 1), len(KEY_START)
+        end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else KEY_END
         try:
             wish = next(merge)
             while True:
@@ -150,15 +146,9 @@ class Layers:
 
     async def is_empty(self, repository: Repository, branch_id: BranchId, token: Token) -> bool:
         """Whether a token holds no staged row."""
-        partition = self._repositories.keys_of(repository).token(branch_id, token)
-        return not await self._kv.scan(partition, _KEY_START, _KEY_END, 1)
+        partition = self.partition(repository, branch_id, token)
+        return not await self._kv.scan(partition, KEY_START, KEY_END, 1)
 
-    async def staged_batches(
-        self, repository: Repository, branch_id: BranchId, token: Token
-    ) -> AsyncIterator[pa.RecordBatch]:
-        """Every staged row of a token in byte order, as batches of `path` and `value`."""
-        partition = self._repositories.keys_of(repository).token(branch_id, token)
-        async for batch in self._kv.scan_arrow(partition, _KEY_START, _KEY_END):
-            keys = batch.column("key")
-            paths = pc.binary_slice(keys, len(_KEY_START), 1 << 20).cast(pa.string())
-            yield pa.record_batch([paths, batch.column("value")], names=["path", "value"])
+    def partition(self, repository: Repository, branch_id: BranchId, token: Token) -> Partition:
+        """Where the rows of a token are."""
+        return self._repositories.keys_of(repository).token(branch_id, token)

@@ -1,0 +1,158 @@
+"""`ProcessBuilder`: keeps large builds away from the event loop and the interpreter of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Self
+
+import structlog
+
+from tarn.block.committed import BuildResult, Committed
+from tarn.core.clock import Clock
+from tarn.core.errors import TarnError
+from tarn.kv.port import Kv
+from tarn.rpc.backoff import backoff_seconds
+from tarn.rpc.errors import unavailable_error
+from tarn.rpc.tasks import TaskSet
+from tarn_graveler.building import BuildOrder
+from tarn_graveler.heavy.weighing import again, few_rows, rows_touched
+from tarn_graveler.heavy.worker import HeavyProcess
+
+__all__ = ["HeavyLimits", "ProcessBuilder"]
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyLimits:
+    """When the child is used. A build there takes as long as here (it saves 90 % of the processor time of
+    this process), so the bounds only decide whose commits are not worth 75 MiB of a second process.
+
+    Attributes:
+        rows_here: staged rows that are still built in the replica itself.
+        rows_rewritten_here: rows of the ranges that those fall into.
+        builds: that the child does at one time; others wait.
+        idle_s: after so long without a build the child ends and gives its memory back.
+    """
+
+    rows_here: int = 1_000
+    rows_rewritten_here: int = 100_000
+    builds: int = 2
+    idle_s: float = 300.0
+
+
+class ProcessBuilder:
+    """`Builder` with a child, started by the first large build and again after it ended.
+
+    Entered before the first build; leaving it ends the child, and fails builds that still run.
+
+    Args:
+        start: makes a child.
+        kv: where small builds read.
+        committed: where small builds are done.
+        clock: for pauses.
+        rng: for pauses between starts that fail.
+        limits: see `HeavyLimits`.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[HeavyProcess]],
+        kv: Kv,
+        committed: Committed,
+        clock: Clock,
+        rng: random.Random,
+        limits: HeavyLimits | None = None,
+    ) -> None:
+        self._start = start
+        self._kv = kv
+        self._committed = committed
+        self._clock = clock
+        self._rng = rng
+        self._limits = limits or HeavyLimits()
+        self._room = asyncio.Semaphore(self._limits.builds)
+        self._changing = asyncio.Lock()  # guards the place of the child, not its use
+        self._child: HeavyProcess | None = None
+        self._failures = 0
+        self._used_at = 0.0
+        self._tasks = TaskSet()
+        self._is_closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the child; None while there is none."""
+        return None if self._child is None or self._child.is_over else self._child.pid
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._is_closed = True
+        await self._tasks.close()
+        async with self._changing:
+            child, self._child = self._child, None
+            if child is not None:
+                await child.close()
+
+    async def build(self, order: BuildOrder) -> BuildResult:
+        """See `Builder.build`."""
+        layers = await few_rows(self._kv, order.tokens, self._limits.rows_here)
+        if layers is not None:
+            base = await self._committed.metarange(order.namespace, order.base)
+            most = self._limits.rows_rewritten_here
+            if rows_touched(base, layers, most) <= most:
+                streams = [again(batches) for batches in layers]
+                return await self._committed.build(order.namespace, order.base, streams)
+        del layers
+        async with self._room:
+            child = await self._running()
+            try:
+                result = await child.build(order)
+            finally:
+                self._used_at = self._clock.monotonic()
+        self._failures = 0
+        return result
+
+    async def _running(self) -> HeavyProcess:
+        """The child; a new one if there is none, after a pause if the last ones failed.
+
+        Raises:
+            TarnError: UNAVAILABLE.
+        """
+        async with self._changing:
+            if self._child is not None and not self._child.is_over:
+                return self._child
+            if self._child is not None:
+                child, self._child = self._child, None
+                self._failures += 1
+                await child.close()
+            if self._failures > 1:
+                await self._clock.sleep(backoff_seconds(self._rng, self._failures - 2))
+            if self._is_closed:
+                raise unavailable_error("this replica is stopping; nothing was committed")
+            try:
+                self._child = await self._start()
+            except TarnError as error:
+                self._failures += 1
+                _log.error("heavy process cannot be started", error=error.message)
+                raise
+            self._used_at = self._clock.monotonic()
+            self._tasks.spawn(self._watch(self._child))
+            return self._child
+
+    async def _watch(self, child: HeavyProcess) -> None:
+        """Ends a child that has had nothing to do for long."""
+        while child is self._child and not child.is_over:
+            left = self._used_at + self._limits.idle_s - self._clock.monotonic()
+            if left > 0 or not child.is_idle:
+                await self._clock.sleep(max(left, self._limits.idle_s / 4))
+                continue
+            async with self._changing:
+                # Nobody can have taken it meanwhile without being seen: builds enter without waiting.
+                if child is self._child and child.is_idle:
+                    self._child = None
+                    await child.close()
+                    _log.info("heavy process ended for want of work", child=child.pid)

@@ -1,0 +1,151 @@
+"""The heavy process: opens the same stores as its parent, builds what it is told, ends with it.
+
+Its lifeline is the socket: when the parent's end closes (a stop, a crash, a kill) it ends at once.
+Signals that go to a whole group of processes (Ctrl-C, a service manager) are not for it: its parent
+still answers what runs, and may need it for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from tarn.block.opening import open_blocks
+from tarn.config import Config, load
+from tarn.core.clock import Clock
+from tarn.core.errors import TarnError
+from tarn.kv.opening import open_kv
+from tarn.rpc.errors import internal_error, unavailable_error
+from tarn.rpc.log import REQUEST_ID, logging_to
+from tarn.rpc.process import log_config
+from tarn.rpc.system import SystemClock, SystemIds
+from tarn.rpc.tasks import TaskSet
+from tarn_graveler.building import Builder, InlineBuilder
+from tarn_graveler.config import open_committed_of
+from tarn_graveler.heavy.wire import (
+    Message,
+    frame_of,
+    order_of,
+    read_message,
+    said_error,
+    said_result,
+)
+
+__all__ = ["Builds", "main"]
+
+_NICE = 5
+_OOM_SCORE = "500"
+"""Of 1000: when memory runs out, the kernel ends this process and not the one that answers requests."""
+
+_log = structlog.get_logger()
+
+
+def main(descriptor: int) -> int:
+    """Builds until the parent is gone; the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _step_back()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(socket.socket(fileno=descriptor)))
+
+
+def _step_back() -> None:
+    """Lets requests have the processor and the memory first; who may not do so goes on."""
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+
+
+async def _run(connection: socket.socket) -> int:
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    variables = await read_message(reader)
+    if variables is None:
+        return 0
+    config = load(None, {"HOME": "/", **variables})  # every path is given, and absolute
+    with logging_to(log_config(config)):
+        async with AsyncExitStack() as stack:
+            clock = SystemClock()
+            try:
+                builder = await _open(config, clock, stack)
+            except (TarnError, OSError) as error:
+                writer.write(frame_of({"error": said_error(_as_tarn(error))}))
+                writer.close()
+                await writer.wait_closed()
+                return 1
+            writer.write(frame_of({"ready": True}))
+            await Builds(builder, writer, clock).run(reader)
+    return 0
+
+
+async def _open(config: Config, clock: Clock, stack: AsyncExitStack) -> Builder:
+    kv = await open_kv(config, clock, SystemIds(clock))
+    stack.push_async_callback(kv.close)
+    blocks = await open_blocks(config, clock)
+    stack.push_async_callback(blocks.close)
+    committed = await stack.enter_async_context(open_committed_of(config, blocks))
+    return InlineBuilder(kv, committed)
+
+
+def _as_tarn(error: TarnError | OSError) -> TarnError:
+    return error if isinstance(error, TarnError) else unavailable_error(str(error))
+
+
+class Builds:
+    """What is being built. Every build is answered once, a cancelled one when it has ended."""
+
+    def __init__(self, builder: Builder, writer: asyncio.StreamWriter, clock: Clock) -> None:
+        self._builder = builder
+        self._writer = writer
+        self._clock = clock
+        self._tasks = TaskSet()
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self, reader: asyncio.StreamReader) -> None:
+        """Takes messages until the parent is gone; nobody waits for what still runs then."""
+        try:
+            while (message := await read_message(reader)) is not None:
+                self._take(int(message["id"]), message)
+        finally:
+            await self._tasks.close()
+
+    def _take(self, number: int, message: Message) -> None:
+        if "cancel" not in message:
+            task = self._tasks.spawn(self._build(number, message))
+            self._running[number] = task
+            task.add_done_callback(partial(self._ended, number))
+        elif number in self._running:
+            self._running[number].cancel()
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        del self._running[number]
+        if task.cancelled():
+            self._say(number, {"error": said_error(unavailable_error("the build was cancelled"))})
+
+    def _say(self, number: int, said: Message) -> None:
+        self._writer.write(frame_of({"id": number, **said}))
+
+    async def _build(self, number: int, message: Message) -> None:
+        request_id = str(message["request_id"])
+        REQUEST_ID.set(request_id)
+        began = self._clock.monotonic()
+        try:
+            result = await self._builder.build(order_of(message["build"]))
+        except TarnError as error:
+            self._say(number, {"error": said_error(error)})
+        except Exception as error:  # noqa: BLE001 - a bug: logged here, the caller learns where
+            _log.error("build failed", exc_info=error)
+            self._say(number, {"error": said_error(internal_error(request_id))})
+        else:
+            seconds = round(self._clock.monotonic() - began, 3)
+            _log.info("built", seconds=seconds, entries=result.count, ranges=result.ranges_written)
+            self._say(number, {"result": said_result(result)})

@@ -1,0 +1,88 @@
+"""Which builds are small enough to be done where requests are answered.
+
+The work of a build is the rows that it reads and the ranges that it writes again. Both are counted no
+further than to the bound, so weighing costs a large build a few ms, and a small one nothing: the rows
+that were read to count them are the ones that it is built of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Sequence
+
+import pyarrow as pa
+
+from tarn.core.metarange import Metarange
+from tarn.kv.port import Kv, Partition
+from tarn_graveler.staged import KEY_END, KEY_START, batch_of
+
+__all__ = ["Batches", "again", "few_rows", "rows_touched"]
+
+Batches = list[pa.RecordBatch]
+
+_PAGE_ROWS = 1000
+"""Read at one time: about a ms of the event loop."""
+_PAGE_BYTES_MAX = 1 << 20
+"""Rows may be a MiB each; whose page is larger than this, is not read any further here."""
+
+
+async def few_rows(kv: Kv, tokens: Sequence[Partition], rows_max: int) -> list[Batches] | None:
+    """All rows of tokens, as batches of each; None if there are more than `rows_max`, or large ones.
+
+    Raises:
+        TarnError: the store's.
+    """
+    left = rows_max
+    layers: list[Batches] = []
+    for token in tokens:
+        batches: Batches = []
+        start = KEY_START
+        while True:
+            limit = min(_PAGE_ROWS, left + 1)
+            rows = await kv.scan(token, start, KEY_END, limit)
+            left -= len(rows)
+            if left < 0:
+                return None
+            if rows:
+                keys, values = zip(*rows, strict=True)
+                batches.append(batch_of(pa.array(keys, pa.binary()), pa.array(values, pa.binary())))
+            if len(rows) < limit:
+                break
+            if batches[-1].nbytes > _PAGE_BYTES_MAX:
+                return None
+            start = rows[-1][0] + b"\0"
+            await asyncio.sleep(0)  # the embedded store reads without ever waiting
+        layers.append(batches)
+    return layers
+
+
+def rows_touched(base: Metarange, layers: Sequence[Batches], rows_max: int) -> int:
+    """Rows of the ranges that changes fall into: they are written again. At least one more than
+    `rows_max` if there are more."""
+    touched: set[int] = set()
+    rows = 0
+    for batch in (batch for batches in layers for batch in batches):
+        paths = batch.column("path")
+        at = 0
+        while at < len(paths) and rows <= rows_max:
+            place = min(base.range_of(paths[at].as_py()), len(base.ranges) - 1)
+            if place < 0:
+                return 0
+            if place not in touched:
+                touched.add(place)
+                rows += base.ranges[place].count
+            if place == len(base.ranges) - 1:
+                break
+            at = _first_after(paths, base.max_paths[place], at)
+    return rows
+
+
+def _first_after(paths: pa.StringArray, path: str, start: int) -> int:
+    return bisect_right(range(len(paths)), path, start, key=lambda row: str(paths[row].as_py()))
+
+
+async def again(batches: Batches) -> AsyncIterator[pa.RecordBatch]:
+    """Batches that were read already, as a layer of a build."""
+    for batch in batches:
+        yield batch

@@ -1,0 +1,105 @@
+"""What a replica and its heavy process say to each other: JSON objects behind their length.
+
+Down:   the settings, once; then `{"id", "build", "request_id"}` and `{"id", "cancel"}` as they come.
+Up:     `{"ready"}` or `{"error"}`, once; then `{"id", "result"}` or `{"id", "error"}` for each build.
+Both ends are the same program, so there is no version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from dataclasses import asdict
+from typing import Any
+
+from tarn.block.committed import BuildResult
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId
+from tarn.kv.port import Partition, PartitionKind
+from tarn_graveler.building import BuildOrder
+
+__all__ = [
+    "Message",
+    "error_of",
+    "frame_of",
+    "order_of",
+    "read_message",
+    "result_of",
+    "said_error",
+    "said_order",
+    "said_result",
+]
+
+Message = dict[str, Any]
+
+_LENGTH = struct.Struct(">I")
+_BYTES_MAX = 16 << 20
+"""Far more than the tokens of a branch take."""
+
+
+def frame_of(message: Message) -> bytes:
+    """A message as it is sent."""
+    body = json.dumps(message).encode()
+    assert len(body) <= _BYTES_MAX, "a branch has a bounded number of tokens"
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_message(reader: asyncio.StreamReader) -> Message | None:
+    """The next message; None when the other end is gone.
+
+    Raises:
+        ValueError: the other end does not speak this.
+    """
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > _BYTES_MAX:
+            raise ValueError(f"a message of {length} bytes")
+        message = json.loads(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    if not isinstance(message, dict):
+        raise ValueError("a message that is no object")
+    return message
+
+
+def said_order(order: BuildOrder) -> Message:
+    """An order, for a message."""
+    tokens = [[token.name, token.kind.value, token.buckets] for token in order.tokens]
+    return {"namespace": order.namespace, "base": order.base, "tokens": tokens}
+
+
+def order_of(said: Message) -> BuildOrder:
+    """The order of a message."""
+    tokens = [
+        Partition(str(name), PartitionKind(kind), int(buckets))
+        for name, kind, buckets in said["tokens"]
+    ]
+    return BuildOrder(str(said["namespace"]), MetarangeId(said["base"]), tuple(tokens))
+
+
+def said_result(result: BuildResult) -> Message:
+    """A result, for a message."""
+    return asdict(result)
+
+
+def result_of(said: Message) -> BuildResult:
+    """The result of a message."""
+    return BuildResult(**said)
+
+
+def said_error(error: TarnError) -> Message:
+    """An error, for a message; class and traceback stay here."""
+    return {
+        "kind": error.kind.value,
+        "reason": error.reason.value,
+        "message": error.message,
+        "metadata": error.metadata,
+    }
+
+
+def error_of(said: Message) -> TarnError:
+    """The error of a message."""
+    error = TarnError(Kind(said["kind"]), Reason(said["reason"]), str(said["message"]))
+    error.metadata = dict(said["metadata"])  # not as keywords: the names may be anything
+    return error

@@ -1,0 +1,255 @@
+"""Large builds are done by a real child, with the same result, and it never outlives its parent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from heavy_stores import NAMESPACE, Stores
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId
+from tarn.rpc.system import SystemClock
+from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
+from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits
+
+SECONDS = 60
+
+pytestmark = pytest.mark.timeout(2 * SECONDS)
+
+
+def pid_of(builder: ProcessBuilder) -> int:
+    assert builder.pid is not None
+    return builder.pid
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not is_so():  # noqa: ASYNC110 - other processes set no event here
+            await asyncio.sleep(0.01)
+
+
+async def until_waiting(builder: ProcessBuilder) -> None:
+    """Until an order has gone to the child."""
+    await until(lambda: builder._child is not None and not builder._child.is_idle)
+
+
+async def test_a_child_builds_what_this_process_would(stores: Stores) -> None:
+    order = await stores.order(
+        {"a": 1, "c": 3, "ü": 9}, {f"b/{number}": number for number in range(3000)} | {"a": 7}
+    )
+    async with stores.builder() as builder:
+        built = await builder.build(order)
+        pid = pid_of(builder)
+        base = replace(order, base=built.metarange_id)
+        again = await builder.build(base)
+        assert pid_of(builder) == pid, "one child serves many builds"
+    assert built == await stores.inline.build(order)
+    assert (built.added, built.count) == (3003, 3003)
+    assert not again.changed
+    assert await stores.committed.lookup(NAMESPACE, built.metarange_id, "ü")
+    assert not lives(pid)
+
+
+async def test_a_small_build_starts_no_child(stores: Stores) -> None:
+    order = await stores.order({"a": 1}, {"b": 2})
+    async with stores.builder(rows_here=2) as builder:
+        assert (await builder.build(order)).count == 2
+        assert builder.pid is None
+        more = await stores.order({"a": 1}, {"b": 2, "c": 3})
+        assert (await builder.build(more)).count == 3
+        assert builder.pid is not None
+
+
+async def test_errors_of_the_child_are_those_of_a_build_here(stores: Stores) -> None:
+    order = await stores.order({"a": 1})
+    order = replace(order, base=MetarangeId("ab" * 32))
+    with pytest.raises(TarnError) as here:
+        await stores.inline.build(order)
+    async with stores.builder() as builder:
+        with pytest.raises(TarnError) as there:
+            await builder.build(order)
+    assert here.value.reason is Reason.BLOCK_NOT_FOUND
+    for name in ("kind", "reason", "message", "metadata"):
+        assert getattr(there.value, name) == getattr(here.value, name)
+
+
+async def test_a_child_that_dies_fails_its_build_and_the_next_build_has_another(
+    stores: Stores,
+) -> None:
+    order = await stores.order({"a": 1})
+    async with stores.builder() as builder:
+        await builder.build(order)
+        pid = pid_of(builder)
+        os.kill(pid, signal.SIGSTOP)
+        async with asyncio.TaskGroup() as group:
+            build = group.create_task(caught(builder.build(order)))
+            await until_waiting(builder)
+            os.kill(pid, signal.SIGKILL)
+        assert build.result().kind is Kind.UNAVAILABLE
+        assert (await builder.build(order)).count == 1
+        assert pid_of(builder) != pid
+
+
+async def caught(work: object) -> TarnError:
+    with pytest.raises(TarnError) as raised:
+        await work  # type: ignore[misc]  # a coroutine
+    return raised.value
+
+
+async def test_closing_ends_even_a_child_that_hangs_and_fails_its_build(stores: Stores) -> None:
+    order = await stores.order({"a": 1})
+    async with (
+        asyncio.TaskGroup() as group,
+        stores.builder(limits=WorkerLimits(stop_s=0.1)) as builder,
+    ):
+        await builder.build(order)
+        pid = pid_of(builder)
+        os.kill(pid, signal.SIGSTOP)
+        build = group.create_task(caught(builder.build(order)))
+        await until_waiting(builder)
+    assert build.result().kind is Kind.UNAVAILABLE
+    assert not lives(pid)
+
+
+async def test_signals_to_the_whole_group_leave_the_child_to_its_parent(stores: Stores) -> None:
+    order = await stores.order({"a": 1})
+    async with stores.builder() as builder:
+        await builder.build(order)
+        pid = pid_of(builder)
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+        await builder.build(order)
+        assert pid_of(builder) == pid
+
+
+async def test_a_cancelled_build_is_ended_in_the_child_too(stores: Stores) -> None:
+    order = await stores.order({"a": 1})
+    async with stores.builder() as builder:
+        await builder.build(order)
+        pid = pid_of(builder)
+        os.kill(pid, signal.SIGSTOP)
+        build = asyncio.ensure_future(builder.build(order))
+        await until_waiting(builder)
+        build.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await build
+        os.kill(pid, signal.SIGCONT)
+        assert builder._child is not None
+        assert not builder._child.is_idle, "the child has yet to say that it ended"
+        await until(lambda: builder._child is None or builder._child.is_idle)
+        assert (await builder.build(order)).count == 1
+        assert pid_of(builder) == pid
+
+
+async def test_a_child_that_does_not_end_a_cancelled_build_is_replaced(stores: Stores) -> None:
+    order = await stores.order({"a": 1})
+    async with stores.builder(limits=WorkerLimits(cancel_s=0.05)) as builder:
+        await builder.build(order)
+        pid = pid_of(builder)
+        os.kill(pid, signal.SIGSTOP)
+        build = asyncio.ensure_future(builder.build(order))
+        await until_waiting(builder)
+        build.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await build
+        await until(lambda: not lives(pid))
+        await until(lambda: builder.pid is None)
+        assert (await builder.build(order)).count == 1
+
+
+async def test_a_child_without_work_gives_its_memory_back(stores: Stores) -> None:
+    order = await stores.order({"a": 1})
+    async with stores.builder(idle_s=0.05) as builder:
+        await builder.build(order)
+        await until(lambda: builder.pid is None)
+        assert (await builder.build(order)).count == 1
+
+
+async def test_a_child_that_cannot_open_its_stores_says_why(stores: Stores, tmp_path: Path) -> None:
+    order = await stores.order({"a": 1})
+    (tmp_path / "file").touch()
+    local = replace(stores.config.blockstore.local, path=tmp_path / "file" / "blocks")
+    blockstore = replace(stores.config.blockstore, local=local)
+    broken = replace(stores, config=replace(stores.config, blockstore=blockstore))
+    async with broken.builder() as builder:
+        with pytest.raises(TarnError, match="blocks") as raised:
+            await builder.build(order)
+        assert raised.value.kind is Kind.UNAVAILABLE
+        assert builder.pid is None
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from heavy_stores import open_stores
+
+async def main():
+    async with open_stores(Path(sys.argv[1])) as stores, stores.builder() as builder:
+        await builder.build(await stores.order({"a": 1}))
+        print(builder.pid, flush=True)
+        await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
+    harness = Path(__file__).parents[3] / "harness"
+    path = os.pathsep.join([str(harness), *filter(None, [os.environ.get("PYTHONPATH")])])
+    parent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PARENT, str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    try:
+        assert parent.stdout is not None
+        async with asyncio.timeout(SECONDS):
+            pid = await anext(int(line) async for line in parent.stdout if line.strip().isdigit())
+        assert lives(pid)
+    finally:
+        parent.kill()
+        await parent.wait()
+    await until(lambda: not lives(pid))
+
+
+async def test_children_that_keep_dying_are_started_again_after_growing_pauses(
+    stores: Stores,
+) -> None:
+    order = await stores.order({"a": 1})
+    pauses: list[float] = []
+
+    class Clock(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            pauses.append(seconds)
+
+    async def start() -> HeavyProcess:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no room for a process")
+
+    limits = HeavyLimits(rows_here=0)
+    async with ProcessBuilder(
+        start, stores.kv, stores.committed, Clock(), random.Random(1), limits
+    ) as builder:
+        counts = []
+        for _ in range(4):
+            with pytest.raises(TarnError, match="no room"):
+                await builder.build(order)
+            counts.append(len(pauses))
+    assert counts == [0, 0, 1, 2], "the first death costs no pause"
+    assert 0 < pauses[0] < 0.1
+    assert pauses[1] > 0.049

@@ -1,0 +1,63 @@
+"""What a build costs is counted before it is begun, and no further than the bound."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from heavy_stores import Stores
+
+from tarn.core.ids import RangeId
+from tarn.core.metarange import EMPTY_METARANGE, Metarange, RangeInfo
+from tarn_graveler.heavy.weighing import few_rows, rows_touched
+
+
+def base(*spans: str) -> Metarange:
+    """Ranges of ten rows each, such as `bd` from b to d."""
+    infos = (
+        RangeInfo(RangeId(f"{n:064x}"), span[0], span[1], 10, 100, 1000)
+        for n, span in enumerate(spans)
+    )
+    return Metarange(tuple(infos))
+
+
+def batch(paths: str) -> pa.RecordBatch:
+    return pa.record_batch(
+        [pa.array(list(paths), pa.string()), pa.array([b""] * len(paths), pa.binary())],
+        names=["path", "value"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "rows"),
+    [
+        ([], 0),
+        ([["a"]], 10),  # before the first range: it grows
+        ([["bcd"]], 10),
+        ([["be"]], 20),  # e is between two ranges: it goes to the second
+        ([["b", "d"], ["c"]], 10),
+        ([["bdfhxz"]], 30),
+        ([["z"]], 10),  # behind the last range: that one may grow
+    ],
+)
+def test_rows_of_each_range_that_changes_fall_into_count_once(
+    layers: list[list[str]], rows: int
+) -> None:
+    batches = [[batch(paths) for paths in layer] for layer in layers]
+    assert rows_touched(base("bd", "fh", "xy"), batches, 1000) == rows
+
+
+def test_counting_stops_behind_the_bound() -> None:
+    assert rows_touched(base("bd", "fh", "xy"), [[batch("bfx")]], 15) == 20
+
+
+def test_nothing_of_an_empty_listing_is_touched() -> None:
+    assert rows_touched(EMPTY_METARANGE, [[batch("abc")]], 10) == 0
+
+
+async def test_rows_are_read_up_to_the_bound_over_all_tokens(stores: Stores) -> None:
+    order = await stores.order({f"{n:05}": n for n in range(2500)}, {"a": 1, "b": 2})
+    found = await few_rows(stores.kv, order.tokens, 2502)
+    assert found is not None
+    paths = [[path for b in layer for path in b.column("path").to_pylist()] for layer in found]
+    assert paths == [[f"{n:05}" for n in range(2500)], ["a", "b"]]
+    assert await few_rows(stores.kv, order.tokens, 2501) is None
