@@ -138,9 +138,8 @@ class Client:
         expected = ABSENT if self.random.random() < 0.6 else seen
         value = await self.world.new_value()
         repository_id, branch_id = branch.split("/")
-        op = self.history.begin(self.name, OpKind.PUT, branch, key, value)
-        op.expected = expected
-        packed = packed_value(value, f"op-{op.number}")
+        first: float | None = None
+        packed = packed_value(value, f"{self.name}-{value}")
         condition = WriteCondition(if_none_match=True)
         if expected != ABSENT:
             condition = WriteCondition(if_match=etag_of(packed_value(expected)))
@@ -151,25 +150,23 @@ class Client:
                 repository, BranchId(branch_id), key, packed, condition
             )
 
-        outcome, note = Outcome.INFO, ""
-        for attempt in range(3):
+        for _ in range(3):
+            # Each attempt may still do its work after a later one was answered; but a later one's
+            # condition may have been judged by the first.
+            op = self.history.begin(self.name, OpKind.PUT, branch, key, value, inv=first)
+            op.expected, first = expected, op.inv
             try:
                 await self.ask(work)
             except (TarnError, LostError) as error:
-                outcome = outcome_of(error)
-                note = note_of(error)
-                if outcome is Outcome.FAIL:
-                    if attempt:  # an earlier attempt may have done it, and somebody else came after
-                        outcome = Outcome.INFO
-                    else:
-                        op.observed = _observed(error)
-                    break
+                op.observed = _observed(error)
+                self.history.finish(op, outcome_of(error), note_of(error))
+                if op.outcome is Outcome.FAIL:
+                    return
             else:
                 self._seen[branch, key] = value
-                outcome, note = Outcome.OK, f"attempt {attempt + 1}"
-                break
+                self.history.finish(op, Outcome.OK)
+                return
             await asyncio.sleep(self.random.uniform(0, 1.0))
-        self.history.finish(op, outcome, note)
 
     async def _finish(self, op: Op, work: Callable[[Graveler], Coroutine[Any, Any, None]]) -> None:
         try:

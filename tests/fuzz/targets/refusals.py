@@ -61,16 +61,21 @@ def headers_are_headers(headers: Headers) -> None:
                 raise PropertyError(f"no header: {name!r}: {value!r}")
 
 
+_ARROW_BYTES_MAX = 16 << 31
+"""A page of as many values as can be, 16 bytes for each."""
+
+
 def _is_one_page(error: BaseException) -> bool:
     asked = re.search(r"(?:malloc|realloc) of size (\d+) failed", str(error))
-    return asked is not None and int(asked[1]) <= 1 << 31
+    return asked is not None and int(asked[1]) <= _ARROW_BYTES_MAX
 
 
 def corrupt_only(work: Callable[[], _T]) -> _T:
     """Runs a decoder of stored bytes; it may refuse them as damaged, and as nothing else.
 
     Running out of memory is no damage: the code was led to ask for it. But for one page of a Parquet file:
-    Arrow believes what its head says it will be, up to its bound of 31 bits.
+    Arrow believes what its head says of it, bytes and values, each up to 31 bits. It asks for that much and
+    fills only what is there.
     """
     try:
         return work()
