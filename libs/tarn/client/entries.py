@@ -9,6 +9,7 @@ from tarn.client.answer import expect, garbled
 from tarn.client.conditions import condition_message
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import TarnError
+from tarn.core.value import hot_value
 from tarn.rpc.call import Call
 from tarn.rpc.errors import error_from_operation
 from tarn.rpc.transport import Transport
@@ -30,7 +31,7 @@ __all__ = ["EntryClient", "Listed", "ListingPage", "Located"]
 _SERVICE = DESCRIPTOR.services_by_name["EntryService"]
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Located:
     """An entry, and where its block lives.
 
@@ -43,7 +44,7 @@ class Located:
     storage_namespace: str
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Listed:
     """A line of a listing.
 

@@ -25,6 +25,7 @@ import struct
 from dataclasses import dataclass, field
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 
 __all__ = [
     "Checksum",
@@ -113,7 +114,7 @@ class Checksum:
     composite: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Entry:
     """What is known of one version of an object.
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from tarn.core.branch import Token, TokenKind
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId, UploadId
+from tarn.core.value import hot_value
 from tarn.kv.port import Partition, PartitionKind
 
 __all__ = ["InstallationKeys", "RepositoryKeys", "after_prefix", "path_key", "path_of"]
@@ -77,7 +78,7 @@ class InstallationKeys:
         return RepositoryKeys(f"{self.installation_id}/{repository_id}-{instance_uid}")
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class RepositoryKeys:
     """What is inside one repository."""
 

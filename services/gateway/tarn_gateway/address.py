@@ -7,9 +7,9 @@ paths: the caller asks before it splits a key), the key begins with the ref.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from tarn.core.value import hot_value
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["Address", "RefPath", "parse_address", "parse_copy_source", "split_key"]
@@ -18,7 +18,7 @@ KEY_BYTES_MAX = 1024 + 1 + 128
 """A path of 1,024 bytes behind a ref of at most 128 characters and `/`."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Address:
     """What a request names.
 
@@ -33,7 +33,7 @@ class Address:
     virtual_host: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class RefPath:
     """A key split at its first `/`.
 

@@ -15,6 +15,7 @@ from tarn.core.branch import Branch, Settled, Token, TokenKind, settle
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TokenId, parse_branch_id
+from tarn.core.value import hot_value
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import (
     Kv,
@@ -44,7 +45,7 @@ def branch_not_found(repository: Repository, branch_id: str) -> TarnError:
     return TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text, **metadata)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class BranchVersion:
     """A branch record and the predicate that names this version of it."""
 

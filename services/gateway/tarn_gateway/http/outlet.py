@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from tarn.core.value import hot_value
 from tarn_gateway.http.response import Response
 
 __all__ = ["ConnectionLostError", "Framing", "Outlet", "frame", "render_head"]
@@ -130,7 +130,7 @@ class Outlet:
             self._drained.set_result(None)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Framing:
     """How a response ends.
 
