@@ -17,7 +17,6 @@ from tarn_proto.graveler.v1.entry_service_pb2 import (
     DESCRIPTOR,
     ListEntriesRequest,
     ListEntriesResponse,
-    Lookup,
     Operation,
     OperationResult,
     Stage,
@@ -89,7 +88,10 @@ class EntryClient:
         Raises:
             TarnError: NOT_FOUND with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
         """
-        asked = Operation(lookup=Lookup(repository_id=repository_id, ref=ref, path=path))
+        asked = Operation()
+        # Field by field: a message given to a constructor is copied, through its bytes.
+        lookup = asked.lookup
+        lookup.repository_id, lookup.ref, lookup.path = repository_id, ref, path
         result = await self._operate(asked, call, "lookup", read_only=True)
         found = result.lookup
         return Located(found.entry, found.storage_namespace)

@@ -49,13 +49,17 @@ class EntryHandler:
                 raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
 
     async def _lookup(self, request: pb.Lookup, call: Call) -> pb.OperationResult:
-        resource = ref_object_resource(request.repository_id, request.ref, request.path)
+        repository_id, ref, path = request.repository_id, request.ref, request.path
+        resource = ref_object_resource(repository_id, ref, path)
         repository, _ = await self._door.enter_repository(
-            call, "EntryService.Operate.lookup", request.repository_id, resource
+            call, "EntryService.Operate.lookup", repository_id, resource
         )
-        packed = await self._reading.lookup(repository, request.ref, parse_path(request.path))
-        found = pb.LookupResult(entry=packed, storage_namespace=repository.storage_namespace)
-        return pb.OperationResult(lookup=found)
+        packed = await self._reading.lookup(repository, ref, parse_path(path))
+        result = pb.OperationResult()
+        # Field by field: a message given to a constructor is copied, through its bytes.
+        found = result.lookup
+        found.entry, found.storage_namespace = packed, repository.storage_namespace
+        return result
 
     async def _stage(self, request: pb.Stage, call: Call) -> pb.OperationResult:
         resource = object_resource(request.repository_id, request.branch_id, request.path)
