@@ -23,6 +23,7 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from tarn.rpc.log_lines import LogLines
 from tarn.rpc.system import SystemClock
 
 __all__ = ["LogConfig", "REQUEST_ID", "add_request_id", "logging_to", "redact"]
@@ -69,20 +70,25 @@ def logging_to(config: LogConfig) -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     with _opened(config.output) as stream:
-        _configure(config, stream)
+        lines = LogLines(stream)
+        _configure(config, stream, lines)
         try:
             yield
         finally:
+            lines.flush()
             root.handlers[:], root.level = handlers, level
             structlog.configure(**before)
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replaces the values of keys that look like secrets, however deep they lie."""
+    # Every line comes through here, and nearly all are a known set of keys with plain values.
+    if _PLAIN.issuperset(map(type, event.values())) and not _any_secret(tuple(event)):
+        return event
     for key, value in event.items():
         if _looks_secret(key):
             event[key] = REDACTED
-        elif type(value) not in _PLAIN:  # most values are, and every line comes through here
+        elif type(value) not in _PLAIN:
             event[key] = _redacted(key, value, _DEPTH_MAX)
     return event
 
@@ -98,6 +104,11 @@ def add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
 @lru_cache(maxsize=4096)
 def _looks_secret(key: str) -> bool:
     return key not in _NO_SECRET and _SECRET.search(key) is not None
+
+
+@lru_cache(maxsize=1024)
+def _any_secret(keys: tuple[str, ...]) -> bool:
+    return any(map(_looks_secret, keys))
 
 
 def _redacted(key: object, value: object, depth: int) -> object:
@@ -155,11 +166,11 @@ def _opened(output: str) -> Iterator[TextIO]:
     elif output == "=":
         yield sys.stderr
     else:
-        with Path(output).open("a", encoding="utf-8", buffering=1) as stream:
+        with Path(output).open("a", encoding="utf-8") as stream:  # who writes to it flushes
             yield stream
 
 
-def _configure(config: LogConfig, stream: TextIO) -> None:
+def _configure(config: LogConfig, stream: TextIO, lines: LogLines) -> None:
     level = logging.getLevelNamesMapping()[config.level.upper()]
     shared: list[Processor] = [
         add_request_id,
@@ -173,7 +184,7 @@ def _configure(config: LogConfig, stream: TextIO) -> None:
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)
