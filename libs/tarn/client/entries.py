@@ -19,7 +19,6 @@ from tarn_proto.graveler.v1.entry_service_pb2 import (
     ListEntriesResponse,
     Operation,
     OperationResult,
-    Stage,
     Unstage,
     UnstageEntriesRequest,
     UnstageEntriesResponse,
@@ -118,15 +117,13 @@ class EntryClient:
             TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not
                 hold.
         """
-        asked = Stage(
-            repository_id=repository_id,
-            instance_uid=instance_uid,
-            branch_id=branch_id,
-            path=path,
-            entry=entry,
-            condition=condition_message(condition),
-        )
-        result = await self._operate(Operation(stage=asked), call, "stage", read_only=False)
+        asked = Operation()
+        stage = asked.stage
+        stage.repository_id, stage.instance_uid = repository_id, instance_uid
+        stage.branch_id, stage.path, stage.entry = branch_id, path, entry
+        if (message := condition_message(condition)) is not None:
+            stage.condition.CopyFrom(message)
+        result = await self._operate(asked, call, "stage", read_only=False)
         return result.stage.is_repeat
 
     async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:

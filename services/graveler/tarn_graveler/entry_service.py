@@ -62,25 +62,26 @@ class EntryHandler:
         return result
 
     async def _stage(self, request: pb.Stage, call: Call) -> pb.OperationResult:
-        resource = object_resource(request.repository_id, request.branch_id, request.path)
+        repository_id, path, entry = request.repository_id, request.path, request.entry
+        resource = object_resource(repository_id, request.branch_id, path)
         repository, _ = await self._door.enter_repository(
-            call, "EntryService.Operate.stage", request.repository_id, resource
+            call, "EntryService.Operate.stage", repository_id, resource
         )
         if repository.instance_uid != request.instance_uid:
-            raise repository_not_found(request.repository_id)
-        path = parse_path(request.path)
-        if len(request.entry) > _ENTRY_BYTES_MAX:
-            text = f"an entry of {len(request.entry)} bytes is longer than {_ENTRY_BYTES_MAX}"
+            raise repository_not_found(repository_id)
+        parse_path(path)
+        if len(entry) > _ENTRY_BYTES_MAX:
+            text = f"an entry of {len(entry)} bytes is longer than {_ENTRY_BYTES_MAX}"
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
-        unpack(request.entry)  # what is stored can be read again
+        unpack(entry)  # what is stored can be read again
         branch_id = branch_to_write(request.branch_id)
         condition = UNCONDITIONAL
         if request.HasField("condition"):
-            resource = ref_object_resource(request.repository_id, request.branch_id, path)
+            resource = ref_object_resource(repository_id, request.branch_id, path)
             condition = await read_condition(
                 self._door, call, "EntryService.Operate.stage", request.condition, resource
             )
-        is_repeat, entry = False, request.entry
+        is_repeat = False
         try:
             if condition:
                 is_repeat = await self._conditional.stage(
@@ -90,7 +91,9 @@ class EntryHandler:
                 await self._staging.stage(repository, branch_id, path, entry)
         except TarnError as error:
             raise await self._not_writable(repository, branch_id, error) from error
-        return pb.OperationResult(stage=pb.StageResult(is_repeat=is_repeat))
+        result = pb.OperationResult()
+        result.stage.is_repeat = is_repeat
+        return result
 
     async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
         resource = object_resource(request.repository_id, request.branch_id, request.path)

@@ -47,7 +47,8 @@ class Headers:
 
     def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
         """`(name, joined value)` of the names that begin with a lower-case prefix."""
-        return ((name, value) for name, value in self._joined.items() if name.startswith(prefix))
+        names = self.amz_names if prefix.startswith("x-amz-") else self._joined
+        return ((name, self._joined[name]) for name in names if name.startswith(prefix))
 
     def __contains__(self, name: object) -> bool:
         return name in self._joined
