@@ -24,23 +24,25 @@ class LogLines:
         self._stream = stream
         self._lock = threading.Lock()
         self._waiting: list[str] = []
-        # The loop that will call `flush`, while lines wait.
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # The loop that calls `flush`, and its thread; asking for the running one is a system call.
+        self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
 
     def info(self, line: str) -> None:
         """Writes a line when the loop turns; at once in a thread without a loop."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.error(line)
-            return
+        home, thread = self._home, threading.get_ident()
+        if home is None or home[1] != thread or not home[0].is_running():
+            try:
+                home = self._home = asyncio.get_running_loop(), thread
+            except RuntimeError:
+                self.error(line)
+                return
+            home[0].call_soon(self.flush)  # also what a loop that ended has left
         with self._lock:
             self._waiting.append(line)
-            if self._loop is not loop:
-                self._loop = loop
-                loop.call_soon(self.flush)
-            full = len(self._waiting) >= _WAITING_MAX
-        if full:
+            count = len(self._waiting)
+        if count == 1:
+            home[0].call_soon(self.flush)
+        elif count >= _WAITING_MAX:
             self.flush()
 
     def error(self, line: str) -> None:
@@ -55,7 +57,7 @@ class LogLines:
     def flush(self) -> None:
         """Writes what waits."""
         with self._lock:
-            lines, self._waiting, self._loop = self._waiting, [], None
+            lines, self._waiting = self._waiting, []
             if lines:
                 self._stream.write("\n".join(lines) + "\n")
                 self._stream.flush()
