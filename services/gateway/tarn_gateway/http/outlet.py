@@ -62,6 +62,11 @@ class Outlet:
         self.begun = True
         self.transport.write(data)
 
+    @property
+    def full(self) -> bool:
+        """Whether too much is unsent: then `drain` waits."""
+        return self._paused
+
     async def drain(self) -> None:
         """Waits until few enough bytes are unsent.
 
