@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, Self, runtime_checkable
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 
 __all__ = [
     "BlockExistsError",
@@ -32,7 +33,7 @@ CHUNK_BYTES = 1 << 20
 """The unit that bodies are streamed in; the memory that one transfer may hold is a few of these."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class BlockKey:
     """A block's name.
 

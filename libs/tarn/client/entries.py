@@ -9,6 +9,7 @@ from tarn.client.answer import expect, garbled
 from tarn.client.conditions import condition_message
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import TarnError
+from tarn.core.value import hot_value
 from tarn.rpc.call import Call
 from tarn.rpc.errors import error_from_operation
 from tarn.rpc.transport import Transport
@@ -16,10 +17,8 @@ from tarn_proto.graveler.v1.entry_service_pb2 import (
     DESCRIPTOR,
     ListEntriesRequest,
     ListEntriesResponse,
-    Lookup,
     Operation,
     OperationResult,
-    Stage,
     Unstage,
     UnstageEntriesRequest,
     UnstageEntriesResponse,
@@ -30,7 +29,7 @@ __all__ = ["EntryClient", "Listed", "ListingPage", "Located"]
 _SERVICE = DESCRIPTOR.services_by_name["EntryService"]
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Located:
     """An entry, and where its block lives.
 
@@ -43,7 +42,7 @@ class Located:
     storage_namespace: str
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Listed:
     """A line of a listing.
 
@@ -88,7 +87,10 @@ class EntryClient:
         Raises:
             TarnError: NOT_FOUND with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
         """
-        asked = Operation(lookup=Lookup(repository_id=repository_id, ref=ref, path=path))
+        asked = Operation()
+        # Field by field: a message given to a constructor is copied, through its bytes.
+        lookup = asked.lookup
+        lookup.repository_id, lookup.ref, lookup.path = repository_id, ref, path
         result = await self._operate(asked, call, "lookup", read_only=True)
         found = result.lookup
         return Located(found.entry, found.storage_namespace)
@@ -115,15 +117,13 @@ class EntryClient:
             TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not
                 hold.
         """
-        asked = Stage(
-            repository_id=repository_id,
-            instance_uid=instance_uid,
-            branch_id=branch_id,
-            path=path,
-            entry=entry,
-            condition=condition_message(condition),
-        )
-        result = await self._operate(Operation(stage=asked), call, "stage", read_only=False)
+        asked = Operation()
+        stage = asked.stage
+        stage.repository_id, stage.instance_uid = repository_id, instance_uid
+        stage.branch_id, stage.path, stage.entry = branch_id, path, entry
+        if (message := condition_message(condition)) is not None:
+            stage.condition.CopyFrom(message)
+        result = await self._operate(asked, call, "stage", read_only=False)
         return result.stage.is_repeat
 
     async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:

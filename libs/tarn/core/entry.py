@@ -25,6 +25,7 @@ import struct
 from dataclasses import dataclass, field
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 
 __all__ = [
     "Checksum",
@@ -89,6 +90,9 @@ _TEXT_FIELDS = (
 )
 
 
+_TEXT_NAMES: dict[int, str] = dict(_TEXT_FIELDS)
+
+
 class EntryCorruptError(TarnError):
     """Bytes that are no packed entry of a version that this code reads."""
 
@@ -113,7 +117,7 @@ class Checksum:
     composite: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Entry:
     """What is known of one version of an object.
 
@@ -289,7 +293,9 @@ def unpack(packed: bytes) -> Entry:
         return Entry(size, mtime_us, address, md5)
     fields = _read_tail(packed)
     try:
-        texts = {name: fields[tag].decode() for tag, name in _TEXT_FIELDS if tag in fields}
+        texts = {
+            _TEXT_NAMES[tag]: value.decode() for tag, value in fields.items() if tag in _TEXT_NAMES
+        }
         pairs = _read_strings(fields.get(TailTag.METADATA, b""), packed)
         sums = _read_strings(fields.get(TailTag.CHECKSUMS, b""), packed)
     except UnicodeDecodeError as error:

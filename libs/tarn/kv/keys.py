@@ -77,16 +77,19 @@ class InstallationKeys:
         return RepositoryKeys(f"{self.installation_id}/{repository_id}-{instance_uid}")
 
 
-@dataclass(frozen=True, slots=True)
 class RepositoryKeys:
-    """What is inside one repository."""
+    """What is inside one repository.
 
-    root: str
+    Attributes:
+        root: the start of the names of all its partitions.
+        refs: branches, tags and uploads. One object, because every read and write needs it.
+    """
 
-    @property
-    def refs(self) -> Partition:
-        """Branches, tags and uploads."""
-        return Partition(self.root, PartitionKind.REGISTER, _REGISTER_BUCKETS)
+    __slots__ = ("refs", "root")
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.refs = Partition(root, PartitionKind.REGISTER, _REGISTER_BUCKETS)
 
     @property
     def commits(self) -> Partition:

@@ -16,6 +16,7 @@ from typing import NewType, Protocol
 import pyarrow as pa
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 
 __all__ = [
     "Group",
@@ -52,7 +53,7 @@ class PartitionKind(enum.Enum):
     PLAIN = "plain"
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Partition:
     """Where rows live together. Created by its first write; dropped as a whole.
 
@@ -67,8 +68,11 @@ class Partition:
     kind: PartitionKind
     buckets: int = 1
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # says it all; the hash of an enum's member is a call of its own
 
-@dataclass(frozen=True, slots=True)
+
+@hot_value
 class Versioned:
     """A value and the predicate that names this version of it."""
 
@@ -76,7 +80,7 @@ class Versioned:
     predicate: Predicate
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Group:
     """Rows that land atomically: a staged entry and its journal event, for instance.
 

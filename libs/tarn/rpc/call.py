@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 
 __all__ = ["Call"]
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Call:
     """The context of one call: whose request it serves, and how long anybody waits for it.
 

@@ -47,6 +47,8 @@ class InFlight:
         self._tasks = TaskSet()
         self._sweep = DeadlineSweep(clock)
         self._closed = False
+        # Of the first call, like everybody's; asking for the running one is a system call.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -58,7 +60,7 @@ class InFlight:
             TarnError: the handler's; DEADLINE; INTERNAL; UNAVAILABLE after `close`.
         """
         self._check(call)
-        expiry = _Expiry()
+        expiry = _Expiry(self._running_loop())
         key = self._sweep.enter(call.deadline, expiry)
         outside = REQUEST_ID.set(call.request_id)
         try:
@@ -82,7 +84,7 @@ class InFlight:
             TarnError: the handler's; DEADLINE if it had passed at the start; UNKNOWN_OUTCOME if it
                 passes meanwhile; INTERNAL; UNAVAILABLE after `close`.
         """
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Message] = self._running_loop().create_future()
 
         def settle(outcome: Message | TarnError) -> None:
             if answer.done():
@@ -122,6 +124,11 @@ class InFlight:
         self._closed = True
         await self._tasks.close()
         self._sweep.close()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def _check(self, call: Call) -> None:
         call.remaining(self._clock)
@@ -165,8 +172,8 @@ class _Expiry:
 
     __slots__ = ("_cancelling", "_fired", "_task")
 
-    def __init__(self) -> None:
-        task = asyncio.current_task()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()

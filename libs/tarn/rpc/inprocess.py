@@ -31,11 +31,15 @@ class InProcessTransport:
     def __init__(self, endpoints: Sequence[Endpoint], clock: Clock) -> None:
         self._in_flight = InFlight(clock)
         self._handles: dict[tuple[str, str], Handle] = {}
+        # The hot ones again, by the descriptor itself: to ask it for its name costs more.
+        self._operations: dict[ServiceDescriptor, Handle] = {}
         for endpoint in endpoints:
             check_handler(endpoint)
             for method in endpoint.descriptor.methods:
                 handle = handle_of(endpoint, method.name)
                 self._handles[endpoint.name, method.name] = handle
+                if method.name == OPERATE:
+                    self._operations[endpoint.descriptor] = handle
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
@@ -50,7 +54,7 @@ class InProcessTransport:
         self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
     ) -> Message:
         """One hot operation; see `Transport.operate`. Its header stays empty: `call` says it all."""
-        handle = self._handle(service, OPERATE)
+        handle = self._operations.get(service) or self._handle(service, OPERATE)
         if read_only:
             return await self._in_flight.read(handle, operation, call)
         return await self._in_flight.change(handle, operation, call)

@@ -23,9 +23,10 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from tarn.rpc.log_lines import LogLines
 from tarn.rpc.system import SystemClock
 
-__all__ = ["LogConfig", "REQUEST_ID", "add_request_id", "logging_to", "redact"]
+__all__ = ["LineLogger", "LogConfig", "REQUEST_ID", "add_request_id", "logging_to", "redact"]
 
 REQUEST_ID: ContextVar[str] = ContextVar("tarn_request_id", default="")
 """The request being served; its own variable because setting it costs a tenth of structlog's bind."""
@@ -62,6 +63,34 @@ class LogConfig:
             raise ValueError(f"log format {self.format!r} is neither json nor text")
 
 
+class LineLogger(structlog.BoundLoggerBase):
+    """Writes the one line of a request as the configured loggers do, at a third of their cost: they
+    hand its values on by keywords, which copies them call by call."""
+
+    @classmethod
+    def bound(cls) -> LineLogger:
+        """One for the configuration of now."""
+        logger: LineLogger = structlog.wrap_logger(None, wrapper_class=cls).bind()
+        return logger
+
+    def write(self, level: str, event: str, values: EventDict) -> None:
+        """Writes a line, whatever the level is that was set.
+
+        Args:
+            level: `info`, `warning` or `error`.
+            event: what happened.
+            values: the rest of the line; changed on its way.
+        """
+        values["event"] = event
+        line: object = values
+        try:
+            for processor in self._processors:
+                line = processor(self._logger, level, line)  # type: ignore[arg-type]  # only the last one's is none
+        except structlog.DropEvent:
+            return
+        getattr(self._logger, level)(line)
+
+
 @contextmanager
 def logging_to(config: LogConfig) -> Iterator[None]:
     """Sets up structlog and `logging` for the block; what was before comes back after it."""
@@ -69,20 +98,25 @@ def logging_to(config: LogConfig) -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     with _opened(config.output) as stream:
-        _configure(config, stream)
+        lines = LogLines(stream)
+        _configure(config, stream, lines)
         try:
             yield
         finally:
+            lines.flush()
             root.handlers[:], root.level = handlers, level
             structlog.configure(**before)
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Replaces the values of keys that look like secrets, however deep they lie."""
+    # Every line comes through here, and nearly all are a known set of keys with plain values.
+    if _PLAIN.issuperset(map(type, event.values())) and not _any_secret(tuple(event)):
+        return event
     for key, value in event.items():
         if _looks_secret(key):
             event[key] = REDACTED
-        elif type(value) not in _PLAIN:  # most values are, and every line comes through here
+        elif type(value) not in _PLAIN:
             event[key] = _redacted(key, value, _DEPTH_MAX)
     return event
 
@@ -98,6 +132,11 @@ def add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
 @lru_cache(maxsize=4096)
 def _looks_secret(key: str) -> bool:
     return key not in _NO_SECRET and _SECRET.search(key) is not None
+
+
+@lru_cache(maxsize=1024)
+def _any_secret(keys: tuple[str, ...]) -> bool:
+    return any(map(_looks_secret, keys))
 
 
 def _redacted(key: object, value: object, depth: int) -> object:
@@ -155,11 +194,11 @@ def _opened(output: str) -> Iterator[TextIO]:
     elif output == "=":
         yield sys.stderr
     else:
-        with Path(output).open("a", encoding="utf-8", buffering=1) as stream:
+        with Path(output).open("a", encoding="utf-8") as stream:  # who writes to it flushes
             yield stream
 
 
-def _configure(config: LogConfig, stream: TextIO) -> None:
+def _configure(config: LogConfig, stream: TextIO, lines: LogLines) -> None:
     level = logging.getLevelNamesMapping()[config.level.upper()]
     shared: list[Processor] = [
         add_request_id,
@@ -173,7 +212,7 @@ def _configure(config: LogConfig, stream: TextIO) -> None:
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)

@@ -7,9 +7,10 @@ paths: the caller asks before it splits a key), the key begins with the ref.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
+from tarn.core.value import hot_value
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["Address", "RefPath", "parse_address", "parse_copy_source", "split_key"]
@@ -18,7 +19,7 @@ KEY_BYTES_MAX = 1024 + 1 + 128
 """A path of 1,024 bytes behind a ref of at most 128 characters and `/`."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Address:
     """What a request names.
 
@@ -33,7 +34,7 @@ class Address:
     virtual_host: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class RefPath:
     """A key split at its first `/`.
 
@@ -58,10 +59,9 @@ def _decode(raw: bytes, what: str) -> str:
     return text
 
 
-def _bucket_of_host(host: str, domains: Sequence[str]) -> str:
+@lru_cache(maxsize=256)  # clients come by a few names; strangers cannot fill much
+def _bucket_of_host(host: str, domains: tuple[str, ...]) -> str:
     """The labels before one of our domains, or empty. The port does not count."""
-    if not domains:
-        return ""
     name = host.lower()
     if not name.startswith("["):
         name = name.partition(":")[0]
@@ -86,7 +86,7 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
     Raises:
         S3Error: InvalidURI (not UTF-8, NUL), KeyTooLongError.
     """
-    bucket = _bucket_of_host(host, domains)
+    bucket = _bucket_of_host(host, tuple(domains)) if domains else ""
     if bucket:
         key = _decode(raw_path[1:], "key")
         virtual_host = True

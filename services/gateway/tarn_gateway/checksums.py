@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from awscrt import checksums as crt
 
 from tarn.core.entry import Checksum
+from tarn.core.value import hot_value
 from tarn_gateway.http import Headers
 from tarn_gateway.s3error import S3Error
 
@@ -207,7 +208,7 @@ def parse_claims(headers: Headers) -> Claims:
     return Claims(md5, algorithm, value, trailer is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class BodySums:
     """What is known of a body that was read to its end and found right.
 

@@ -118,12 +118,10 @@ class ReadConditions:
 
 NO_CONDITIONS = ReadConditions()
 
-_NAMES = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
+_NAMES = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
 
 
 def _read(headers: Headers, prefix: str) -> ReadConditions:
-    if not any(prefix + name in headers for name in _NAMES):
-        return NO_CONDITIONS
     since = headers.get(prefix + "if-modified-since")
     unmodified = headers.get(prefix + "if-unmodified-since")
     return ReadConditions(
@@ -137,7 +135,7 @@ def _read(headers: Headers, prefix: str) -> ReadConditions:
 def read_conditions(headers: Headers) -> ReadConditions:
     """The conditions of a GET or HEAD. A FAILED verdict is answered 412 PreconditionFailed, a
     NOT_MODIFIED one 304 with ETag and Last-Modified and no body."""
-    return _read(headers, "")
+    return NO_CONDITIONS if _NAMES.isdisjoint(headers) else _read(headers, "")
 
 
 def copy_source_conditions(headers: Headers) -> ReadConditions:

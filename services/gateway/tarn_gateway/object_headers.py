@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
 from email.errors import HeaderParseError
 from email.header import decode_header
 from typing import Final
 
 from tarn.core.entry import METADATA_BYTES_MAX, Entry
+from tarn.core.value import hot_value
 from tarn_gateway.http import Headers
 from tarn_gateway.query import Query
 from tarn_gateway.s3error import S3Error
@@ -25,7 +25,7 @@ _PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
 _UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class ObjectHeaders:
     """What a PUT, a copy with REPLACE or a multipart upload says about the object.
 

@@ -157,16 +157,19 @@ class Payload:
             Exception: what `write` raises.
         """
         while piece := await self._read():
-            events = self._events(memoryview(piece))
-            slices = [event for event in events if isinstance(event, memoryview)]
-            self._check_size(sum(map(len, slices)))
-            if len(piece) < THREAD_BYTES:
-                self._hash(events)
-                for part in slices:
-                    await write(part)
-            else:
-                await self._hash_and_write(events, slices, write)
+            await self._take(piece, write)
         return self._finish()
+
+    async def _take(self, piece: bytes | memoryview, write: Write) -> None:
+        events = self._events(memoryview(piece))
+        slices = [event for event in events if isinstance(event, memoryview)]
+        self._check_size(sum(map(len, slices)))
+        if len(piece) < THREAD_BYTES:
+            self._hash(events)
+            for part in slices:
+                await write(part)
+        else:
+            await self._hash_and_write(events, slices, write)
 
     async def read_all(self, limit: int) -> tuple[bytes, BodySums]:
         """The whole verified body in memory, for XML documents and small objects.
@@ -174,6 +177,14 @@ class Payload:
         Raises:
             S3Error: as `pump`, and MaxMessageLengthExceeded above `limit`.
         """
+        if self.size is not None and self.size > limit:
+            raise _too_long(limit)
+        piece = await self._read()
+        if self._chunked is None and len(piece) == self.size and len(piece) < THREAD_BYTES:
+            # Most small objects come in one piece, which is all there is to check.
+            self._check_size(len(piece))
+            self._digests.update(piece)
+            return bytes(piece), self._finish()
         parts: list[bytes] = []
         left = limit
 
@@ -184,8 +195,8 @@ class Payload:
                 raise _too_long(limit)
             parts.append(bytes(part))
 
-        if self.size is not None and self.size > limit:
-            raise _too_long(limit)
+        if piece:
+            await self._take(piece, keep)
         sums = await self.pump(keep)
         return parts[0] if len(parts) == 1 else b"".join(parts), sums
 

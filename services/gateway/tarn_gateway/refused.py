@@ -84,9 +84,7 @@ def refuse_headers(headers: Headers) -> None:
     Raises:
         S3Error: NotImplemented, naming the header.
     """
-    for name in headers:
-        if not name.startswith("x-amz-"):
-            continue
+    for name in headers.amz_names:
         if name in _NAMES or name.startswith(_PREFIXES):
             raise S3Error("NotImplemented", f"{name} is not implemented.", Header=name)
         harmless = _HARMLESS.get(name)

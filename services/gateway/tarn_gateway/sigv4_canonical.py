@@ -43,7 +43,9 @@ def canonical_requests(
         payload_hash: the last line.
     """
     names = list(signed_headers)
-    lines = "".join([f"{name}:{_value(headers, name)}\n" for name in names])
+    lines = "".join([f"{name}:{headers.text(name)}\n" for name in names])
+    if "  " in lines or "\t" in lines:
+        lines = "".join([f"{name}:{_folded(headers.text(name))}\n" for name in names])
     tail = f"\n{lines}\n{';'.join(names)}\n{payload_hash}".encode("latin-1")
     start = method.encode("ascii") + b"\n"
     path = raw_path or b"/"
@@ -60,12 +62,9 @@ def canonical_requests(
         yield start + encoded_path + b"\n" + encoded + tail
 
 
-def _value(headers: Headers, name: str) -> str:
-    value = headers.text(name)
+def _folded(value: str) -> str:
     # Not str.split: Latin-1 has blanks (0xA0, 0x85) that are halves of UTF-8 characters here.
-    if "  " in value or "\t" in value:
-        return _BLANKS.sub(" ", value)
-    return value
+    return _BLANKS.sub(" ", value)
 
 
 def _pairs(raw_query: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -6,8 +6,11 @@ never holds the query, which is a secret in a presigned URL, nor a header.
 
 from __future__ import annotations
 
+import logging
+
 import structlog
 
+from tarn.rpc.log import LineLogger
 from tarn_gateway.http import Exchange, Request
 
 __all__ = ["Trace", "Traces"]
@@ -35,9 +38,10 @@ class Traces:
     """
 
     def __init__(self, *, access_log: bool) -> None:
-        self._access_log = access_log
-        # Bound once: binding per line costs a quarter of the line.
-        self._log = structlog.get_logger().bind()
+        log = structlog.get_logger().bind()
+        self._access_log = access_log and log.is_enabled_for(logging.INFO)
+        self._failures = log.is_enabled_for(logging.WARNING)
+        self._lines = LineLogger.bound()
         self._open: dict[str, Trace] = {}
 
     def begin(self, request: Request) -> Trace:
@@ -53,22 +57,22 @@ class Traces:
         """Writes the line; the observer of the HTTP server."""
         request = exchange.request
         trace = self._open.pop(request.request_id, None) or Trace()
-        if exchange.status < 500 and not self._access_log:
+        failed = exchange.status >= 500
+        if not (self._failures if failed else self._access_log):
             return
-        write = self._log.info if exchange.status < 500 else self._log.warning
-        write(
-            "s3",
-            operation=trace.operation,
-            method=request.method,
-            repo=trace.repository,
-            ref=trace.ref,
-            path=trace.path,
-            user=trace.user,
-            code=trace.code or "OK",
-            status=exchange.status,
-            duration_ms=round(exchange.seconds * 1000, 3),
-            request_id=request.request_id,
-            bytes_in=exchange.received_bytes,
-            bytes_out=exchange.sent_bytes,
-            remote=request.remote_addr,
-        )
+        values = {
+            "operation": trace.operation,
+            "method": request.method,
+            "repo": trace.repository,
+            "ref": trace.ref,
+            "path": trace.path,
+            "user": trace.user,
+            "code": trace.code or "OK",
+            "status": exchange.status,
+            "duration_ms": round(exchange.seconds * 1000, 3),
+            "request_id": request.request_id,
+            "bytes_in": exchange.received_bytes,
+            "bytes_out": exchange.sent_bytes,
+            "remote": request.remote_addr,
+        }
+        self._lines.write("warning" if failed else "info", "s3", values)

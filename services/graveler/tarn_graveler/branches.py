@@ -15,6 +15,7 @@ from tarn.core.branch import Branch, Settled, Token, TokenKind, settle
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TokenId, parse_branch_id
+from tarn.core.value import hot_value
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import (
     Kv,
@@ -44,7 +45,7 @@ def branch_not_found(repository: Repository, branch_id: str) -> TarnError:
     return TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text, **metadata)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class BranchVersion:
     """A branch record and the predicate that names this version of it."""
 
@@ -75,8 +76,9 @@ class Branches:
         self._repositories = repositories
         self._clock = clock
         self._ids = ids
-        self._cached: dict[tuple[str, bytes], tuple[float, Branch]] = {}
-        self._decoded: dict[tuple[str, bytes], tuple[bytes, Branch]] = {}
+        # By repository instance and branch.
+        self._cached: dict[tuple[str, str], tuple[float, Branch]] = {}
+        self._decoded: dict[tuple[str, str], tuple[bytes, Branch]] = {}
         self._reads = TurnBatches[Partition, bytes, Versioned | None](self._read_turn, tasks)
 
     async def _read_turn(
@@ -95,7 +97,7 @@ class Branches:
 
     def cached(self, repository: Repository, branch_id: str) -> Branch | None:
         """The record as it was up to two seconds ago, if this process knows it."""
-        place = (repository.instance_uid, RepositoryKeys.branch(branch_id))
+        place = (repository.instance_uid, branch_id)
         found = self._cached.get(place)
         if found is None or self._clock.monotonic() - found[0] >= _CACHE_SECONDS:
             return None
@@ -125,7 +127,7 @@ class Branches:
     def _accept(
         self, repository: Repository, branch_id: str, found: Versioned | None
     ) -> BranchVersion:
-        place = (repository.instance_uid, RepositoryKeys.branch(branch_id))
+        place = (repository.instance_uid, branch_id)
         branch = None if found is None else self._decode(place, found.value)
         if found is None or branch is None or branch.is_deleted:
             self._cached.pop(place, None)
@@ -137,7 +139,7 @@ class Branches:
         self._cached[place] = (self._clock.monotonic(), branch)
         return BranchVersion(branch, found.predicate)
 
-    def _decode(self, place: tuple[str, bytes], value: bytes) -> Branch:
+    def _decode(self, place: tuple[str, str], value: bytes) -> Branch:
         """The record of a value; most fresh reads find the bytes of the one before."""
         known = self._decoded.get(place)
         if known is not None and known[0] == value:
@@ -222,7 +224,7 @@ class Branches:
         except OutcomeUnknownError:
             return await self._settle(repository, branch_id, before.branch, after)
         done = BranchVersion(after, predicate)
-        self._cached[(repository.instance_uid, key)] = (self._clock.monotonic(), after)
+        self._cached[(repository.instance_uid, branch_id)] = (self._clock.monotonic(), after)
         return BranchChange(before.branch, done)
 
     async def _settle(
@@ -288,7 +290,7 @@ class Branches:
             except PredicateFailedError as error:
                 current = self._accept(repository, branch_id, error.current)
                 continue
-            self._cached.pop((repository.instance_uid, key), None)
+            self._cached.pop((repository.instance_uid, branch_id), None)
             return current.branch
         text = f"branch {branch_id} changed {_CAS_TRIES} times under its deletion"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
@@ -312,7 +314,7 @@ class Branches:
                 await self._kv.set_if(partition, key, encode_branch(marked), found.predicate)
             except PredicateFailedError:
                 continue
-            self._cached.pop((repository.instance_uid, key), None)
+            self._cached.pop((repository.instance_uid, branch_id), None)
             return marked
         text = f"branch {branch_id} changed {_CAS_TRIES} times under its deletion"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)

@@ -49,34 +49,39 @@ class EntryHandler:
                 raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
 
     async def _lookup(self, request: pb.Lookup, call: Call) -> pb.OperationResult:
-        resource = ref_object_resource(request.repository_id, request.ref, request.path)
+        repository_id, ref, path = request.repository_id, request.ref, request.path
+        resource = ref_object_resource(repository_id, ref, path)
         repository, _ = await self._door.enter_repository(
-            call, "EntryService.Operate.lookup", request.repository_id, resource
+            call, "EntryService.Operate.lookup", repository_id, resource
         )
-        packed = await self._reading.lookup(repository, request.ref, parse_path(request.path))
-        found = pb.LookupResult(entry=packed, storage_namespace=repository.storage_namespace)
-        return pb.OperationResult(lookup=found)
+        packed = await self._reading.lookup(repository, ref, parse_path(path))
+        result = pb.OperationResult()
+        # Field by field: a message given to a constructor is copied, through its bytes.
+        found = result.lookup
+        found.entry, found.storage_namespace = packed, repository.storage_namespace
+        return result
 
     async def _stage(self, request: pb.Stage, call: Call) -> pb.OperationResult:
-        resource = object_resource(request.repository_id, request.branch_id, request.path)
+        repository_id, path, entry = request.repository_id, request.path, request.entry
+        resource = object_resource(repository_id, request.branch_id, path)
         repository, _ = await self._door.enter_repository(
-            call, "EntryService.Operate.stage", request.repository_id, resource
+            call, "EntryService.Operate.stage", repository_id, resource
         )
         if repository.instance_uid != request.instance_uid:
-            raise repository_not_found(request.repository_id)
-        path = parse_path(request.path)
-        if len(request.entry) > _ENTRY_BYTES_MAX:
-            text = f"an entry of {len(request.entry)} bytes is longer than {_ENTRY_BYTES_MAX}"
+            raise repository_not_found(repository_id)
+        parse_path(path)
+        if len(entry) > _ENTRY_BYTES_MAX:
+            text = f"an entry of {len(entry)} bytes is longer than {_ENTRY_BYTES_MAX}"
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
-        unpack(request.entry)  # what is stored can be read again
+        unpack(entry)  # what is stored can be read again
         branch_id = branch_to_write(request.branch_id)
         condition = UNCONDITIONAL
         if request.HasField("condition"):
-            resource = ref_object_resource(request.repository_id, request.branch_id, path)
+            resource = ref_object_resource(repository_id, request.branch_id, path)
             condition = await read_condition(
                 self._door, call, "EntryService.Operate.stage", request.condition, resource
             )
-        is_repeat, entry = False, request.entry
+        is_repeat = False
         try:
             if condition:
                 is_repeat = await self._conditional.stage(
@@ -86,7 +91,9 @@ class EntryHandler:
                 await self._staging.stage(repository, branch_id, path, entry)
         except TarnError as error:
             raise await self._not_writable(repository, branch_id, error) from error
-        return pb.OperationResult(stage=pb.StageResult(is_repeat=is_repeat))
+        result = pb.OperationResult()
+        result.stage.is_repeat = is_repeat
+        return result
 
     async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
         resource = object_resource(request.repository_id, request.branch_id, request.path)

@@ -90,7 +90,7 @@ class Layers:
         return [found[path] for path in paths]
 
     async def find_one(
-        self, repository: Repository, branch_id: BranchId, branch: Branch, path: str
+        self, repository: Repository, branch_id: BranchId, path: str, branch: Branch
     ) -> bytes | None:
         """The newest row of one path: `find` for the read that everybody waits for."""
         keys = self._repositories.keys_of(repository)

@@ -9,6 +9,7 @@ read again by the fresh record, and no third read of it is needed. One round tri
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from tarn.core.branch import Branch
@@ -107,10 +108,7 @@ class Reading:
             packed = await self._layers.find_committed(repository, resolved.commit_id, path)
         else:
             branch_id = resolved.branch_id
-
-            async def read(branch: Branch) -> bytes | None:
-                return await self._layers.find_one(repository, branch_id, branch, path)
-
+            read = partial(self._layers.find_one, repository, branch_id, path)
             packed = await self.by_record(repository, branch_id, read)
         if packed is None or is_marker(packed):
             raise entry_not_found(repository, ref, path)

@@ -46,10 +46,17 @@ class Repositories:
         self._ids = ids
         self._namespace_prefix = namespace_prefix
         self._cached: dict[str, tuple[float, Repository]] = {}
+        self._keys_of: dict[str, RepositoryKeys] = {}
 
     def keys_of(self, repository: Repository) -> RepositoryKeys:
         """The partitions of a repository."""
-        return self._keys.of_repository(repository.repository_id, repository.instance_uid)
+        uid = repository.instance_uid
+        keys = self._keys_of.get(uid)
+        if keys is None:
+            if len(self._keys_of) >= _CACHED_MAX:
+                self._keys_of.clear()
+            keys = self._keys_of[uid] = self._keys.of_repository(repository.repository_id, uid)
+        return keys
 
     async def get(self, repository_id: str) -> Repository:
         """A repository, at most five seconds old.

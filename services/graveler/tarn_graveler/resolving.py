@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.refs import RefExpression, is_commit_id, may_be_prefix, parse_ref
+from tarn.core.value import hot_value
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository, decode_branch, decode_tag
@@ -17,14 +16,14 @@ from tarn_graveler.repositories import Repositories
 __all__ = ["OnBranch", "OnCommit", "Refs", "branch_to_write"]
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class OnBranch:
     """The ref is a branch with what is uncommitted on it. It may be gone by the time it is read."""
 
     branch_id: BranchId
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class OnCommit:
     """The ref is a commit, which never changes."""
 

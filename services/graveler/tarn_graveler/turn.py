@@ -38,11 +38,14 @@ class TurnBatches(Generic[K, T, R]):
         self._send = send
         self._tasks = tasks
         self._open: dict[K, list[tuple[T, asyncio.Future[R]]]] = {}
+        # Of the first caller, like everybody's; asking for the running one is a system call.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, key: K, item: T) -> asyncio.Future[R]:
         """Joins the batch of `key` that the next turn sends; the future is this item's answer."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[R] = loop.create_future()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        answer: asyncio.Future[R] = self._loop.create_future()
         batch = self._open.get(key)
         if batch is None:
             batch = self._open[key] = []

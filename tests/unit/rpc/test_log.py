@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
 import structlog
 
-from tarn.rpc.log import REQUEST_ID, LogConfig, logging_to
+from tarn.rpc.log import REQUEST_ID, LineLogger, LogConfig, logging_to
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:
@@ -102,6 +103,22 @@ def test_lines_below_the_level_are_not_written(tmp_path: Path) -> None:
         structlog.get_logger().error("loud")
 
     assert [line["event"] for line in lines_of(output)] == ["loud"]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_line_of_a_request_reads_like_any_other(form: str, tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output), format=form)):
+        structlog.get_logger().info("s3", path="a b", status=200, token="hunter2")
+        LineLogger.bound().write("info", "s3", {"path": "a b", "status": 200, "token": "hunter2"})
+
+    first, second = (
+        line.replace(stamp, "")
+        for line in output.read_text().splitlines()
+        for stamp in re.findall(r"\d{4}-[0-9T:.-]+Z", line)
+    )
+    assert first == second
+    assert "hunter2" not in first
 
 
 def test_what_was_set_up_before_comes_back(tmp_path: Path) -> None:

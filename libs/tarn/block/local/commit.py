@@ -27,6 +27,7 @@ from tarn.block.local.small import Row, SmallWriter
 from tarn.block.local.tree import Tree
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
 
 __all__ = ["Commits"]
 
@@ -37,7 +38,7 @@ _BATCH_BYTES_MAX: Final = 4 << 20
 _DOING: Final = "cannot commit small blocks"
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class _Insert:
     namespace: int
     path: str
@@ -45,7 +46,7 @@ class _Insert:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class _Place:
     namespace: int
     path: str

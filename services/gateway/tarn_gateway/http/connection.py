@@ -38,6 +38,9 @@ class Sent(NamedTuple):
     keep: bool
 
 
+_NOTHING_SENT: Final = Sent(0, 0, None, keep=False)
+
+
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection.
 
@@ -205,6 +208,8 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_pending(self) -> Request | HeadError | None:
         """The next request of `_pending`, if its head is complete."""
         pending = self._pending
+        if not pending:
+            return None
         while pending[:2] == b"\r\n":
             del pending[:2]
         limits = self._context.limits
@@ -215,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             return self._begin(head, rest)
         if len(pending) >= limits.header_bytes_max:
             return HeadError(431, f"the head is longer than {limits.header_bytes_max} bytes")
-        if pending and not self._request_begun:
+        if not self._request_begun:
             self._request_begun = True
             self._deadline = self._context.loop.time() + limits.header_timeout_s
         return None
@@ -311,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         """One exchange; returns whether the connection may serve another."""
         context = self._context
         started = context.clock.monotonic()
-        sent = Sent(0, 0, None, keep=False)
+        sent = _NOTHING_SENT
         self._cancellable = request.method in _SAFE_METHODS
         try:
             response, error = await self._handle(request)
@@ -376,7 +381,8 @@ class Connection(asyncio.BufferedProtocol):
                 count = await send_body(outlet, head, response, chunked=framing.chunked)
             return Sent(response.status, count, error, keep=framing.connection != "close")
         finally:
-            await close_body(response)
+            if not isinstance(response.body, bytes):
+                await close_body(response)
 
     def _may_keep(self, request: Request) -> bool:
         body = request.body

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Final, Protocol
 
 from tarn.core.clock import Clock, IdSource
+from tarn.core.value import hot_value
 from tarn_gateway.http.body import BufferPool
 from tarn_gateway.http.limits import HttpLimits
 from tarn_gateway.http.request import Request
@@ -18,7 +18,7 @@ from tarn_gateway.http.response import Response
 __all__ = ["Exchange", "Handler", "Observer", "OnError", "ServerContext", "Spawn", "Sweepable"]
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Exchange:
     """What became of a request, for the access log and metrics.
 

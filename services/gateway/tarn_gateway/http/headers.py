@@ -16,16 +16,22 @@ class Headers:
 
     Args:
         pairs: `(name, value)` in the order received; names in lower case.
+
+    Attributes:
+        amz_names: the distinct names that begin with `x-amz-`, which several checks go through.
     """
 
-    __slots__ = ("_joined", "pairs")
+    __slots__ = ("_joined", "amz_names", "pairs")
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.pairs = list(pairs)
-        self._joined: dict[str, str] = {}
-        joined = self._joined
-        for name, value in self.pairs:
-            joined[name] = f"{joined[name]},{value}" if name in joined else value
+        joined = dict(self.pairs)
+        if len(joined) != len(self.pairs):
+            joined.clear()
+            for name, value in self.pairs:
+                joined[name] = f"{joined[name]},{value}" if name in joined else value
+        self._joined = joined
+        self.amz_names = [name for name in joined if name.startswith("x-amz-")]
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """The value under a lower-case name; values of duplicates joined with `,` (RFC 9110 §5.3)."""
@@ -41,7 +47,8 @@ class Headers:
 
     def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
         """`(name, joined value)` of the names that begin with a lower-case prefix."""
-        return ((name, value) for name, value in self._joined.items() if name.startswith(prefix))
+        names = self.amz_names if prefix.startswith("x-amz-") else self._joined
+        return ((name, self._joined[name]) for name in names if name.startswith(prefix))
 
     def __contains__(self, name: object) -> bool:
         return name in self._joined

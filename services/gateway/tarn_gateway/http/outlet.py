@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from tarn.core.value import hot_value
 from tarn_gateway.http.response import Response
 
 __all__ = ["ConnectionLostError", "Framing", "Outlet", "frame", "render_head"]
@@ -61,6 +61,11 @@ class Outlet:
             raise ConnectionLostError
         self.begun = True
         self.transport.write(data)
+
+    @property
+    def full(self) -> bool:
+        """Whether too much is unsent: then `drain` waits."""
+        return self._paused
 
     async def drain(self) -> None:
         """Waits until few enough bytes are unsent.
@@ -130,7 +135,7 @@ class Outlet:
             self._drained.set_result(None)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value
 class Framing:
     """How a response ends.
 

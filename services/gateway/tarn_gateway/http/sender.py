@@ -58,7 +58,8 @@ async def send_body(outlet: Outlet, head: bytes, response: Response, *, chunked:
         else:
             outlet.write(head)
             outlet.write(body)
-        await outlet.drain()
+        if outlet.full:
+            await outlet.drain()
         return len(body)
     if isinstance(body, FileSlice):
         return await _send_file(outlet, head, body)

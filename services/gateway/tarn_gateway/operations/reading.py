@@ -57,9 +57,10 @@ async def _read(backend: Backend, asked: Asked, *, with_body: bool) -> Response:
         return await _root(backend, asked)
     found = await backend.graveler.lookup(backend.call(asked), asked.bucket, at.ref, at.path)
     entry = unpack(found.entry)
-    etag = quoted(entry.etag)
+    bare_etag = entry.etag
+    etag = quoted(bare_etag)
     validators = [("ETag", etag), ("Last-Modified", http_date(entry.mtime_us))]
-    match read_conditions(request_headers).judge(entry.etag, entry.mtime_us):
+    match read_conditions(request_headers).judge(bare_etag, entry.mtime_us):
         case Verdict.FAILED:
             raise S3Error("PreconditionFailed")
         case Verdict.NOT_MODIFIED:
