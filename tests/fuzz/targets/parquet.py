@@ -139,7 +139,7 @@ def mutations_of(
                 one, size = "x" * size, 1  # one long column: this process has to bear it, too
             try:
                 column = pa.repeat(pa.scalar(one, _plain(field.type)), count)
-            except pa.ArrowInvalid:  # more than the 2 GiB that a column of this type can hold
+            except (pa.ArrowInvalid, MemoryError):  # more than a column, or this process, can hold
                 return another(rng, data)
             columns.append(column.cast(field.type))
         return file_of(pa.Table.from_arrays(columns, schema=schema), rng, "zstd")
