@@ -127,6 +127,9 @@ def _of_mapping(
     keys = _by_name()
     for name_node, node in mapping.value:
         place = f"{path}, line {name_node.start_mark.line + 1}"
+        if not isinstance(name_node, yaml.ScalarNode):
+            problems.append(f"{place}: a name is text, not a list or a section")
+            continue
         name = prefix + str(name_node.value)
         if name in keys:
             text = _text_of(node)

@@ -179,6 +179,7 @@ cache: 1GiB
         ("installation: {id: 'a/b'}", "installation.id must be"),
         ("installation: {secret: abc}", "installation.secret must be at least 64 hex digits"),
         ("- a list", "must hold sections"),
+        ("? [a, list]\n: 1", "a name is text, not a list or a section"),
         ("a: b: c", "is not YAML"),
         ("tracing: {sample_ratio: 1.5}", "must be a number from 0 to 1"),
         ("gateways: {s3: {listen_address: 8000}}", "must be host:port"),
