@@ -38,6 +38,7 @@ __all__ = [
     "etag_of",
     "identity_of",
     "is_marker",
+    "listed_of",
     "operation_of",
     "pack",
     "unpack",
@@ -241,6 +242,31 @@ def etag_of(packed: bytes) -> str:
     if len(packed) == HEAD_BYTES:
         return packed[34:50].hex()
     return unpack(packed).etag
+
+
+def listed_of(packed: bytes) -> tuple[int, str, int]:
+    """Size, ETag without quotes and time of an entry: what a listing shows of a thousand of them.
+
+    Raises:
+        EntryCorruptError: as `unpack`, for damage to what is looked at.
+    """
+    if len(packed) < HEAD_BYTES or packed[0] != VERSION or packed[1] & FLAG_MARKER:
+        unpack(packed)  # raises
+    _, _, size, mtime_us, _, md5, _ = _HEAD.unpack_from(packed)
+    if size < 0:
+        unpack(packed)
+    at, end, etag = HEAD_BYTES, len(packed), md5.hex()
+    while at < end:
+        if at + _FIELD.size > end:
+            unpack(packed)
+        tag, length = _FIELD.unpack_from(packed, at)
+        at += _FIELD.size
+        if tag >= TailTag.ETAG_PARTS:
+            if tag == TailTag.ETAG_PARTS and length == 4 and at + 4 <= end:
+                return size, f"{etag}-{_U32.unpack_from(packed, at)[0]}", mtime_us
+            break
+        at += length
+    return size, etag, mtime_us
 
 
 def _read_strings(value: bytes, packed: bytes) -> list[str]:

@@ -18,6 +18,7 @@ from tarn.core.entry import (
     etag_of,
     identity_of,
     is_marker,
+    listed_of,
     pack,
     unpack,
 )
@@ -83,6 +84,18 @@ def test_what_was_packed_unpacks_to_the_same(entry: Entry) -> None:
     assert unpack(packed) == entry
     assert pack(unpack(packed)) == packed
     assert etag_of(packed) == entry.etag
+
+
+@given(entries())
+def test_a_listing_shows_what_the_entry_says(entry: Entry) -> None:
+    assert listed_of(pack(entry)) == (entry.size, entry.etag, entry.mtime_us)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_listed_or_refused_by_name(data: bytes) -> None:
+    with suppress(EntryCorruptError):
+        size, _, _ = listed_of(data)
+        assert size >= 0
 
 
 @given(entries(), entries())

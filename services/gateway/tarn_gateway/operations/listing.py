@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tarn.client.graveler import Listed
-from tarn.core.entry import unpack
+from tarn.core.entry import listed_of
 from tarn.core.errors import Reason, TarnError
 from tarn.rpc.call import Call
 from tarn_gateway import xml_out
@@ -66,9 +66,7 @@ class _Page:
             if line.entry is None:
                 self.prefixes.append(key)
             else:
-                entry = unpack(line.entry)
-                row = xml_out.ListedObject(key, entry.size, entry.etag, entry.mtime_us)
-                self.objects.append(row)
+                self.objects.append(xml_out.ListedObject(key, *listed_of(line.entry)))
             self.last = key
 
 
