@@ -19,14 +19,21 @@ from tests.sim.run import run_seed
 
 _PROCESSES = 2
 _SHOWN_MAX = 5
+_PROGRESS_SECONDS = 30.0
 
 
 def play_many(first: int, count: int) -> int:
     """All seeds of a range; how many broke a promise."""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
+    told = began
     with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
-        for seed, stories, statistics in pool.imap_unordered(play, range(first, first + count), 4):
+        results = pool.imap_unordered(play, range(first, first + count), 4)
+        for played, (seed, stories, statistics) in enumerate(results, 1):
             total += statistics
+            if (now := time.perf_counter()) - told > _PROGRESS_SECONDS:
+                told = now
+                done = f"{played:,} of {count:,} seeds, {broken} broke a promise"
+                print(done, file=sys.stderr, flush=True)
             if not stories:
                 continue
             broken += 1

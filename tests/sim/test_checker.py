@@ -299,6 +299,25 @@ def test_a_value_that_was_written_again_is_replaced_again(story: Story) -> None:
     assert story.broken() == []
 
 
+def test_a_write_that_meets_a_seal_may_come_back_once(story: Story) -> None:
+    story.put(1, 1, 8)
+    put_if(story, 2, 1, 3, 4)
+    put_if(story, 3, 1, 9, 10)
+    assert story.broken() == ["I6"], "nothing was sealed"
+    story.commit("c", {"k": 1}, 2, 5)
+    assert story.broken() == []
+    put_if(story, 4, 1, 9.5, 12)
+    assert story.broken() == ["I6"], "one seal, and one of the winners came when it was over"
+
+
+def test_a_conditional_write_does_not_come_back(story: Story) -> None:
+    put_if(story, 1, ABSENT, 1, 8)
+    story.commit("c", {"k": 1}, 2, 5)
+    put_if(story, 2, 1, 3, 4)
+    put_if(story, 3, 1, 9, 10)
+    assert story.broken() == ["I6"]
+
+
 def test_a_conditional_write_does_not_see_what_was_overwritten(story: Story) -> None:
     story.put(1, 1, 2)
     story.put(2, 3, 4)

@@ -1,6 +1,6 @@
 """Real graveler replicas in bad weather keep the promises; without a guard they do not.
 
-`make sim` plays 200 seeds, `make mutate` switches every guard off; here are a few of each.
+The same 200 seeds as `make sim`; `make mutate` switches every guard off, here the strongest are.
 """
 
 import os
@@ -13,8 +13,8 @@ from tests.sim.run import run_seed
 
 from tarn.testing.guards import switched_off
 
-_SEEDS = 40
-_AT_A_TIME = 5
+_SEEDS = 200
+_AT_A_TIME = 10
 
 
 @pytest.mark.parametrize("first", range(0, _SEEDS, _AT_A_TIME))
