@@ -25,6 +25,7 @@ from tarn.testing.clock import ManualClock, SeededIds
 PLACE = Place(b"p", 0)
 SERVER_TIMEOUT = WriteTimeout("contention", write_type=5)
 CUT = OperationTimedOut()
+PLAIN = ("plain_get", "plain_get_mixed", "plain_stamps", "plain_stamps_mixed")
 
 
 class Bound(tuple):  # type: ignore[type-arg]  # name and parameters
@@ -56,7 +57,7 @@ class Cluster:
             name: SimpleNamespace(bind=lambda args, name=name: Bound((name, args)))
             for name in names
         }
-        return SimpleNamespace(**made, plain_get=None, plain_stamps=None)
+        return SimpleNamespace(**made, **dict.fromkeys(PLAIN))
 
     def submit(self, statement: Any, profile: Profile, answered: Answered) -> None:
         asyncio.get_running_loop().call_soon(self._do, statement, profile, answered)

@@ -70,6 +70,9 @@ def connect(settings: CassandraSettings, limits: CassandraLimits) -> tuple[Clust
     except BaseException:
         cluster.shutdown()
         raise
+    # No request of ours needs the driver's paging (each names its keys or a limit), and the nodes do
+    # without their pager then; of several buckets they would read one after the other.
+    session.default_fetch_size = None
     # Timestamps of plain rows are bound, those of registers are Paxos ballots: never the driver's.
     session.use_client_timestamp = False
     return cluster, session

@@ -23,7 +23,20 @@ from cassandra.protocol import ErrorMessage, IsBootstrappingErrorMessage
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError
 
-__all__ = ["Fate", "fate_of", "is_answered", "is_transient", "read_error", "write_error"]
+__all__ = [
+    "Fate",
+    "PartlyAppliedError",
+    "fate_of",
+    "is_answered",
+    "is_transient",
+    "read_error",
+    "write_error",
+]
+
+
+class PartlyAppliedError(Exception):
+    """Too few replicas for one bucket of a batch of several: the others may have been written."""
+
 
 _REFUSED = (
     RequestValidationException,  # syntax, types, permissions: refused before anything is done

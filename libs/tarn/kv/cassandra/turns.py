@@ -1,9 +1,11 @@
-"""Requests by turns of the event loop: what tasks ask in one turn goes out as one request per bucket.
+"""Requests by turns of the event loop: what tasks ask in one turn goes out together.
 
-The driver's CPU is per request, not per row: 125 µs for a row alone, 8 µs in company (facts/cassandra
-A8). Nothing waits on a timer: what is ready in this turn goes together, idle nothing is delayed. (Holding
-back while a bucket is asked already was tried; it made batches no larger and nothing quicker.) A read
-joins only a request that is still to be sent, so it sees every write acknowledged before it began.
+The CPU of the driver and of the node is per request, not per row: 125 µs for a row alone, 8 µs in
+company (facts/cassandra A8). So a little of several buckets is one request, too (see mixing.py); much
+goes out as one request per bucket, to the replicas of each. Nothing waits on a timer: what is ready in
+this turn goes together, idle nothing is delayed. (Holding back while a bucket is asked already was
+tried; it made batches no larger and nothing quicker.) A read joins only a request that is still to be
+sent, so it sees every write acknowledged before it began.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from cassandra import InvalidRequest, Unavailable
 from cassandra.query import BatchStatement, BatchType
 
-from tarn.kv.cassandra.outcomes import Fate, fate_of, is_transient
+from tarn.kv.cassandra.mixing import Mix, may_mix_reads, mixed_size
+from tarn.kv.cassandra.outcomes import Fate, PartlyAppliedError, fate_of, is_transient
 from tarn.kv.cassandra.retry import Retry
 from tarn.kv.cassandra.session import CassandraSession, Profile, Rows, Statement
 from tarn.kv.cassandra.settings import CassandraLimits
@@ -34,10 +38,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """A prepared `SELECT … k IN ?` whose first column is the key. Compared by identity."""
+    """A prepared `SELECT … k IN ?` whose first column is the key. Compared by identity.
+
+    Attributes:
+        statement: of one bucket.
+        mixed: of several, `… b IN ? AND k IN ?`, whose last column is the bucket; None: there is none,
+            because a serial read is of one Cassandra partition.
+    """
 
     statement: Statement
     profile: Profile
+    mixed: Statement | None = None
 
 
 Found = dict[bytes, Any]
@@ -83,10 +94,11 @@ class Reads:
         self._keys_max = limits.keys_per_read
         self._retry = retry
         self._turn: dict[tuple[Query, Place], _ReadTurn] = {}
+        self._mixes = True
         self.cas = Query(statements.cas_get, Profile.READ)
         self.settle = Query(statements.cas_get, Profile.SETTLE)
-        self.plain = Query(statements.plain_get, Profile.READ)
-        self.stamps = Query(statements.plain_stamps, Profile.READ)
+        self.plain = Query(statements.plain_get, Profile.READ, statements.plain_get_mixed)
+        self.stamps = Query(statements.plain_stamps, Profile.READ, statements.plain_stamps_mixed)
 
     async def read(
         self,
@@ -121,14 +133,48 @@ class Reads:
 
     def _send(self) -> None:
         turns, self._turn = self._turn, {}
+        by_partition: dict[tuple[Query, bytes], dict[int, _ReadTurn]] = {}
         for (query, place), turn in turns.items():
-            keys = list(turn.keys)
-            parts = [keys[at : at + self._keys_max] for at in range(0, len(keys), self._keys_max)]
-            turn.left = len(parts)
-            answered = partial(self._answered, place.b, turn)
-            for part in parts:
-                statement = query.statement.bind((place.p, place.b, part))
-                self._session.submit(statement, query.profile, answered)
+            by_partition.setdefault((query, place.p), {})[place.b] = turn
+        for (query, p), turn_of in by_partition.items():
+            keys = sum(len(turn.keys) for turn in turn_of.values())
+            if self._mixes and query.mixed is not None and may_mix_reads(len(turn_of), keys):
+                self._send_mixed(query, query.mixed, p, turn_of)
+                continue
+            for bucket, turn in turn_of.items():
+                self._send_one(query, Place(p, bucket), turn)
+
+    def _send_one(self, query: Query, place: Place, turn: _ReadTurn) -> None:
+        keys = list(turn.keys)
+        parts = [keys[at : at + self._keys_max] for at in range(0, len(keys), self._keys_max)]
+        turn.left = len(parts)
+        answered = partial(self._answered, place.b, turn)
+        for part in parts:
+            statement = query.statement.bind((place.p, place.b, part))
+            self._session.submit(statement, query.profile, answered)
+
+    def _send_mixed(
+        self, query: Query, mixed: Statement, p: bytes, turn_of: dict[int, _ReadTurn]
+    ) -> None:
+        """One request for every key in every bucket; rows that nobody asked for are passed over."""
+        keys = list(dict.fromkeys(key for turn in turn_of.values() for key in turn.keys))
+        for turn in turn_of.values():
+            turn.left = 1
+
+        def answered(rows: Rows | None, error: Exception | None) -> None:
+            if isinstance(error, InvalidRequest):
+                self._mixes = False  # a guardrail of the nodes'
+                for bucket, turn in turn_of.items():
+                    self._send_one(query, Place(p, bucket), turn)
+                return
+            rows_of: dict[int, Rows] = {bucket: [] for bucket in turn_of}
+            for *row, bucket in rows or ():
+                if row[0] in turn_of[bucket].keys:
+                    rows_of[bucket].append(tuple(row))
+            for bucket, turn in turn_of.items():
+                self._answered(bucket, turn, rows_of[bucket], error)
+
+        self._session.submit(mixed.bind((p, list(turn_of), keys)), query.profile, answered)
 
     @staticmethod
     def _answered(bucket: int, turn: _ReadTurn, rows: Rows | None, error: Exception | None) -> None:
@@ -195,6 +241,9 @@ class PlainWrites:
         self._limits = limits
         self._retry = retry
         self._turn: dict[Place, list[_Waiting]] = {}
+        # What failed in company is tried again alone.
+        self._alone: list[tuple[Place, list[_Waiting]]] = []
+        self._mixes = True
 
     async def write(self, p: bytes, writes: Sequence[PlainWrite]) -> list[Exception | None]:
         """Writes, each whole or not at all; repeats what fails for a moment.
@@ -206,8 +255,10 @@ class PlainWrites:
         errors: list[Exception | None] = [None] * len(writes)
         pending = list(range(len(writes)))
         attempts = self._retry.begin()
+        mixes = True
         while True:
-            answers = await self._ask(p, [writes[index] for index in pending])
+            answers = await self._ask(p, [writes[index] for index in pending], mixes=mixes)
+            mixes = False
             again: list[int] = []
             for index, error in zip(pending, answers, strict=True):
                 before = errors[index]
@@ -220,23 +271,56 @@ class PlainWrites:
                 return errors
 
     def _ask(
-        self, p: bytes, writes: Sequence[PlainWrite]
+        self, p: bytes, writes: Sequence[PlainWrite], *, mixes: bool
     ) -> asyncio.Future[list[Exception | None]]:
         ask = _WriteAsk(self._loop.create_future(), len(writes))
-        if not self._turn:
+        if not self._turn and not self._alone:
             self._loop.call_soon(self._send)
+        turn = self._turn if mixes and self._mixes else {}
         for index, write in enumerate(writes):
-            self._turn.setdefault(Place(p, write.bucket), []).append((write, ask, index))
+            turn.setdefault(Place(p, write.bucket), []).append((write, ask, index))
+        if turn is not self._turn:
+            self._alone += turn.items()
         return ask.future
 
     def _send(self) -> None:
         turns, self._turn = self._turn, {}
+        alone, self._alone = self._alone, []
+        for place, waiting in alone:
+            for part in self._parts(waiting):
+                self._submit({place: part})
+        mixes: dict[bytes, Mix[list[_Waiting]]] = {}
         for place, waiting in turns.items():
             for part in self._parts(waiting):
-                bound = [
-                    self._bind(place, write, row) for write, _, _ in part for row in write.rows
-                ]
-                self._session.submit(as_one(bound), Profile.WRITE, partial(self._answered, part))
+                mix = mixes.setdefault(place.p, Mix())
+                size_bytes = sum(mixed_size(item[0].rows, item[0].size_bytes) for item in part)
+                for full in mix.add(place.b, part, size_bytes):
+                    self._submit({Place(place.p, bucket): each for bucket, each in full.items()})
+        for p, mix in mixes.items():
+            if mix.parts:
+                self._submit({Place(p, bucket): each for bucket, each in mix.parts.items()})
+
+    def _submit(self, parts: Mapping[Place, list[_Waiting]]) -> None:
+        """Sends parts of one or several buckets as one request."""
+        bound = [
+            self._bind(place, write, row)
+            for place, part in parts.items()
+            for write, _, _ in part
+            for row in write.rows
+        ]
+        waiting = [item for part in parts.values() for item in part]
+
+        def answered(rows: Rows | None, error: Exception | None) -> None:
+            if len(parts) > 1 and isinstance(error, InvalidRequest):
+                self._mixes = False  # the nodes take smaller batches of several buckets than ours
+                for place, part in parts.items():
+                    self._submit({place: part})
+            elif len(parts) > 1 and isinstance(error, Unavailable):
+                self._answered(waiting, rows, PartlyAppliedError(str(error)))
+            else:
+                self._answered(waiting, rows, error)
+
+        self._session.submit(as_one(bound), Profile.WRITE, answered)
 
     def _parts(self, waiting: list[_Waiting]) -> Iterator[list[_Waiting]]:
         """Parts within the bounds of a batch; at least one write each."""
@@ -270,7 +354,10 @@ class PlainWrites:
 
 
 def as_one(bound: Sequence[Statement]) -> Statement:
-    """Statements of one Cassandra partition as one mutation: it lands whole, and is seen whole."""
+    """Statements as one request; those of one Cassandra partition are one mutation in it.
+
+    A mutation lands whole, and is seen whole; mutations of several partitions are on their own.
+    """
     if len(bound) == 1:
         return bound[0]
     batch = BatchStatement(BatchType.UNLOGGED)

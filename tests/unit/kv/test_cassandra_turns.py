@@ -1,0 +1,211 @@
+"""What one turn of the loop sends, and what its failures mean, on a fake cluster of plain rows."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import random
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cassandra import InvalidRequest, OperationTimedOut, Unavailable
+from cassandra.query import BatchStatement, SimpleStatement
+
+from tarn.kv.cassandra.outcomes import Fate, fate_of
+from tarn.kv.cassandra.retry import Retry
+from tarn.kv.cassandra.session import Answered, Profile
+from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.kv.cassandra.turns import PlainWrite, PlainWrites, Reads
+from tarn.testing.clock import ManualClock
+
+P = b"p"
+NAMES = (
+    *("cas_get", "plain_get", "plain_get_mixed", "plain_stamps", "plain_stamps_mixed"),
+    *("plain_set", "plain_delete"),
+)
+
+
+class Cluster:
+    """Buckets of one partition; `submit` as the session's.
+
+    Attributes:
+        rows: cell and timestamp by bucket and key.
+        sent: the statements of each request.
+        faults: an error for each of the next requests, None for none; nothing of it is applied.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[int, bytes], tuple[bytes, int]] = {}
+        self.sent: list[list[str]] = []
+        self.faults: deque[Exception | None] = deque()
+
+    def statements(self) -> Any:
+        """Bound statements are texts that the driver's batches take."""
+
+        def bind(name: str, args: tuple[Any, ...]) -> SimpleStatement:
+            return SimpleStatement(repr((name, args)))
+
+        made = {
+            name: SimpleNamespace(bind=lambda args, name=name: bind(name, args)) for name in NAMES
+        }
+        return SimpleNamespace(**made)
+
+    def submit(self, statement: Any, profile: Profile, answered: Answered) -> None:
+        del profile
+        if isinstance(statement, BatchStatement):
+            texts = [text for _, text, _ in statement._statements_and_parameters]
+        else:
+            texts = [statement.query_string]
+        bound = [ast.literal_eval(text) for text in texts]
+        self.sent.append([name for name, _ in bound])
+        error = self.faults.popleft() if self.faults else None
+        rows = [row for name, args in bound for row in self._do(name, args)] if not error else None
+        asyncio.get_running_loop().call_soon(answered, rows, error)
+
+    def _do(self, name: str, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        if name == "plain_set":
+            _, bucket, key, cell, timestamp_us = args
+            self.rows[bucket, key] = (cell, timestamp_us)
+            return []
+        _, b, keys = args
+        buckets = b if name.endswith("_mixed") else [b]
+        found = [(bucket, k) for bucket in buckets for k in keys if (bucket, k) in self.rows]
+        if name.endswith("_mixed"):
+            return [(key, *self.rows[bucket, key], bucket) for bucket, key in found]
+        return [(key, *self.rows[bucket, key]) for bucket, key in found]
+
+
+class Clock(ManualClock):
+    """Sleeps are over at once, and move the clock."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+async def writes(cluster: Cluster) -> PlainWrites:
+    return PlainWrites(cluster, cluster.statements(), CassandraLimits(), _retry())  # type: ignore[arg-type]  # a fake
+
+
+@pytest.fixture
+async def reads(cluster: Cluster) -> Reads:
+    return Reads(cluster, cluster.statements(), CassandraLimits(), _retry())  # type: ignore[arg-type]  # a fake
+
+
+def _retry() -> Retry:
+    return Retry(Clock(), random.Random(1), 2)
+
+
+def _write(bucket: int, key: bytes, cell: bytes = b"\0cell") -> PlainWrite:
+    return PlainWrite(bucket, ((key, cell),), 7, len(key) + len(cell))
+
+
+class TestMixedWrites:
+    async def test_a_little_of_several_buckets_is_one_request(
+        self, writes: PlainWrites, cluster: Cluster
+    ) -> None:
+        some = [_write(0, b"a"), _write(1, b"b"), _write(2, b"c")]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(writes.write(P, [each])) for each in some]
+        assert [task.result() for task in tasks] == [[None], [None], [None]]
+        assert cluster.sent == [["plain_set"] * 3]
+        assert set(cluster.rows) == {(0, b"a"), (1, b"b"), (2, b"c")}
+
+    async def test_much_is_one_request_per_bucket(
+        self, writes: PlainWrites, cluster: Cluster
+    ) -> None:
+        large = [_write(bucket, b"%d" % n, bytes(2000)) for bucket in (0, 1) for n in range(3)]
+        assert await writes.write(P, large) == [None] * 6
+        assert cluster.sent == [["plain_set"] * 3] * 2
+
+    async def test_no_mixed_batch_is_larger_than_what_nodes_take_in_silence(
+        self, writes: PlainWrites, cluster: Cluster
+    ) -> None:
+        small = [_write(bucket, b"%d" % n, bytes(500)) for bucket in range(4) for n in range(2)]
+        assert await writes.write(P, small) == [None] * 8
+        assert [len(names) for names in cluster.sent] == [6, 2]
+
+    async def test_unavailable_is_an_unknown_outcome_of_each_bucket(
+        self, writes: PlainWrites, cluster: Cluster
+    ) -> None:
+        cluster.faults.extend([Unavailable("few"), Unavailable("few"), Unavailable("few")])
+        first, second = await writes.write(P, [_write(0, b"a"), _write(1, b"b")])
+        assert first is not None
+        assert second is not None
+        assert fate_of(first) is fate_of(second) is Fate.UNKNOWN
+
+    async def test_unavailable_of_one_bucket_is_surely_not_applied(
+        self, writes: PlainWrites, cluster: Cluster
+    ) -> None:
+        cluster.faults.extend([Unavailable("few"), Unavailable("few")])
+        (error,) = await writes.write(P, [_write(0, b"a")])
+        assert error is not None
+        assert fate_of(error) is Fate.NOT_APPLIED
+
+    async def test_what_failed_in_company_is_tried_again_alone(
+        self, writes: PlainWrites, cluster: Cluster
+    ) -> None:
+        cluster.faults.extend([OperationTimedOut(), None, OperationTimedOut()])
+        first, second = await writes.write(P, [_write(0, b"a"), _write(1, b"b")])
+        assert cluster.sent == [["plain_set"] * 2, ["plain_set"], ["plain_set"]]
+        assert first is None
+        assert second is not None
+
+    async def test_nodes_that_refuse_mixed_batches_get_no_more(
+        self, writes: PlainWrites, cluster: Cluster
+    ) -> None:
+        cluster.faults.append(InvalidRequest("Batch too large"))
+        for key in (b"a", b"b"):
+            assert await writes.write(P, [_write(0, key), _write(1, key)]) == [None, None]
+        assert [len(names) for names in cluster.sent] == [2, 1, 1, 1, 1]
+        assert len(cluster.rows) == 4
+
+
+class TestMixedReads:
+    async def test_a_little_of_several_buckets_is_one_request(
+        self, reads: Reads, cluster: Cluster
+    ) -> None:
+        cluster.rows = {(0, b"a"): (b"0a", 1), (1, b"b"): (b"1b", 2)}
+        found = await reads.read(reads.plain, P, {0: [b"a", b"x"], 1: [b"b"]})
+        assert found == {0: {b"a": (b"a", b"0a", 1)}, 1: {b"b": (b"b", b"1b", 2)}}
+        assert cluster.sent == [["plain_get_mixed"]]
+
+    async def test_a_row_is_only_found_in_the_bucket_that_it_was_looked_for(
+        self, reads: Reads, cluster: Cluster
+    ) -> None:
+        cluster.rows = {(1, b"a"): (b"1a", 1)}
+        assert await reads.read(reads.stamps, P, {0: [b"a"], 1: [b"b"]}) == {0: {}, 1: {}}
+
+    async def test_many_keys_are_one_request_per_bucket(
+        self, reads: Reads, cluster: Cluster
+    ) -> None:
+        keys = [b"%d" % n for n in range(40)]
+        await reads.read(reads.plain, P, {0: keys[:20], 1: keys[20:]})
+        assert cluster.sent == [["plain_get"]] * 2
+
+    async def test_serial_reads_are_of_one_bucket(self, reads: Reads, cluster: Cluster) -> None:
+        await reads.read(reads.settle, P, {0: [b"a"], 1: [b"b"]})
+        assert cluster.sent == [["cas_get"]] * 2
+
+    async def test_nodes_that_refuse_mixed_reads_are_asked_by_bucket(
+        self, reads: Reads, cluster: Cluster
+    ) -> None:
+        cluster.rows = {(1, b"b"): (b"1b", 2)}
+        cluster.faults.append(InvalidRequest("a guardrail"))
+        for _ in range(2):
+            found = await reads.read(reads.plain, P, {0: [b"a"], 1: [b"b"]})
+            assert found == {0: {}, 1: {b"b": (b"b", b"1b", 2)}}
+        assert cluster.sent == [["plain_get_mixed"], *[["plain_get"]] * 4]
+
+    async def test_a_failure_is_everybodys(self, reads: Reads, cluster: Cluster) -> None:
+        cluster.faults.extend([OperationTimedOut(), OperationTimedOut()])
+        with pytest.raises(OperationTimedOut):
+            await reads.read(reads.plain, P, {0: [b"a"], 1: [b"b"]})
