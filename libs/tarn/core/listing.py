@@ -13,6 +13,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 
 from tarn.core.entry import FLAG_MARKER
 
@@ -266,18 +268,17 @@ def _merged(
     live: Sequence[_Layer], horizon: str, *, with_markers: bool
 ) -> tuple[int, Sequence[str], Sequence[bytes]]:
     """How many paths the layers have up to one, and the newest rows of those that are visible."""
-    if len(live) == 1:
-        paths, entries = live[0].take(horizon)
-        hidden = [entry[1] & FLAG_MARKER for entry in entries]
-        if with_markers or not any(hidden):
-            return len(paths), paths, entries
-        newest = dict(zip(paths, entries, strict=True))
-    else:
-        newest = {}
-        for layer in reversed(live):
-            newest.update(zip(*layer.take(horizon), strict=True))
-    merged = len(newest)
-    if not with_markers:
-        newest = {path: entry for path, entry in newest.items() if not entry[1] & FLAG_MARKER}
-    paths = sorted(newest)
-    return merged, paths, [newest[path] for path in paths]
+    runs = [layer.take(horizon) for layer in live]
+    paths, entries = runs[0]
+    # What was deleted as a whole has the same paths in both layers: to see that costs next to nothing.
+    if any(run_paths != paths for run_paths, _ in runs[1:]):
+        newest: dict[str, bytes] = {}
+        for run in reversed(runs):
+            newest.update(zip(*run, strict=True))
+        paths = sorted(newest)
+        entries = [newest[path] for path in paths]
+    hidden = [entry[1] & FLAG_MARKER for entry in entries]
+    if with_markers or not any(hidden):
+        return len(paths), paths, entries
+    visible = list(map(not_, hidden))
+    return len(paths), list(compress(paths, visible)), list(compress(entries, visible))

@@ -13,7 +13,7 @@ from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import BranchId, CommitId, MetarangeId
 from tarn.core.listing import Page, PageRequest, PathRows, merge_page
-from tarn.kv.keys import after_prefix, path_key
+from tarn.kv.keys import after_prefix, path_key, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.commits import Commits
@@ -119,7 +119,6 @@ class Layers:
         keys = self._repositories.keys_of(repository)
         namespace = repository.storage_namespace
         merge = merge_page(request, len(tokens) + (metarange_id is not None))
-        skip = len(KEY_START)
         end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else KEY_END
         try:
             wish = next(merge)
@@ -128,7 +127,7 @@ class Layers:
                     partition = keys.token(branch_id, tokens[wish.layer])
                     scanned = await self._kv.scan(partition, path_key(wish.start), end, wish.count)
                     rows: PathRows = (
-                        [key[skip:].decode() for key, _ in scanned],
+                        paths_of([key for key, _ in scanned]),
                         [value for _, value in scanned],
                     )
                 else:
