@@ -58,6 +58,7 @@ class PageRequest:
         limit: how many entries and common prefixes.
         rows_max: about how many rows may be looked at before a shorter page is given.
         with_markers: markers are lines, too: what is staged, not what is visible.
+        rows_first: how many rows of a layer are asked for at first, if the limit is not below that.
     """
 
     prefix: str = ""
@@ -66,6 +67,7 @@ class PageRequest:
     limit: int = 1000
     rows_max: int = 100_000
     with_markers: bool = False
+    rows_first: int = 1000
 
     @property
     def start(self) -> str:
@@ -234,7 +236,7 @@ def merge_page(request: PageRequest, layer_count: int) -> Generator[NeedRows, Pa
     layers = [_Layer(request.start) for _ in range(layer_count)]
     lines = _Lines(request)
     seen, may_end = 0, True
-    count = min(1000, request.limit + 1)
+    count = min(request.rows_first, request.limit + 1)
     while True:
         for number, layer in enumerate(layers):
             if not layer.paths and not layer.exhausted:

@@ -1,6 +1,7 @@
 """Listings over layers against the listing of a plain dict."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,9 +39,7 @@ def run_all(request: PageRequest, layers: Sequence[Layer]) -> list[Line]:
     lines: list[Line] = []
     after = request.after
     while True:
-        step = PageRequest(
-            request.prefix, request.delimiter, after, request.limit, request.rows_max
-        )
+        step = replace(request, after=after)
         page = run(step, layers)
         assert len(page.paths) <= request.limit
         lines += lines_of(page)
@@ -79,14 +78,15 @@ LAYERS = st.lists(
 @given(
     layers=LAYERS,
     prefix=st.sampled_from(["", "a", "a/", "b/a", "é", "\U0010ffff"]),
-    delimiter=st.sampled_from(["", "/", "a", "//"]),
+    delimiter=st.sampled_from(["", "/", "a", "//", "\U0010ffff"]),
     limit=st.integers(1, 6),
+    rows_first=st.integers(1, 3),
     rows_max=st.integers(1, 20),
 )
 def test_pages_together_are_the_listing(
-    layers: list[Layer], prefix: str, delimiter: str, limit: int, rows_max: int
+    layers: list[Layer], prefix: str, delimiter: str, limit: int, rows_first: int, rows_max: int
 ) -> None:
-    request = PageRequest(prefix, delimiter, "", limit, rows_max)
+    request = PageRequest(prefix, delimiter, "", limit, rows_max, rows_first=rows_first)
     assert run_all(request, layers) == expected(request, layers)
 
 
@@ -99,6 +99,18 @@ def test_after_leaves_out_what_is_not_greater(
     if delimiter and after.endswith(delimiter) and after.find(delimiter) == len(after) - 1:
         wanted = [line for line in wanted if not line[0].startswith(after)]
     assert run_all(request, layers) == wanted
+
+
+def test_rows_behind_what_another_layer_still_has_wait_for_it() -> None:
+    layers = [{"a": ENTRY[0], "b": ENTRY[1]}, {"z": ENTRY[2]}]
+    request = PageRequest(rows_first=1)
+    assert run_all(request, layers) == expected(request, layers)
+
+
+def test_nothing_follows_a_common_prefix_that_no_text_is_greater_than() -> None:
+    layer = {"\U0010ffff": ENTRY[0], "\U0010ffffa": ENTRY[1]}
+    request = PageRequest(delimiter="\U0010ffff", rows_first=1)
+    assert run_all(request, [layer]) == [("\U0010ffff", b"")]
 
 
 def test_a_common_prefix_is_seeked_past_not_read() -> None:
