@@ -50,8 +50,9 @@ class Idle:
     async def ListEntries(  # noqa: N802 - the rpc's name
         self, _request: pb.ListEntriesRequest, _call: Call
     ) -> pb.ListEntriesResponse:
-        listed = pb.ListedEntry(path="a", entry=ENTRY)
-        return pb.ListEntriesResponse(entries=[listed], storage_namespace="local://lake")
+        return pb.ListEntriesResponse(
+            paths=["a"], packed_entries=[ENTRY], storage_namespace="local://lake"
+        )
 
     async def UnstageEntries(  # noqa: N802 - the rpc's name
         self, _request: pb.UnstageEntriesRequest, _call: Call

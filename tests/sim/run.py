@@ -167,13 +167,13 @@ async def _read_commit(
     except TarnError:
         return ()
     try:
-        rows = await graveler.committed.page(
+        paths, entries = await graveler.committed.page(
             repository.storage_namespace, commit.metarange_id, "", 1000
         )
     except TarnError as error:
         history.dangling.append(f"{commit_id}: {error.message}")
         return ()
-    contents = {path: value_of(packed) for path, packed in rows}
+    contents = {path: value_of(packed) for path, packed in zip(paths, entries, strict=True)}
     history.commits[commit_id] = Commit(commit_id, commit.message, commit.parents, contents)
     for path, value in contents.items():
         if not await world.has_block(value):

@@ -271,7 +271,7 @@ class Client:
             for op in ops:
                 self._finish_read(op, error)
             return ops
-        lines = {line.path: line.entry for line in page.lines}
+        lines = dict(zip(page.paths, page.entries, strict=True))
         for op in ops:
             assert op.key is not None
             if page.next_after is not None and op.key > page.next_after:

@@ -140,8 +140,8 @@ class Committed:
         start: str,
         limit: int,
         prefix: str = "",
-    ) -> list[tuple[str, bytes]]:
-        """Up to `limit` paths and packed entries from `start` (inclusive) on, in byte order.
+    ) -> tuple[list[str], list[bytes]]:
+        """Up to `limit` paths and their packed entries from `start` (inclusive) on, in byte order.
 
         Shorter than `limit` means the end. To seek, ask from further on: that costs two bisections.
 
@@ -150,19 +150,22 @@ class Committed:
         """
         metarange = await self._reader.metarange(namespace, metarange_id)
         start, end = max(start, prefix), prefix_end(prefix)
-        rows: list[tuple[str, bytes]] = []
+        paths: list[str] = []
+        entries: list[bytes] = []
         if end is not None and start >= end:
-            return rows
+            return paths, entries
         for info in metarange.ranges[metarange.range_of(start) :]:
-            if len(rows) >= limit or (end is not None and info.min_path >= end):
+            if len(paths) >= limit or (end is not None and info.min_path >= end):
                 break
             found = await self._reader.range(namespace, info.range_id)
             first = found.find(start) if info.min_path < start else 0
-            last = min(len(found), first + limit - len(rows))
+            last = min(len(found), first + limit - len(paths))
             if end is not None and info.max_path >= end:
                 last = min(last, found.find(end))
-            rows += found.rows(first, last)
-        return rows
+            found_paths, found_entries = found.rows(first, last)
+            paths += found_paths
+            entries += found_entries
+        return paths, entries
 
     async def diff(
         self,

@@ -68,10 +68,10 @@ class CachedRange:
         packed: bytes = self.run.values[row].as_py()
         return packed
 
-    def rows(self, start: int, stop: int) -> list[tuple[str, bytes]]:
-        """Rows `[start, stop)` as objects: for pages, not for bulk work."""
+    def rows(self, start: int, stop: int) -> tuple[list[str], list[bytes]]:
+        """Paths and packed entries of rows `[start, stop)`: for pages, not for bulk work."""
         piece = self.run.slice(start, stop)
-        return list(zip(piece.paths.to_pylist(), piece.values.to_pylist(), strict=True))
+        return piece.paths.to_pylist(), piece.values.to_pylist()
 
 
 class RangeCache:

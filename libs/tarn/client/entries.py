@@ -24,7 +24,7 @@ from tarn_proto.graveler.v1.entry_service_pb2 import (
     UnstageEntriesResponse,
 )
 
-__all__ = ["EntryClient", "Listed", "ListingPage", "Located"]
+__all__ = ["EntryClient", "ListingPage", "Located"]
 
 _SERVICE = DESCRIPTOR.services_by_name["EntryService"]
 
@@ -42,30 +42,20 @@ class Located:
     storage_namespace: str
 
 
-@hot_value
-class Listed:
-    """A line of a listing.
-
-    Attributes:
-        path: of an object, or a common prefix with its delimiter.
-        entry: packed; None for a common prefix.
-    """
-
-    path: str
-    entry: bytes | None
-
-
 @dataclass(frozen=True, slots=True)
 class ListingPage:
     """A page of a listing, in byte order of the paths, common prefixes among them.
 
     Attributes:
-        entries: at most the page size; may be fewer, even none, before the end.
+        paths: of objects, and common prefixes with their delimiter; at most the page size, may be
+            fewer, even none, before the end.
+        entries: packed, one for each path; empty for a common prefix.
         next_page_token: empty at the end, and only there.
         storage_namespace: of the repository.
     """
 
-    entries: list[Listed]
+    paths: list[str]
+    entries: list[bytes]
     next_page_token: str
     storage_namespace: str
 
@@ -182,8 +172,10 @@ class EntryClient:
         )
         answer = await self._transport.unary(_SERVICE, "ListEntries", request, call)
         page = expect(answer, ListEntriesResponse)
-        entries = [Listed(listed.path, listed.entry or None) for listed in page.entries]
-        return ListingPage(entries, page.next_page_token, page.storage_namespace)
+        paths, entries = list(page.paths), list(page.packed_entries)
+        if len(paths) != len(entries):
+            raise garbled(f"{len(entries)} entries for {len(paths)} paths")
+        return ListingPage(paths, entries, page.next_page_token, page.storage_namespace)
 
     async def _operate(
         self, operation: Operation, call: Call, answer: str, *, read_only: bool

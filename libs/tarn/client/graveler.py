@@ -8,13 +8,13 @@ Rare calls return the protobuf message where that is already the right shape.
 from __future__ import annotations
 
 from tarn.client.commits import CommitClient
-from tarn.client.entries import EntryClient, Listed, ListingPage, Located
+from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
 from tarn.client.uploads import UploadClient
 from tarn.rpc.transport import Transport
 
-__all__ = ["GravelerClient", "Listed", "ListingPage", "Located"]
+__all__ = ["GravelerClient", "ListingPage", "Located"]
 
 
 class GravelerClient(RepositoryClient, RefClient, CommitClient, EntryClient, UploadClient):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -52,6 +53,8 @@ METADATA_BYTES_MAX = 2048
 """S3's limit on user metadata: the sum of the UTF-8 bytes of names and values."""
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
+_LISTED = struct.Struct("<Hqq16x16s")  # of the head; version and flags are one number
+_LISTED_MASK = FLAG_MARKER << 8 | 0xFF
 _FIELD = struct.Struct("<BH")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -244,29 +247,33 @@ def etag_of(packed: bytes) -> str:
     return unpack(packed).etag
 
 
-def listed_of(packed: bytes) -> tuple[int, str, int]:
-    """Size, ETag without quotes and time of an entry: what a listing shows of a thousand of them.
+def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
+    """Size, ETag without quotes and time of each entry: what a listing shows of a thousand of them.
 
     Raises:
         EntryCorruptError: as `unpack`, for damage to what is looked at.
     """
-    if len(packed) < HEAD_BYTES or packed[0] != VERSION or packed[1] & FLAG_MARKER:
-        unpack(packed)  # raises
-    _, _, size, mtime_us, _, md5, _ = _HEAD.unpack_from(packed)
-    if size < 0:
-        unpack(packed)
-    at, end, etag = HEAD_BYTES, len(packed), md5.hex()
-    while at < end:
-        if at + _FIELD.size > end:
+    read_head, last_tag = _LISTED.unpack_from, TailTag.ETAG_PARTS
+    listed: list[tuple[int, str, int]] = []
+    for packed in entries:
+        if len(packed) < HEAD_BYTES:
+            unpack(packed)  # raises, as those below
+        head, size, mtime_us, md5 = read_head(packed)
+        if head & _LISTED_MASK != VERSION or size < 0:
             unpack(packed)
-        tag, length = _FIELD.unpack_from(packed, at)
-        at += _FIELD.size
-        if tag >= TailTag.ETAG_PARTS:
-            if tag == TailTag.ETAG_PARTS and length == 4 and at + 4 <= end:
-                return size, f"{etag}-{_U32.unpack_from(packed, at)[0]}", mtime_us
-            break
-        at += length
-    return size, etag, mtime_us
+        etag, at, end = md5.hex(), HEAD_BYTES, len(packed)
+        # A call for each entry, or a struct for each field, would take half as long again.
+        while at < end:
+            if at + 3 > end:
+                unpack(packed)
+            tag, length = packed[at], packed[at + 1] | packed[at + 2] << 8
+            if tag >= last_tag:
+                if tag == last_tag and length == 4 and at + 7 <= end:
+                    etag = f"{etag}-{_U32.unpack_from(packed, at + 3)[0]}"
+                break
+            at += 3 + length
+        listed.append((size, etag, mtime_us))
+    return listed
 
 
 def _read_strings(value: bytes, packed: bytes) -> list[str]:

@@ -1,22 +1,31 @@
 """Ordered listings over layers: what a page with prefix, delimiter and after holds.
 
-Layers are sorted runs of `(path, packed entry)`, newest first; the newest row of a path wins and a
+Layers are sorted runs of paths and packed entries, newest first; the newest row of a path wins and a
 marker hides what lies beneath. The merge asks for more rows of a layer only when it has used up those
 at hand, and never reads over rows that a common prefix has rolled up: it seeks past them.
+
+Rows are columns, a list of paths beside a list of entries: a page has a thousand of them, and an object
+for each costs more than all that is done with it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import compress
+from operator import not_
 
 from tarn.core.entry import FLAG_MARKER
 
-__all__ = ["Listed", "NeedRows", "Page", "PageRequest", "merge_page", "path_after", "prefix_end"]
+__all__ = ["NeedRows", "Page", "PageRequest", "PathRows", "merge_page", "path_after", "prefix_end"]
 
-PathRow = tuple[str, bytes]
+PathRows = tuple[Sequence[str], Sequence[bytes]]
+"""Paths in order, and the packed entry of each."""
+
+_ROWS_AT_ONCE_MAX = 4000
+_ROWS_PER_SEEK = 64
+"""About as many rows are read in the time that it takes to seek."""
 
 _LAST = chr(0x10FFFF)
 
@@ -49,6 +58,7 @@ class PageRequest:
         limit: how many entries and common prefixes.
         rows_max: about how many rows may be looked at before a shorter page is given.
         with_markers: markers are lines, too: what is staged, not what is visible.
+        rows_first: how many rows of a layer are asked for at first, if the limit is not below that.
     """
 
     prefix: str = ""
@@ -57,6 +67,7 @@ class PageRequest:
     limit: int = 1000
     rows_max: int = 100_000
     with_markers: bool = False
+    rows_first: int = 1000
 
     @property
     def start(self) -> str:
@@ -70,27 +81,28 @@ class PageRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One line of a listing: an entry, or a common prefix (`entry` None)."""
-
-    path: str
-    entry: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
-    """Lines in byte order; `next_after` continues the listing, None at its end."""
+    """Lines in byte order.
 
-    lines: list[Listed]
+    Attributes:
+        paths: of entries, and common prefixes.
+        entries: packed, one for each path; empty for a common prefix.
+        next_after: continues the listing, None at its end.
+    """
+
+    paths: list[str]
+    entries: list[bytes]
     next_after: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class NeedRows:
-    """The merge's only wish: rows of one layer from `start` on, in order; none means exhausted."""
+    """The merge's only wish: the first `count` rows of one layer from `start` on. Fewer mean that the
+    layer has no more."""
 
     layer: int
     start: str
+    count: int
 
 
 def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
@@ -101,39 +113,37 @@ def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
 
 
 class _Layer:
-    """Rows at hand of one layer, and where the next ones begin."""
+    """Rows at hand of one layer, where the next ones begin, and whether there are none."""
 
-    __slots__ = ("done", "next_start", "rows")
+    __slots__ = ("entries", "exhausted", "next_start", "paths")
 
     def __init__(self, start: str) -> None:
-        self.rows: Sequence[PathRow] = ()
+        self.paths: Sequence[str] = ()
+        self.entries: Sequence[bytes] = ()
         self.next_start = start
-        self.done = False
+        self.exhausted = False
 
-    def accept(self, rows: Sequence[PathRow]) -> None:
-        self.rows = rows
-        if rows:
-            self.next_start = path_after(rows[-1][0])
-        else:
-            self.done = True
+    def accept(self, rows: PathRows, wanted: int) -> None:
+        self.paths, self.entries = rows
+        self.exhausted = len(self.paths) < wanted
+        if self.paths:
+            self.next_start = path_after(self.paths[-1])
 
-    def take(self, last: str) -> Sequence[PathRow]:
+    def take(self, last: str) -> PathRows:
         """The rows at hand up to and including a path."""
-        rows = self.rows
-        if rows[-1][0] <= last:
-            self.rows = ()
-            return rows
-        count = bisect_right(rows, last, key=_path)
-        self.rows = rows[count:]
-        return rows[:count]
+        paths, entries = self.paths, self.entries
+        if paths[-1] <= last:
+            self.paths = self.entries = ()
+            return paths, entries
+        count = bisect_right(paths, last)
+        self.paths, self.entries = paths[count:], entries[count:]
+        return paths[:count], entries[:count]
 
     def seek(self, start: str) -> None:
         """Passes over rows before a path."""
-        self.rows = self.rows[bisect_left(self.rows, start, key=_path) :]
+        count = bisect_left(self.paths, start)
+        self.paths, self.entries = self.paths[count:], self.entries[count:]
         self.next_start = max(self.next_start, start)
-
-
-_path = itemgetter(0)
 
 
 class _Lines:
@@ -146,46 +156,65 @@ class _Lines:
 
     def __init__(self, request: PageRequest) -> None:
         self._request = request
-        self._end = prefix_end(request.prefix) if request.prefix else None
-        self.found: list[Listed] = []
+        self._end = prefix_end(request.prefix)
+        self._delimiter_end = prefix_end(request.delimiter)
+        self.paths: list[str] = []
+        self.entries: list[bytes] = []
         self.last = request.after
         self.skip_to = ""
 
     @property
     def is_full(self) -> bool:
-        return len(self.found) >= self._request.limit
+        return len(self.paths) >= self._request.limit
+
+    def page(self, next_after: str | None) -> Page:
+        return Page(self.paths, self.entries, next_after)
 
     def is_behind(self, path: str) -> bool:
         """Whether a path lies behind all that is asked for."""
         return self._end is not None and path >= self._end
 
-    def add(self, rows: Iterable[PathRow]) -> Page | None:
+    def add(self, paths: Sequence[str], entries: Sequence[bytes]) -> Page | None:
         """Adds visible rows in order; the page, if that ends it."""
-        prefix, delimiter, limit = (
-            self._request.prefix,
-            self._request.delimiter,
-            self._request.limit,
-        )
-        found = self.found
-        for path, packed in rows:
+        stop = len(paths)
+        if stop and self._end is not None and paths[-1] >= self._end:
+            stop = bisect_left(paths, self._end)
+        if self._request.delimiter:
+            count = self._roll_up(paths, entries, stop)
+        else:
+            count = min(stop, self._request.limit - len(self.paths))
+            self.paths += paths[:count]
+            self.entries += entries[:count]
+            self.last = paths[count - 1] if count else self.last
+        if count < stop:
+            return self.page(self.last)
+        return self.page(None) if stop < len(paths) else None
+
+    def _roll_up(self, paths: Sequence[str], entries: Sequence[bytes], stop: int) -> int:
+        """Adds the first `stop` rows and common prefixes of them; how many it took to fill the page."""
+        delimiter, prefix_length = self._request.delimiter, len(self._request.prefix)
+        for number in range(stop):
+            path = paths[number]
             if path < self.skip_to:
                 continue
-            if self.is_behind(path):
-                return Page(found, None)
-            if len(found) >= limit:
-                return Page(found, self.last)
-            rolled = _common_prefix(path, prefix, delimiter) if delimiter else None
-            if rolled is None:
-                found.append(Listed(path, packed))
+            if self.is_full:
+                return number
+            at = path.find(delimiter, prefix_length)
+            if at < 0:
                 self.last = path
+                self.paths.append(path)
+                self.entries.append(entries[number])
                 continue
-            found.append(Listed(rolled, None))
-            self.last = rolled
-            past = prefix_end(rolled)
+            self.last = rolled = path[: at + len(delimiter)]
+            self.paths.append(rolled)
+            self.entries.append(b"")
+            # As `prefix_end(rolled)`, but for the few delimiters that no character is greater than.
+            past = path[:at] + self._delimiter_end if self._delimiter_end else prefix_end(rolled)
             if past is None:
-                return Page(found, None)
+                self._end = path_after(rolled)
+                return stop
             self.skip_to = past
-        return None
+        return stop
 
     def pass_over(self, path: str) -> bool:
         """Notes that everything up to a path was looked at; whether the listing can go on after it.
@@ -198,49 +227,60 @@ class _Lines:
         return _common_prefix(path, self._request.prefix, self._request.delimiter) != path
 
 
-def merge_page(
-    request: PageRequest, layer_count: int
-) -> Generator[NeedRows, Sequence[PathRow], Page]:
+def merge_page(request: PageRequest, layer_count: int) -> Generator[NeedRows, PathRows, Page]:
     """Builds one page; yields for rows, returns the page.
 
-    The caller answers each `NeedRows` with rows of that layer from `start` on (any number above zero,
-    or none when the layer has no more). What all layers have at hand is merged at once, so that rows
+    The caller answers each `NeedRows`. What all layers have at hand is merged at once, so that rows
     which are hidden cost next to nothing.
     """
     layers = [_Layer(request.start) for _ in range(layer_count)]
     lines = _Lines(request)
     seen, may_end = 0, True
+    count = min(request.rows_first, request.limit + 1)
     while True:
         for number, layer in enumerate(layers):
-            while not layer.done and not layer.rows:
-                layer.accept((yield NeedRows(number, layer.next_start)))
-        live = [layer for layer in layers if not layer.done]
-        if not live or lines.is_behind(min(layer.rows[0][0] for layer in live)):
-            return Page(lines.found, None)
+            if not layer.paths and not layer.exhausted:
+                layer.accept((yield NeedRows(number, layer.next_start, count)), count)
+        live = [layer for layer in layers if layer.paths]
+        if not live or lines.is_behind(min(layer.paths[0] for layer in live)):
+            return lines.page(None)
         if lines.is_full or (seen >= request.rows_max and may_end):
-            return Page(lines.found, lines.last)
-        horizon = min(layer.rows[-1][0] for layer in live)  # no layer has more rows before it
-        merged = _merged(live, horizon)
-        seen += len(merged)
-        page = lines.add(
-            merged
-            if request.with_markers
-            else [row for row in merged if not row[1][1] & FLAG_MARKER]
-        )
+            return lines.page(lines.last)
+        lasts = [layer.paths[-1] for layer in live if not layer.exhausted]
+        # No layer has more rows before it.
+        horizon = min(lasts) if lasts else max(layer.paths[-1] for layer in live)
+        merged, paths, entries = _merged(live, horizon, with_markers=request.with_markers)
+        seen += merged
+        before = len(lines.paths)
+        page = lines.add(paths, entries)
         if page is not None:
             return page
         if not lines.is_full:
             may_end = lines.pass_over(horizon)
+        # Who needs more than a page's worth is behind many hidden rows, or passes over large folders.
+        count = min(2 * count, _ROWS_AT_ONCE_MAX)
         if lines.skip_to > horizon:
             for layer in live:
                 layer.seek(lines.skip_to)
+            if (len(lines.paths) - before) * _ROWS_PER_SEEK < merged:
+                count = _ROWS_PER_SEEK
 
 
-def _merged(live: Sequence[_Layer], horizon: str) -> Sequence[PathRow]:
-    """The newest row of each path up to a path, in order."""
-    if len(live) == 1:
-        return live[0].take(horizon)
-    newest: dict[str, bytes] = {}
-    for layer in reversed(live):
-        newest.update(layer.take(horizon))
-    return sorted(newest.items())
+def _merged(
+    live: Sequence[_Layer], horizon: str, *, with_markers: bool
+) -> tuple[int, Sequence[str], Sequence[bytes]]:
+    """How many paths the layers have up to one, and the newest rows of those that are visible."""
+    runs = [layer.take(horizon) for layer in live]
+    paths, entries = runs[0]
+    # What was deleted as a whole has the same paths in both layers: to see that costs next to nothing.
+    if any(run_paths != paths for run_paths, _ in runs[1:]):
+        newest: dict[str, bytes] = {}
+        for run in reversed(runs):
+            newest.update(zip(*run, strict=True))
+        paths = sorted(newest)
+        entries = [newest[path] for path in paths]
+    hidden = [entry[1] & FLAG_MARKER for entry in entries]
+    if with_markers or not any(hidden):
+        return len(paths), paths, entries
+    visible = list(map(not_, hidden))
+    return len(paths), list(compress(paths, visible)), list(compress(entries, visible))

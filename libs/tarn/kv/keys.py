@@ -6,6 +6,7 @@ Names inside are separated by characters that the identifiers before them cannot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,10 +14,18 @@ from tarn.core.branch import Token, TokenKind
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId, UploadId
 from tarn.kv.port import Partition, PartitionKind
 
-__all__ = ["InstallationKeys", "RepositoryKeys", "after_prefix", "path_key", "path_of"]
+__all__ = [
+    "InstallationKeys",
+    "RepositoryKeys",
+    "after_prefix",
+    "path_key",
+    "path_of",
+    "paths_of",
+]
 
 _REGISTER_BUCKETS = 8
 _PATH = b"key/"
+_BETWEEN_PATHS = "\nkey/"
 
 
 def path_key(path: str) -> bytes:
@@ -27,6 +36,13 @@ def path_key(path: str) -> bytes:
 def path_of(key: bytes) -> str:
     """The path of a staged row."""
     return key[len(_PATH) :].decode()
+
+
+def paths_of(keys: Sequence[bytes]) -> list[str]:
+    """The paths of staged rows, decoded together: each by itself takes three times as long."""
+    paths = b"\n".join(keys)[len(_PATH) :].decode().split(_BETWEEN_PATHS)
+    # More, if a path holds what is between them; one, if there are none.
+    return paths if len(paths) == len(keys) else [path_of(key) for key in keys]
 
 
 def after_prefix(prefix: bytes) -> bytes:

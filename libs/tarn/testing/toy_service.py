@@ -79,8 +79,11 @@ class Toy:
     ) -> pb.ListEntriesResponse:
         """Lists one entry, whose path is the prefix."""
         await self._serve(request.prefix, call)
-        listed = pb.ListedEntry(path=request.prefix, entry=bytes(self.page_bytes))
-        return pb.ListEntriesResponse(entries=[listed], storage_namespace="local://toy")
+        return pb.ListEntriesResponse(
+            paths=[request.prefix],
+            packed_entries=[bytes(self.page_bytes)],
+            storage_namespace="local://toy",
+        )
 
     async def UnstageEntries(
         self, request: pb.UnstageEntriesRequest, call: Call

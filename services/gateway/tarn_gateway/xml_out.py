@@ -10,13 +10,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tarn.core.entry import Checksum
-from tarn_gateway.xml_text import escape, url_encode
+from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 __all__ = [
     "DeletedKey",
     "FailedKey",
     "ListedBucket",
-    "ListedObject",
     "ListedPart",
     "ListedUpload",
     "Listing",
@@ -38,32 +37,24 @@ __all__ = [
 
 _HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _NS: Final = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
-_TWO: Final = tuple(f"{number:02d}" for number in range(60))
+_SECONDS: Final = tuple(f"{number:02d}.000Z" for number in range(60))
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _STORAGE: Final = "<StorageClass>STANDARD</StorageClass>"
 
 
 @lru_cache(maxsize=4096)
-def _iso_day(day: int) -> str:
-    """Days since the epoch as `2009-10-12`."""
-    return date.fromordinal(_EPOCH_ORDINAL + day).isoformat()
+def _iso_minute(minute: int) -> str:
+    """Minutes since the epoch as `2009-10-12T17:50:`. What a listing shows was mostly written in few
+    of them."""
+    day, minute = divmod(minute, 1440)
+    hour, minute = divmod(minute, 60)
+    return f"{date.fromordinal(_EPOCH_ORDINAL + day).isoformat()}T{hour:02d}:{minute:02d}:"
 
 
 def iso_date(time_us: int) -> str:
     """A time as `2009-10-12T17:50:30.000Z`. Whole seconds, so that it equals Last-Modified."""
-    day, second = divmod(time_us // 1_000_000, 86_400)
-    minute, second = divmod(second, 60)
-    hour, minute = divmod(minute, 60)
-    return f"{_iso_day(day)}T{_TWO[hour]}:{_TWO[minute]}:{_TWO[second]}.000Z"
-
-
-class ListedObject(NamedTuple):
-    """A row of a listing; `etag` without quotes."""
-
-    key: str
-    size: int
-    etag: str
-    mtime_us: int
+    minute, second = divmod(time_us // 1_000_000, 60)
+    return _iso_minute(minute) + _SECONDS[second]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +63,8 @@ class Listing:
 
     Attributes:
         bucket: its name.
-        objects: rows in key order.
+        keys: of objects, in order.
+        shown: size, ETag without quotes and time in microseconds of each key's object.
         common_prefixes: in order, each ending with the delimiter.
         prefix, delimiter, max_keys: as asked for.
         truncated: more pages follow.
@@ -81,7 +73,8 @@ class Listing:
     """
 
     bucket: str
-    objects: Sequence[ListedObject]
+    keys: Sequence[str]
+    shown: Sequence[tuple[int, str, int]]
     common_prefixes: Sequence[str] = ()
     prefix: str = ""
     delimiter: str = ""
@@ -96,16 +89,19 @@ def _owner(owner: str) -> str:
     return f"<Owner><ID>{name}</ID><DisplayName>{name}</DisplayName></Owner>" if owner else ""
 
 
-def _rows(listing: Listing, encode: Callable[[str], str]) -> str:
+def _rows(listing: Listing) -> str:
+    encode_all = url_encode_all if listing.url_encoded else escape_all
     tail = f"{_owner(listing.owner)}{_STORAGE}</Contents>"
+    # The time as `iso_date` writes it, without a call.
     out = [
-        f"<Contents><Key>{encode(key)}</Key><LastModified>{iso_date(mtime_us)}</LastModified>"
+        f"<Contents><Key>{key}</Key><LastModified>{_iso_minute(mtime_us // 60_000_000)}"
+        f"{_SECONDS[mtime_us // 1_000_000 % 60]}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size>{tail}"
-        for key, size, etag, mtime_us in listing.objects
+        for key, (size, etag, mtime_us) in zip(encode_all(listing.keys), listing.shown, strict=True)
     ]
     out += [
-        f"<CommonPrefixes><Prefix>{encode(prefix)}</Prefix></CommonPrefixes>"
-        for prefix in listing.common_prefixes
+        f"<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>"
+        for prefix in encode_all(listing.common_prefixes)
     ]
     return "".join(out)
 
@@ -119,7 +115,7 @@ def _listing(listing: Listing, middle: Callable[[Callable[[str], str]], str]) ->
         f"<Prefix>{encode(listing.prefix)}</Prefix>{middle(encode)}"
         f"<MaxKeys>{listing.max_keys}</MaxKeys>{delimiter}{encoding}"
         f"<IsTruncated>{'true' if listing.truncated else 'false'}</IsTruncated>"
-        f"{_rows(listing, encode)}</ListBucketResult>"
+        f"{_rows(listing)}</ListBucketResult>"
     ).encode()
 
 
@@ -143,7 +139,7 @@ def list_objects_v2(
     """ListObjectsV2. Tokens are opaque and not URL-encoded."""
 
     def middle(encode: Callable[[str], str]) -> str:
-        count = len(listing.objects) + len(listing.common_prefixes)
+        count = len(listing.keys) + len(listing.common_prefixes)
         return (
             f"<KeyCount>{count}</KeyCount>"
             + _optional("ContinuationToken", escape(continuation_token))

@@ -78,8 +78,8 @@ class Diffing:
         head = await self._layers.metarange_of(repository, branch.commit_id)
         request = PageRequest(prefix=prefix, after=after, limit=limit, with_markers=True)
         page = await self._layers.page(repository, branch_id, branch.tokens, None, request)
-        paths = pa.array([line.path for line in page.lines], pa.string())
-        values = pa.array([line.entry for line in page.lines], pa.binary())
+        paths = pa.array(page.paths, pa.string())
+        values = pa.array(page.entries, pa.binary())
         staged = pa.record_batch([paths, values], names=["path", "value"])
         entries = await self._committed.diff_staged(namespace, head, staged)
         return entries, page.next_after or ""

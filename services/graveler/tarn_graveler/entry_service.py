@@ -194,9 +194,8 @@ class EntryHandler:
         if page.next_after is not None:
             next_token = pagination.encode(page.next_after, **arguments)
         return pb.ListEntriesResponse(
-            entries=[
-                pb.ListedEntry(path=line.path, entry=line.entry or b"") for line in page.lines
-            ],
+            paths=page.paths,
+            packed_entries=page.entries,
             next_page_token=next_token,
             storage_namespace=repository.storage_namespace,
         )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import BranchId, CommitId, MetarangeId
-from tarn.core.listing import Page, PageRequest, merge_page
-from tarn.kv.keys import after_prefix, path_key
+from tarn.core.listing import Page, PageRequest, PathRows, merge_page
+from tarn.kv.keys import after_prefix, path_key, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.commits import Commits
@@ -21,8 +21,6 @@ from tarn_graveler.repositories import Repositories
 from tarn_graveler.staged import KEY_END, KEY_START
 
 __all__ = ["Found", "Layers"]
-
-_ROWS_AT_ONCE_MAX = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +119,23 @@ class Layers:
         keys = self._repositories.keys_of(repository)
         namespace = repository.storage_namespace
         merge = merge_page(request, len(tokens) + (metarange_id is not None))
-        rows_at_once, skip = min(1000, request.limit + 1), len(KEY_START)
         end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else KEY_END
         try:
             wish = next(merge)
             while True:
                 if wish.layer < len(tokens):
                     partition = keys.token(branch_id, tokens[wish.layer])
-                    scanned = await self._kv.scan(
-                        partition, path_key(wish.start), end, rows_at_once
+                    scanned = await self._kv.scan(partition, path_key(wish.start), end, wish.count)
+                    rows: PathRows = (
+                        paths_of([key for key, _ in scanned]),
+                        [value for _, value in scanned],
                     )
-                    rows = [(key[skip:].decode(), value) for key, value in scanned]
                 else:
                     assert metarange_id is not None, "no other layer is left"
                     rows = await self._committed.page(
-                        namespace, metarange_id, wish.start, rows_at_once, request.prefix
+                        namespace, metarange_id, wish.start, wish.count, request.prefix
                     )
                 wish = merge.send(rows)
-                # Who needs more than a page's worth is behind many hidden rows.
-                rows_at_once = min(2 * rows_at_once, _ROWS_AT_ONCE_MAX)
         except StopIteration as done:
             page: Page = done.value
             return page

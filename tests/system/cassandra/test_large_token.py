@@ -92,7 +92,7 @@ class Table:
     async def page(self, after: str) -> list[str]:
         request = PageRequest(after=after, limit=1000)
         page = await self.graveler.reading.page(self.repository, "main", request)
-        return [line.path for line in page.lines]
+        return page.paths
 
     async def look(self, left: list[str]) -> None:
         """First page, pages in the middle, the last one."""

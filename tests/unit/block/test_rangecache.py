@@ -54,7 +54,7 @@ def test_search_agrees_with_a_dict(listing: Listing, path: str) -> None:
     assert cached.find(path) == sum(other < path for other in listing)
     assert cached.get(path) == listing.get(path)
     assert all(cached.get(name) == value for name, value in listing.items())
-    assert cached.rows(0, len(cached)) == sorted(listing.items())
+    assert list(zip(*cached.rows(0, len(cached)), strict=True)) == sorted(listing.items())
 
 
 def test_a_slice_is_searched_in_its_own_rows() -> None:

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
-from tarn.client.graveler import GravelerClient, Listed, ListingPage, Located
+from tarn.client.graveler import GravelerClient, ListingPage, Located
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.call import Call
 from tarn.rpc.errors import error_to_operation
@@ -129,9 +129,18 @@ async def test_result_of_another_sort_acknowledges_nothing() -> None:
     assert error.kind is Kind.INTERNAL
 
 
+async def test_a_listing_of_uneven_columns_is_refused() -> None:
+    page = pb.ListEntriesResponse(paths=["a", "b"], packed_entries=[b"packed"])
+    error = await failure(
+        GravelerClient(Recorder(lambda _: page)).list_entries(call_in(), "repo", "main")
+    )
+    assert error.kind is Kind.INTERNAL
+
+
 async def test_listing_tells_common_prefixes_from_entries() -> None:
     page = pb.ListEntriesResponse(
-        entries=[pb.ListedEntry(path="a/"), pb.ListedEntry(path="b", entry=b"packed")],
+        paths=["a/", "b"],
+        packed_entries=[b"", b"packed"],
         next_page_token="next",
         storage_namespace="local://lake",
     )
@@ -140,9 +149,7 @@ async def test_listing_tells_common_prefixes_from_entries() -> None:
         call_in(), "repo", "main", prefix="", delimiter="/", after="0", page_size=2, page_token="t"
     )
 
-    assert listing == ListingPage(
-        [Listed("a/", None), Listed("b", b"packed")], "next", "local://lake"
-    )
+    assert listing == ListingPage(["a/", "b"], [b"", b"packed"], "next", "local://lake")
     assert recorder.asked[0][1] == pb.ListEntriesRequest(
         repository_id="repo", ref="main", delimiter="/", after="0", page_size=2, page_token="t"
     )

@@ -1,42 +1,48 @@
 """Listings over layers against the listing of a plain dict."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn.core.entry import MARKER, Entry, pack
-from tarn.core.listing import Listed, Page, PageRequest, merge_page, prefix_end
+from tarn.core.listing import NeedRows, Page, PageRequest, merge_page, prefix_end
 
 Layer = dict[str, bytes]
+Line = tuple[str, bytes]
 
 ENTRY = [pack(Entry(n, 0, bytes(16), bytes(16))) for n in range(4)]
 
 
-def run(request: PageRequest, layers: Sequence[Layer], rows_at_once: int) -> Page:
+def run(request: PageRequest, layers: Sequence[Layer], asked: list[NeedRows] | None = None) -> Page:
+    """One page; notes what the merge asked for."""
     rows = [sorted(layer.items()) for layer in layers]
     merge = merge_page(request, len(layers))
     try:
         wish = next(merge)
         while True:
-            found = [row for row in rows[wish.layer] if row[0] >= wish.start]
-            wish = merge.send(found[:rows_at_once])
+            if asked is not None:
+                asked.append(wish)
+            found = [row for row in rows[wish.layer] if row[0] >= wish.start][: wish.count]
+            wish = merge.send(([path for path, _ in found], [packed for _, packed in found]))
     except StopIteration as done:
         page: Page = done.value
         return page
 
 
-def run_all(request: PageRequest, layers: Sequence[Layer], rows_at_once: int) -> list[Listed]:
-    lines: list[Listed] = []
+def lines_of(page: Page) -> list[Line]:
+    return list(zip(page.paths, page.entries, strict=True))
+
+
+def run_all(request: PageRequest, layers: Sequence[Layer]) -> list[Line]:
+    lines: list[Line] = []
     after = request.after
     while True:
-        step = PageRequest(
-            request.prefix, request.delimiter, after, request.limit, request.rows_max
-        )
-        page = run(step, layers, rows_at_once)
-        assert len(page.lines) <= request.limit
-        lines += page.lines
+        step = replace(request, after=after)
+        page = run(step, layers)
+        assert len(page.paths) <= request.limit
+        lines += lines_of(page)
         if page.next_after is None:
             return lines
         # Not `next_after` itself: a prefix may be listed after a page that ended inside of it.
@@ -45,21 +51,21 @@ def run_all(request: PageRequest, layers: Sequence[Layer], rows_at_once: int) ->
         after = page.next_after
 
 
-def expected(request: PageRequest, layers: Sequence[Layer]) -> list[Listed]:
+def expected(request: PageRequest, layers: Sequence[Layer]) -> list[Line]:
     merged: Layer = {}
     for layer in reversed(layers):
         merged.update(layer)
-    lines: list[Listed] = []
+    lines: list[Line] = []
     for path in sorted(merged):
         if merged[path] == MARKER or not path.startswith(request.prefix) or path <= request.after:
             continue
         at = path.find(request.delimiter, len(request.prefix)) if request.delimiter else -1
         if at < 0:
-            lines.append(Listed(path, merged[path]))
+            lines.append((path, merged[path]))
             continue
         rolled = path[: at + len(request.delimiter)]
-        if rolled != request.after and (not lines or lines[-1].path != rolled):
-            lines.append(Listed(rolled, None))
+        if rolled != request.after and (not lines or lines[-1][0] != rolled):
+            lines.append((rolled, b""))
     return lines
 
 
@@ -72,16 +78,16 @@ LAYERS = st.lists(
 @given(
     layers=LAYERS,
     prefix=st.sampled_from(["", "a", "a/", "b/a", "é", "\U0010ffff"]),
-    delimiter=st.sampled_from(["", "/", "a", "//"]),
+    delimiter=st.sampled_from(["", "/", "a", "//", "\U0010ffff"]),
     limit=st.integers(1, 6),
-    rows_at_once=st.integers(1, 5),
+    rows_first=st.integers(1, 3),
     rows_max=st.integers(1, 20),
 )
 def test_pages_together_are_the_listing(
-    layers: list[Layer], prefix: str, delimiter: str, limit: int, rows_at_once: int, rows_max: int
+    layers: list[Layer], prefix: str, delimiter: str, limit: int, rows_first: int, rows_max: int
 ) -> None:
-    request = PageRequest(prefix, delimiter, "", limit, rows_max)
-    assert run_all(request, layers, rows_at_once) == expected(request, layers)
+    request = PageRequest(prefix, delimiter, "", limit, rows_max, rows_first=rows_first)
+    assert run_all(request, layers) == expected(request, layers)
 
 
 @given(layers=LAYERS, after=PATHS, delimiter=st.sampled_from(["", "/"]))
@@ -91,32 +97,56 @@ def test_after_leaves_out_what_is_not_greater(
     request = PageRequest("", delimiter, after, 5)
     wanted = expected(request, layers)
     if delimiter and after.endswith(delimiter) and after.find(delimiter) == len(after) - 1:
-        wanted = [line for line in wanted if not line.path.startswith(after)]
-    assert run_all(request, layers, 3) == wanted
+        wanted = [line for line in wanted if not line[0].startswith(after)]
+    assert run_all(request, layers) == wanted
+
+
+def test_rows_behind_what_another_layer_still_has_wait_for_it() -> None:
+    layers = [{"a": ENTRY[0], "b": ENTRY[1]}, {"z": ENTRY[2]}]
+    request = PageRequest(rows_first=1)
+    assert run_all(request, layers) == expected(request, layers)
+
+
+def test_nothing_follows_a_common_prefix_that_no_text_is_greater_than() -> None:
+    layer = {"\U0010ffff": ENTRY[0], "\U0010ffffa": ENTRY[1]}
+    request = PageRequest(delimiter="\U0010ffff", rows_first=1)
+    assert run_all(request, [layer]) == [("\U0010ffff", b"")]
 
 
 def test_a_common_prefix_is_seeked_past_not_read() -> None:
-    asked: list[str] = []
-    merge = merge_page(PageRequest(delimiter="/"), 1)
-    wish = next(merge)
-    asked.append(wish.start)
-    wish = merge.send([("dir/a", ENTRY[0])])
-    asked.append(wish.start)
-    with pytest.raises(StopIteration):
-        merge.send([])
-    assert asked == ["", "dir0"]
+    asked: list[NeedRows] = []
+    layer = {f"dir/{n}": ENTRY[0] for n in range(9)} | {"e": ENTRY[1]}
+    page = run(PageRequest(delimiter="/", limit=2), [layer], asked)
+    assert lines_of(page) == [("dir/", b""), ("e", ENTRY[1])]
+    assert asked == [NeedRows(0, "", 3), NeedRows(0, "dir0", 6)]
+
+
+def test_large_folders_are_not_read_through() -> None:
+    asked: list[NeedRows] = []
+    layer = {f"{folder:02}/{n:04}": ENTRY[0] for folder in range(20) for n in range(5000)}
+    page = run(PageRequest(delimiter="/"), [layer], asked)
+    assert page.paths == [f"{folder:02}/" for folder in range(20)]
+    assert max(wish.count for wish in asked[1:]) <= 128
+
+
+def test_a_layer_that_gave_fewer_rows_than_asked_for_is_not_asked_again() -> None:
+    asked: list[NeedRows] = []
+    layers: list[Layer] = [{"b": MARKER, "x": ENTRY[0]}, dict.fromkeys("abc", ENTRY[1]), {}]
+    page = run(PageRequest(limit=3), layers, asked)
+    assert page == Page(["a", "c", "x"], [ENTRY[1], ENTRY[1], ENTRY[0]], None)
+    assert [wish.layer for wish in asked] == [0, 1, 2]
 
 
 def test_a_page_that_ends_at_a_deleted_folder_does_not_hide_what_is_in_it() -> None:
     layer = {"dir/": MARKER, "dir/a": ENTRY[0], "e": ENTRY[1]}
-    request = PageRequest(delimiter="/", rows_max=1)
-    assert run_all(request, [layer], 1) == [Listed("dir/", None), Listed("e", ENTRY[1])]
+    request = PageRequest(delimiter="/", limit=1, rows_max=1)
+    assert run_all(request, [layer]) == [("dir/", b""), ("e", ENTRY[1])]
 
 
 def test_a_page_of_markers_only_ends_early_and_says_where_to_go_on() -> None:
     layer = {f"{n:03d}": MARKER for n in range(50)}
-    page = run(PageRequest(rows_max=10), [layer], 5)
-    assert page == Page([], "009")
+    page = run(PageRequest(limit=4, rows_max=10), [layer])
+    assert page == Page([], [], "014")
 
 
 @given(st.text(max_size=4), st.text(max_size=6))
@@ -129,5 +159,5 @@ def test_prefix_end_bounds_exactly_the_strings_with_the_prefix(prefix: str, othe
 
 
 def test_with_markers_lists_what_is_staged() -> None:
-    page = run(PageRequest(with_markers=True), [{"a": MARKER, "b": ENTRY[0]}], 10)
-    assert [line.path for line in page.lines] == ["a", "b"]
+    page = run(PageRequest(with_markers=True), [{"a": MARKER, "b": ENTRY[0]}])
+    assert lines_of(page) == [("a", MARKER), ("b", ENTRY[0])]

@@ -16,7 +16,7 @@ from tarn.core.condition import WriteCondition
 from tarn.core.entry import operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
-from tarn.core.listing import Page, PageRequest, PathRow, merge_page
+from tarn.core.listing import Page, PageRequest, merge_page
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import Endpoint
 from tarn.rpc.errors import error_to_operation
@@ -158,9 +158,8 @@ class FakeGraveler:
         wanted = PageRequest(request.prefix, request.delimiter, after, size)
         page = _page(wanted, rows)
         return entry_pb.ListEntriesResponse(
-            entries=[
-                entry_pb.ListedEntry(path=line.path, entry=line.entry or b"") for line in page.lines
-            ],
+            paths=page.paths,
+            packed_entries=page.entries,
             next_page_token=page.next_after or "",
             storage_namespace=self._repo(request.repository_id).namespace,
         )
@@ -404,12 +403,13 @@ class FakeAuth:
         return auth_pb.OperationResult(authorize_key=result)
 
 
-def _page(wanted: PageRequest, rows: Sequence[PathRow]) -> Page:
+def _page(wanted: PageRequest, rows: Sequence[tuple[str, bytes]]) -> Page:
     merge = merge_page(wanted, 1)
     try:
         need = next(merge)
         while True:
-            need = merge.send([row for row in rows if row[0] >= need.start])
+            found = [row for row in rows if row[0] >= need.start]
+            need = merge.send(([path for path, _ in found], [packed for _, packed in found]))
     except StopIteration as end:
         page: Page = end.value
         return page

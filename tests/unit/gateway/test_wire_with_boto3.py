@@ -61,11 +61,10 @@ class TinyGateway:
             return Response(200, [], xml_out.delete_result(outcomes, quiet=False))
         if not address.key:
             url_encoded = parse_query(request.raw_query).text("encoding-type") == "url"
-            rows = [
-                xml_out.ListedObject(key, len(body), hashlib.md5(body).hexdigest(), 0)
-                for key, (body, _) in sorted(self.objects.items())
-            ]
-            listing = xml_out.Listing(address.bucket, rows, url_encoded=url_encoded)
+            names = sorted(self.objects)
+            bodies = [self.objects[name][0] for name in names]
+            shown = [(len(body), hashlib.md5(body).hexdigest(), 0) for body in bodies]
+            listing = xml_out.Listing(address.bucket, names, shown, url_encoded=url_encoded)
             return Response(200, [], xml_out.list_objects_v2(listing))
         return self.read(request, address.key)
 

@@ -17,13 +17,12 @@ from tarn_gateway.xml_out import (
     DeletedKey,
     FailedKey,
     ListedBucket,
-    ListedObject,
     ListedPart,
     ListedUpload,
     Listing,
     UploadListing,
 )
-from tarn_gateway.xml_text import escape, url_encode
+from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 TIME_US = 1_255_369_830_999_999
 ISO = "2009-10-12T17:50:30.000Z"
@@ -50,7 +49,8 @@ KEYS = ["a", "a&b <c> \"d\" 'e'", "é/日本", "tab\there", "cr\rlf\n", "plus+ %
 def test_listings_give_back_every_key(url_encoded: bool) -> None:
     listing = Listing(
         "repo",
-        [ListedObject(key, i, f"e{i}", TIME_US) for i, key in enumerate(KEYS)],
+        KEYS,
+        [(i, f"e{i}", TIME_US) for i in range(len(KEYS))],
         ["p&/", "q/"],
         prefix="p<",
         delimiter="/",
@@ -84,7 +84,7 @@ def test_listings_give_back_every_key(url_encoded: bool) -> None:
 
 
 def test_an_empty_listing() -> None:
-    result = parsed("ListObjectsV2", xml_out.list_objects_v2(Listing("repo", [])))
+    result = parsed("ListObjectsV2", xml_out.list_objects_v2(Listing("repo", [], [])))
     assert result["KeyCount"] == 0
     assert result["IsTruncated"] is False
     assert "Contents" not in result
@@ -98,6 +98,14 @@ def test_url_encoding_is_undone_by_either_decoder(key: str) -> None:
         return
     assert unquote(url_encode(key)) == key
     assert unquote_plus(url_encode(key)) == key
+
+
+@given(
+    st.lists(st.one_of(st.text("ab/%=+ ~\n&é", max_size=6), st.text(st.characters())), max_size=6)
+)
+def test_many_texts_are_written_as_each_by_itself(texts: list[str]) -> None:
+    assert escape_all(texts) == [escape(text) for text in texts]
+    assert url_encode_all(texts) == [url_encode(text) for text in texts]
 
 
 @given(st.text(st.characters()))

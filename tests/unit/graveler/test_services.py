@@ -237,13 +237,13 @@ async def test_listings_page_through_staged_and_committed_rows(service: Service)
         page = await graveler.list_entries(
             admin, "lake", "main", prefix="dir1/", page_size=4, page_token=token
         )
-        paths += [line.path for line in page.entries]
+        paths += page.paths
         token = page.next_page_token
         if not token:
             break
     assert paths == [f"dir1/{number:02d}" for number in range(1, 30, 3)]
     rolled = await graveler.list_entries(admin, "lake", "main", delimiter="/")
-    assert [line.path for line in rolled.entries] == ["dir0/", "dir1/", "dir2/"]
+    assert rolled.paths == ["dir0/", "dir1/", "dir2/"]
 
 
 async def test_a_page_token_of_another_listing_is_refused(service: Service) -> None:

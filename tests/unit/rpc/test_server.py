@@ -102,7 +102,7 @@ async def test_drain_finishes_calls_in_flight_and_takes_no_new_ones(
         await transport.close()
         served.toy.gate.set()
 
-    assert waiting.result().entries[0].path == "wait"
+    assert waiting.result().paths == ["wait"]
     assert refused.kind is Kind.UNAVAILABLE
     assert drained.result()
     assert served.toy.begun == ["wait"]

@@ -84,7 +84,7 @@ async def test_operation_is_answered(pair: Pair) -> None:
 
 
 async def test_unary_call_is_answered(pair: Pair) -> None:
-    assert (await pair.list_page("a/")).entries[0].path == "a/"
+    assert (await pair.list_page("a/")).paths == ["a/"]
 
 
 async def test_many_operations_get_their_own_answers(pair: Pair) -> None:

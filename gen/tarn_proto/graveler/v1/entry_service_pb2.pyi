@@ -125,23 +125,17 @@ class ListEntriesRequest(_message.Message):
     page_token: str
     def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., prefix: _Optional[str] = ..., delimiter: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
-class ListedEntry(_message.Message):
-    __slots__ = ("path", "entry")
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    ENTRY_FIELD_NUMBER: _ClassVar[int]
-    path: str
-    entry: bytes
-    def __init__(self, path: _Optional[str] = ..., entry: _Optional[bytes] = ...) -> None: ...
-
 class ListEntriesResponse(_message.Message):
-    __slots__ = ("entries", "next_page_token", "storage_namespace")
-    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("next_page_token", "storage_namespace", "paths", "packed_entries")
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    entries: _containers.RepeatedCompositeFieldContainer[ListedEntry]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     next_page_token: str
     storage_namespace: str
-    def __init__(self, entries: _Optional[_Iterable[_Union[ListedEntry, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., storage_namespace: _Optional[str] = ...) -> None: ...
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    packed_entries: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, next_page_token: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., packed_entries: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class UnstageEntriesRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "paths")

@@ -18,9 +18,11 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import not_
 from typing import Final
 
-from tarn.client.graveler import Listed
+from tarn.client.graveler import ListingPage
 from tarn.core.entry import listed_of
 from tarn.core.errors import Reason, TarnError
 from tarn.rpc.call import Call
@@ -52,22 +54,23 @@ class _Wanted:
 class _Page:
     """A page being filled."""
 
-    objects: list[xml_out.ListedObject] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    shown: list[tuple[int, str, int]] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     last: str = ""
     truncated: bool = False
 
     def __len__(self) -> int:
-        return len(self.objects) + len(self.prefixes)
+        return len(self.keys) + len(self.prefixes)
 
-    def add(self, root: str, lines: list[Listed]) -> None:
-        for line in lines:
-            key = root + line.path
-            if line.entry is None:
-                self.prefixes.append(key)
-            else:
-                self.objects.append(xml_out.ListedObject(key, *listed_of(line.entry)))
-            self.last = key
+    def add(self, root: str, found: ListingPage) -> None:
+        if not found.paths:
+            return
+        keys = [root + path for path in found.paths]
+        self.last = keys[-1]
+        self.shown += listed_of(filter(None, found.entries))
+        self.keys += compress(keys, found.entries)
+        self.prefixes += compress(keys, map(not_, found.entries))
 
 
 async def list_objects(backend: Backend, asked: Asked) -> Response:
@@ -107,7 +110,8 @@ def _wanted(asked: Asked, after: str) -> _Wanted:
 def _document(asked: Asked, wanted: _Wanted, page: _Page, *, owner: str) -> xml_out.Listing:
     return xml_out.Listing(
         asked.bucket,
-        page.objects,
+        page.keys,
+        page.shown,
         page.prefixes,
         prefix=wanted.prefix,
         delimiter=wanted.delimiter,
@@ -165,7 +169,7 @@ async def _list_refs(backend: Backend, asked: Asked, wanted: _Wanted, call: Call
     following = [root for root in roots if root > wanted.after]
     shown = following[: wanted.max_keys]
     last = shown[-1] if shown else ""
-    return _Page([], shown, last, truncated=len(following) > len(shown))
+    return _Page([], [], shown, last, truncated=len(following) > len(shown))
 
 
 async def _list_branches(backend: Backend, asked: Asked, wanted: _Wanted, call: Call) -> _Page:
@@ -214,8 +218,8 @@ async def _fill(
             page_size=wanted.max_keys - len(page),
             page_token=token,
         )
-        page.add(root, found.entries)
+        page.add(root, found)
         token = found.next_page_token
-        if found.entries or not token:
+        if found.paths or not token:
             page.truncated = bool(token)
             return
