@@ -29,6 +29,11 @@ class AuthKeys:
         return b"setup"
 
     @staticmethod
+    def secrets() -> bytes:
+        """`secrets`: names of the keys of the secrets that the installation was run with."""
+        return b"secrets"
+
+    @staticmethod
     def user(user_id: UserId | str) -> bytes:
         """`users/<user id>`."""
         return f"users/{user_id}".encode()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 import structlog
 
 from tarn.core.clock import Clock, IdSource
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, TarnError
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.port import Kv
 from tarn.rpc.endpoint import Endpoint
@@ -20,6 +21,7 @@ from tarn_auth.credentials import Credentials
 from tarn_auth.log_in import LogIn
 from tarn_auth.registers import Registers
 from tarn_auth.secret_box import RandomBytes, SecretBox, derive_key
+from tarn_auth.secret_mark import check_secret
 from tarn_auth.session_service import SessionService
 from tarn_auth.set_up import SetUp
 from tarn_auth.user_service import UserService
@@ -61,6 +63,7 @@ class AuthApplication:
     ) -> None:
         registers = Registers(kv, AuthKeys(installation_id).partition)
         box = SecretBox((installation_secret, *previous_secrets), random_bytes)
+        self._check = partial(check_secret, registers, installation_id, box.key_ids)
         credentials = Credentials(registers, box, clock, random_bytes)
         self._users = Users(registers, credentials, clock, ids)
         token_key = derive_key(installation_secret, "caller token v1")
@@ -82,7 +85,19 @@ class AuthApplication:
         )
 
     async def __aenter__(self) -> Self:
-        """Finishes what a crash cut short. A store that is away now is no reason not to start."""
+        """Makes sure of the secret and finishes what a crash cut short.
+
+        A store that is away now is no reason not to start.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION, the store was made with another secret.
+        """
+        try:
+            await self._check()
+        except TarnError as error:
+            if error.kind is Kind.FAILED_PRECONDITION:
+                raise
+            _log.warning("the secret was not checked", reason=error.reason, error=error.message)
         try:
             finished = await self._users.finish_deletions()
         except TarnError as error:

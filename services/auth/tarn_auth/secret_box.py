@@ -60,6 +60,11 @@ class SecretBox:
         }
         self._current = next(iter(self._ciphers))
 
+    @property
+    def key_ids(self) -> list[str]:
+        """Names of the keys, which tell nothing about the secrets; the one that seals comes first."""
+        return list(self._ciphers)
+
     def seal(self, access_key_id: AccessKeyId, secret: str) -> tuple[bytes, str]:
         """The sealed secret and the id of the key that sealed it."""
         nonce = self._random_bytes(_NONCE_BYTES)

@@ -139,7 +139,8 @@ async def test_deleting_a_user_leaves_no_row_of_it(ready: World) -> None:
 async def test_a_crash_during_a_deletion_leaves_no_working_key(world: World, lands: bool) -> None:
     for at in range(5):
         world.reset()
-        await world.set_up()
+        async with world.application:
+            await world.set_up()
         before = await world.rows()
         bob = await world.user("bob", "Admin")
         world.kv.fail(at, lands=lands)

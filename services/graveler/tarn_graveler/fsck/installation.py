@@ -241,7 +241,7 @@ def _check_drop(key: bytes, value: bytes) -> None:
         raise ValueError(f"the record is of partition {drop.partition.name!r}")
 
 
-_AUTH = {b"setup", b"users", b"credentials", b"owned", b"deletions"}
+_AUTH = {b"setup", b"secrets", b"users", b"credentials", b"owned", b"deletions"}
 
 
 def _check_auth(key: bytes, value: bytes) -> None:

@@ -1,0 +1,61 @@
+"""Which secrets an installation was run with, noted in its store.
+
+Two data folders with a secret each, pointed at one store by mistake, would both serve it: one of them
+opens no user's key, and finds no block where the other one put it. So a process is let in only with a
+secret that the store knows, current or previous, and then notes its current one beside it: during a
+rotation both are good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.port import PredicateFailedError
+from tarn_auth.registers import Registers
+
+__all__ = ["check_secret"]
+
+_TRIES = 10
+_KEPT_MAX = 16
+
+
+async def check_secret(registers: Registers, installation_id: str, key_ids: Sequence[str]) -> None:
+    """Lets a process in whose secrets the store knows.
+
+    Args:
+        registers: of auth.
+        installation_id: for the error.
+        key_ids: what `SecretBox.key_ids` says of the secrets, the current one first.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION, the store was made with another secret; UNAVAILABLE.
+    """
+    for _ in range(_TRIES):
+        found = await registers.get(AuthKeys.secrets())
+        known = found.value.decode("ascii", "replace").split() if found is not None else []
+        if known and not set(known) & set(key_ids):
+            raise _foreign(installation_id)
+        if key_ids[0] in known:
+            return
+        value = " ".join([key_ids[0], *known][:_KEPT_MAX]).encode()
+        try:
+            if found is None:
+                await registers.insert(AuthKeys.secrets(), value)
+            else:
+                await registers.replace(AuthKeys.secrets(), value, found)
+        except PredicateFailedError:
+            continue  # another process noted its own
+        return
+    text = "other processes changed the note of secrets all the time"
+    raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+
+def _foreign(installation_id: str) -> TarnError:
+    text = (
+        f"the store holds an installation {installation_id!r} that was made with another secret. Give "
+        "that one (installation.secret, or <data_dir>/secret of the folder that it was made with), or "
+        "begin another installation: another installation.id, keyspace or data folder"
+    )
+    return TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
