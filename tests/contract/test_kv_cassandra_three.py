@@ -6,11 +6,9 @@ import functools
 from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from cassandra_proxies import Cluster
 
-from tarn.core.errors import TarnError
-from tarn.kv.cassandra import CassandraKv, CassandraSettings
+from tarn.kv.cassandra import CassandraSettings
 from tarn.kv.port import Kv
 from tarn.testing.cassandra_store import open_store
 from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
@@ -25,31 +23,15 @@ def settings(cassandra_cluster: Cluster) -> CassandraSettings:
     return CassandraSettings(nodes.contact_points, nodes.LOCAL_DATACENTER, "contract_three", 3)
 
 
-@pytest.mark.asyncio(loop_scope="class")
 class TestCassandraKvOnThreeNodes(KvContract, SharedKvContract):
-    """On one store: connecting to three nodes for each test would take longer than most tests do."""
-
     installation = "three"
 
     @pytest.fixture
     def opener(self, settings: CassandraSettings) -> Opener:
         return functools.partial(open_store, settings)
 
-    @pytest_asyncio.fixture(scope="class", loop_scope="class")
-    async def stores(self) -> AsyncIterator[list[CassandraKv]]:
-        """Those that were opened; the last one is open unless a test has closed it."""
-        opened: list[CassandraKv] = []
-        yield opened
-        for store in opened:
-            await store.close()
-
-    @pytest_asyncio.fixture(loop_scope="class")
-    async def kv(self, stores: list[CassandraKv], settings: CassandraSettings) -> Kv:
-        if stores:
-            try:
-                await stores[-1].health()
-            except TarnError:
-                stores.clear()
-        if not stores:
-            stores.append(await open_store(settings))
-        return stores[-1]
+    @pytest.fixture
+    async def kv(self, opener: Opener) -> AsyncIterator[Kv]:
+        store = await opener()
+        yield store
+        await store.close()
