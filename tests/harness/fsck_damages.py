@@ -19,7 +19,7 @@ from tarn.core.ids import BranchId, CommitId, RangeId, TagId, TokenId
 from tarn.core.metarange import Metarange, RangeInfo
 from tarn.core.run import run_of_batch
 from tarn.kv.auth_keys import AuthKeys
-from tarn.kv.keys import path_key
+from tarn.kv.keys import day_of_upload, path_key
 from tarn.kv.records import Drop, encode_drop
 from tarn_graveler.staged import staged_batches
 from tarn_graveler.uploads import NewUpload
@@ -352,7 +352,9 @@ async def upload_left_rows(lab: Lab) -> Found:
     upload_id = OLD_TOKEN
     part = pb.UploadPartRecord(part_number=1)
     key = f"parts/{upload_id}/00001".encode()
-    await lab.set(lab.keys.refs, key, part.SerializeToString())
+    day = day_of_upload(upload_id) or 0
+    await lab.set(lab.keys.refs, lab.keys.upload_day(day), b"")
+    await lab.set(lab.keys.uploads(day), key, part.SerializeToString())
     return [("upload-orphan", f"upload {upload_id}")]
 
 
@@ -360,8 +362,9 @@ async def upload_part_is_another(lab: Lab) -> Found:
     upload = (await lab.lake.graveler.uploads.page(lab.lake.repository, MAIN, "", ("", ""), 9))[0]
     part = pb.UploadPartRecord(part_number=2)
     key = f"parts/{upload.upload_id}/00001".encode()
-    await lab.set(lab.keys.refs, key, part.SerializeToString())
-    return [("record-damaged", f"{lab.keys.refs.name} {key.decode()}")]
+    partition = lab.keys.uploads(day_of_upload(upload.upload_id) or 0)
+    await lab.set(partition, key, part.SerializeToString())
+    return [("record-damaged", f"{partition.name} {key.decode()}")]
 
 
 # ---- the installation

@@ -48,7 +48,12 @@ def sample_installation(staged: int = 40) -> Installation:
         keys.cleanup: {keys.DONE_BEFORE: b"17"},
         keys.drops(1): {keys.drop(drop.drop_time_us, dropped.name): encode_drop(drop)},
         AuthKeys(INSTALLATION).partition: {AuthKeys.setup(): b"", AuthKeys.user("ann"): b"sealed"},
-        of_lake.refs: {of_lake.branch("main"): encode_branch(branch), of_lake.tag("v1"): b"tag"},
+        of_lake.refs: {
+            of_lake.branch("main"): encode_branch(branch),
+            of_lake.tag("v1"): b"tag",
+            of_lake.upload_day(9): b"",
+        },
+        of_lake.uploads(9): {b"multipart/u": b"upload"},
         of_lake.commits: {of_lake.commit("c" * 64): b"commit"},
         of_lake.token(_MAIN, staging): {
             path_key(f"raw/{n:05d}"): b"%d" % n * 9 for n in range(staged)

@@ -26,6 +26,8 @@ from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
 from tarn.kv.records import Repository, encode_branch
 from tarn.testing.guards import Guard, Weakening
+from tarn.testing.sim.kv_cassandra import SimCassandra
+from tarn.testing.sim.stamps import OwnClock, OwnRowsRecent, ProcessMaximum
 from tarn_graveler.attempts import BranchLife
 from tarn_graveler.branches import BranchChange, Branches, BranchVersion
 from tarn_graveler.cleaning import Cleaning
@@ -432,6 +434,30 @@ GUARDS: Sequence[Guard] = (
             Weakening(Uploads, "finish_complete", _stage_again),
         ),
         runs=60,
+    ),
+    Guard(
+        "stamp-after-seen",
+        "timestamps",
+        "I1 I4",
+        "a plain row gets its writer's clock",
+        (Weakening(SimCassandra, "stamps", OwnClock),),
+        runs=300,
+    ),
+    Guard(
+        "stamp-by-reading",
+        "timestamps",
+        "I1 I4",
+        "a plain row goes above what its process has met, and nothing is read for it",
+        (Weakening(SimCassandra, "stamps", ProcessMaximum),),
+        runs=300,
+    ),
+    Guard(
+        "stamp-always-read",
+        "timestamps",
+        "I1 I4",
+        "nothing is read for a row that the process has just written itself",
+        (Weakening(SimCassandra, "stamps", OwnRowsRecent),),
+        runs=600,
     ),
 )
 

@@ -6,6 +6,7 @@ Names inside are separated by characters that the identifiers before them cannot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,12 +19,15 @@ __all__ = [
     "InstallationKeys",
     "RepositoryKeys",
     "after_prefix",
+    "day_of_upload",
     "path_key",
     "path_of",
     "paths_of",
 ]
 
 _REGISTER_BUCKETS = 8
+_DAY_MS = 86_400_000
+_UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 _PATH = b"key/"
 _BETWEEN_PATHS = "\nkey/"
 
@@ -48,6 +52,13 @@ def paths_of(keys: Sequence[bytes]) -> list[str]:
 def after_prefix(prefix: bytes) -> bytes:
     """The end of the scan over all keys that start with a prefix of ASCII."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+def day_of_upload(upload_id: str) -> int | None:
+    """The day since 1970 on which an upload began, which its id tells; None: no id of ours."""
+    if not _UPLOAD_ID.fullmatch(upload_id):
+        return None
+    return int(upload_id[:12], 16) // _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +109,11 @@ class RepositoryKeys:
 
     Attributes:
         root: the start of the names of all its partitions.
-        refs: branches, tags and uploads. One object, because every read and write needs it.
+        refs: branches, tags and the days of uploads. One object, because every read and write needs it.
     """
+
+    UPLOAD_DAYS: ClassVar[bytes] = b"upload-days/"
+    """Where the rows start that name the days whose uploads are kept."""
 
     __slots__ = ("refs", "root")
 
@@ -111,6 +125,15 @@ class RepositoryKeys:
     def commits(self) -> Partition:
         """Commits: immutable."""
         return Partition(f"{self.root}/commits", PartitionKind.PLAIN)
+
+    def uploads(self, day: int) -> Partition:
+        """Multipart uploads that began on a day since 1970. It is dropped whole when all have ended."""
+        return Partition(f"{self.root}/uploads/{day}", PartitionKind.REGISTER, _REGISTER_BUCKETS)
+
+    @classmethod
+    def upload_day(cls, day: int) -> bytes:
+        """`upload-days/<day>`, in `refs`."""
+        return cls.UPLOAD_DAYS + b"%d" % day
 
     def token(self, branch_id: BranchId, token: Token) -> Partition:
         """The rows of one staging token."""

@@ -27,6 +27,7 @@ from tarn_graveler.repositories import Repositories
 from tarn_graveler.resolving import Refs
 from tarn_graveler.staging import Staging
 from tarn_graveler.tags import Tags
+from tarn_graveler.upload_days import UploadDays
 from tarn_graveler.uploads import Uploads
 
 __all__ = ["Graveler", "GravelerSettings", "assemble"]
@@ -74,6 +75,7 @@ class Graveler:
     committing: Committing
     diffing: Diffing
     history: History
+    upload_days: UploadDays
     uploads: Uploads
     clock: Clock
 
@@ -101,6 +103,7 @@ def assemble(
     staging = Staging(kv, repositories, branches, layers, tasks)
     conditional = ConditionalStaging(kv, repositories, branches, layers)
     cleaning = Cleaning(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
+    upload_days = UploadDays(kv, repositories, cleaning, clock, tasks)
     committing = Committing(
         branches=branches,
         commits=commits,
@@ -125,6 +128,7 @@ def assemble(
         committing=committing,
         diffing=Diffing(layers, reading, committed),
         history=History(commits),
-        uploads=Uploads(kv, repositories, staging, conditional, clock, ids),
+        upload_days=upload_days,
+        uploads=Uploads(kv, upload_days, staging, conditional, clock, ids),
         clock=clock,
     )

@@ -67,15 +67,16 @@ class Cleaning:
         keys = self._repositories.keys_of(repository)
         await self.register([keys.token(branch_id, token) for token in tokens])
 
-    async def register(self, partitions: Sequence[Partition]) -> None:
-        """Registers partitions that nothing refers to; failures are logged."""
+    async def register(self, partitions: Sequence[Partition]) -> bool:
+        """Registers partitions that nothing refers to; failures are logged. Whether there was none."""
         if not partitions:
-            return
+            return True
         drop_time_us = self._clock.now_us() + self._drop_delay_us
         drops = [Drop(partition, drop_time_us) for partition in partitions]
-        for error in await self._list.add(drops):
-            if error is not None:
-                _log.warning("cannot register a drop", reason=error.reason, error=error.message)
+        errors = [error for error in await self._list.add(drops) if error is not None]
+        for error in errors:
+            _log.warning("cannot register a drop", reason=error.reason, error=error.message)
+        return not errors
 
     async def run(self) -> None:
         """Drops for ever what is due; errors are logged and tried again."""

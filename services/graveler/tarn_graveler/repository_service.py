@@ -40,6 +40,7 @@ class RepositoryHandler:
         self._commits = graveler.commits
         self._committed = graveler.committed
         self._cleaning = graveler.cleaning
+        self._upload_days = graveler.upload_days
         self._clock = graveler.clock
 
     async def CreateRepository(
@@ -120,6 +121,7 @@ class RepositoryHandler:
                 branch = await self._branches.mark_deleted(repository, branch_id)
                 dead += [keys.token(branch_id, token) for token in branch.tokens]
             after = page[-1][0]
+        dead += [keys.uploads(day) for day in await self._upload_days.days(repository)]
         await self._cleaning.register(dead)
         try:
             await self._repositories.remove(repository)

@@ -1,9 +1,11 @@
 """The state of multipart uploads (design §7).
 
-It lives in the repository's register partition and names no staging token, so it survives restarts,
-other replicas and commits in between. Completion is `open → completing → completed(answer)`, each
-arrow a compare-and-set: a repeated completion replays its answer and never stages an old object over
-a newer one; an abort and a completion cannot both win.
+It lives in the repository's partition of the day on which the upload began, and names no staging token,
+so it survives restarts, other replicas and commits in between. Rows are never deleted one by one: the
+partition is dropped whole, some days after the last of its uploads has ended (see upload_days.py).
+Completion is `open → completing → completed(answer)`, each arrow a compare-and-set: a repeated completion
+replays its answer and never stages an old object over a newer one; an abort and a completion cannot
+both win.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
-from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import Repository, parse_record
 from tarn_graveler.conditional import ConditionalStaging
-from tarn_graveler.repositories import Repositories
 from tarn_graveler.staging import Staging
+from tarn_graveler.upload_days import ENDED, LIVE, UploadDays, upload_not_found
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
@@ -60,25 +62,20 @@ class Claim:
     completed_entry: bytes
 
 
-def _not_found(upload_id: str) -> TarnError:
-    text = f"upload {upload_id[:64]!r} does not exist"
-    return TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
-
-
 class Uploads:
     """Begins, records, completes and ends uploads."""
 
     def __init__(
         self,
         kv: Kv,
-        repositories: Repositories,
+        days: UploadDays,
         staging: Staging,
         conditional: ConditionalStaging,
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._kv = kv
-        self._repositories = repositories
+        self._days = days
         self._staging = staging
         self._conditional = conditional
         self._clock = clock
@@ -98,21 +95,20 @@ class Uploads:
             checksum_algorithm=new.checksum_algorithm,
             is_full_object_checksum=new.is_full_object_checksum,
         )
-        refs = self._repositories.keys_of(repository).refs
+        day = await self._days.begin(repository, upload_id)
         value = record.SerializeToString()
-        await self._kv.set_if(refs, RepositoryKeys.upload(upload_id), value, None)
+        await self._kv.set_if(day, RepositoryKeys.upload(upload_id), value, None)
         index = RepositoryKeys.open_upload(new.branch_id, new.path, upload_id)
-        await self._kv.set_if(refs, index, b"", None)
+        await self._kv.set_if(day, index, b"", None)
         return OpenUpload(upload_id, record)
 
     async def _read(
         self, repository: Repository, upload_id: str
     ) -> tuple[pb.UploadRecord, Versioned]:
-        refs = self._repositories.keys_of(repository).refs
-        key = RepositoryKeys.upload(UploadId(upload_id))
-        (found,) = await self._kv.get_many(refs, [key])
+        day = self._days.of(repository, upload_id)
+        (found,) = await self._kv.get_many(day, [RepositoryKeys.upload(UploadId(upload_id))])
         if found is None:
-            raise _not_found(upload_id)
+            raise upload_not_found(upload_id)
         return parse_record(pb.UploadRecord(), found.value), found
 
     async def get(self, repository: Repository, upload_id: str) -> OpenUpload:
@@ -123,7 +119,7 @@ class Uploads:
         """
         record, _ = await self._read(repository, upload_id)
         if record.state == pb.UPLOAD_STATE_ABORTED:
-            raise _not_found(upload_id)
+            raise upload_not_found(upload_id)
         return OpenUpload(UploadId(upload_id), record)
 
     async def record_part(
@@ -135,12 +131,12 @@ class Uploads:
             TarnError: UPLOAD_NOT_FOUND, also when the upload was completed or aborted.
         """
         record, _ = await self._read(repository, upload_id)
-        if record.state not in {pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING}:
-            raise _not_found(upload_id)
+        if record.state not in LIVE:
+            raise upload_not_found(upload_id)
         key = RepositoryKeys.upload_part(UploadId(upload_id), part.part_number)
-        refs = self._repositories.keys_of(repository).refs
+        day = self._days.of(repository, upload_id)
         row = (key, part.SerializeToString())
-        (error,) = await self._kv.set_many(refs, [Group(key, (row,))])
+        (error,) = await self._kv.set_many(day, [Group(key, (row,))])
         if error is not None:
             raise error
 
@@ -149,10 +145,10 @@ class Uploads:
     ) -> list[pb.UploadPartRecord]:
         """Up to `limit` parts in order of their numbers."""
         await self.get(repository, upload_id)
-        refs = self._repositories.keys_of(repository).refs
+        day = self._days.of(repository, upload_id)
         start = RepositoryKeys.upload_part(UploadId(upload_id), after + 1)
         end = RepositoryKeys.upload_part(UploadId(upload_id), PARTS_MAX + 1)
-        rows = await self._kv.scan(refs, start, end, limit)
+        rows = await self._kv.scan(day, start, end, limit)
         return [parse_record(pb.UploadPartRecord(), value) for _, value in rows]
 
     async def page(
@@ -164,36 +160,17 @@ class Uploads:
         limit: int,
     ) -> list[OpenUpload]:
         """Up to `limit` open uploads of a branch after (path, id), in byte order of both."""
-        refs = self._repositories.keys_of(repository).refs
         first = RepositoryKeys.open_upload(branch_id, "", "")[:-1]
         start = first + prefix.encode()
+        # The least key that is greater than every path of the prefix; no UTF-8 holds this byte.
+        end = start + b"\xff"
         if after[0]:
             upload_id = after[1] or "\x7f"
             start = max(start, RepositoryKeys.open_upload(branch_id, after[0], upload_id) + b"\0")
-        end = after_prefix(first)
-        uploads: list[OpenUpload] = []
-        while len(uploads) < limit:
-            rows = await self._kv.scan(refs, start, end, limit)
-            for key, _ in rows:
-                path, _, upload_id = key[len(first) :].decode().rpartition("\0")
-                if not path.startswith(prefix):
-                    return uploads
-                if len(uploads) < limit and (found := await self._open(repository, upload_id)):
-                    uploads.append(found)
-            if len(rows) < limit:
-                break
-            start = rows[-1][0] + b"\0"
-        return uploads
-
-    async def _open(self, repository: Repository, upload_id: str) -> OpenUpload | None:
-        try:
-            record, _ = await self._read(repository, upload_id)
-        except TarnError as error:
-            if error.reason is Reason.UPLOAD_NOT_FOUND:
-                return None
-            raise
-        is_open = record.state in {pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING}
-        return OpenUpload(UploadId(upload_id), record) if is_open else None
+        if start >= end:
+            return []
+        found = await self._days.open_rows(repository, start, end, limit)
+        return [OpenUpload(each.upload_id, each.record) for each in found]
 
     async def _change(
         self,
@@ -202,14 +179,14 @@ class Uploads:
         decide: Callable[[pb.UploadRecord], bool],
     ) -> pb.UploadRecord:
         """Compare-and-set of a record that `decide` edits in place; False leaves it as it is."""
-        refs = self._repositories.keys_of(repository).refs
+        day = self._days.of(repository, upload_id)
         key = RepositoryKeys.upload(UploadId(upload_id))
         for _ in range(_CAS_TRIES):
             record, found = await self._read(repository, upload_id)
             if not decide(record):
                 return record
             try:
-                await self._kv.set_if(refs, key, record.SerializeToString(), found.predicate)
+                await self._kv.set_if(day, key, record.SerializeToString(), found.predicate)
             except PredicateFailedError:
                 continue
             return record
@@ -229,10 +206,10 @@ class Uploads:
         def decide(record: pb.UploadRecord) -> bool:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
                 if record.manifest_hash != manifest_hash:
-                    raise _not_found(upload_id)
+                    raise upload_not_found(upload_id)
                 return False
             if record.state == pb.UPLOAD_STATE_ABORTED:
-                raise _not_found(upload_id)
+                raise upload_not_found(upload_id)
             now = self._clock.now_us()
             claimed = record.state == pb.UPLOAD_STATE_COMPLETING
             if claimed and now - record.completing_time_us < _CLAIM_US:
@@ -318,7 +295,7 @@ class Uploads:
 
         def decide(record: pb.UploadRecord) -> bool:
             if record.state == pb.UPLOAD_STATE_COMPLETED:
-                raise _not_found(upload_id)
+                raise upload_not_found(upload_id)
             now = self._clock.now_us()
             claimed = record.state == pb.UPLOAD_STATE_COMPLETING
             if claimed and now - record.completing_time_us < _CLAIM_US:
@@ -334,11 +311,9 @@ class Uploads:
         return record
 
     async def _end(self, repository: Repository, upload_id: str, record: pb.UploadRecord) -> None:
-        """Takes an ended upload out of the index, and its parts' rows away."""
-        refs = self._repositories.keys_of(repository).refs
+        """Marks an ended upload in the index. Listings look at its record too: this is to be quick."""
+        day = self._days.of(repository, upload_id)
         index = RepositoryKeys.open_upload(record.branch_id, record.path, upload_id)
-        await self._kv.delete_many(refs, [index])
-        start = RepositoryKeys.upload_part(UploadId(upload_id), 0)
-        end = RepositoryKeys.upload_part(UploadId(upload_id), PARTS_MAX + 1)
-        while rows := await self._kv.scan(refs, start, end, 1000):
-            await self._kv.delete_many(refs, [key for key, _ in rows])
+        (error,) = await self._kv.set_many(day, [Group(index, ((index, ENDED),))])
+        if error is not None:
+            raise error

@@ -1,4 +1,4 @@
-"""A large staging token lives and dies on a real node without a warning about tombstones.
+"""Large staging tokens, many commits and many uploads: a real node warns of no tombstones.
 
 `TARN_LARGE_TOKEN_ROWS=1000000` tries it in full. The node warns in proportion (see `cassandra_nodes`), so
 what would warn for a million rows does for these.
@@ -25,9 +25,12 @@ from tarn.testing.cassandra_nodes import CassandraNodes
 from tarn.testing.cassandra_store import open_store
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.committing import CommitRequest
+from tarn_graveler.uploads import NewUpload
+from tarn_proto.store.v1 import graveler_pb2 as pb
 
 ROWS = int(os.environ.get("TARN_LARGE_TOKEN_ROWS", "30000"))
 AT_ONCE = 2000
+UPLOADS = 400
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(60 + ROWS // 300)]
 
@@ -141,6 +144,57 @@ async def test_many_small_commits_leave_no_queue_of_tombstones(
             dropped += await graveler.cleaning.drop_due()
         assert dropped >= commits
         await graveler.reading.page(repository, "main", PageRequest())
+    assert warnings.lines() == []
+
+
+async def test_many_uploads_that_ended_are_passed_over_without_a_tombstone_warning(
+    kv: CassandraKv, warnings: Warnings, tmp_path: Path
+) -> None:
+    """And their day goes as a whole, when the last of its uploads has ended."""
+    clock = ShiftedClock()
+    async with replica_on(kv, MemBlockStore(clock), tmp_path, clock) as graveler:
+        uploads = graveler.uploads
+        repository = await create_repository(graveler, "parts")
+
+        async def begin(path: str) -> str:
+            new = NewUpload(MAIN, path, entry(0), "ann", "", is_full_object_checksum=False)
+            return (await uploads.create(repository, new)).upload_id
+
+        async def begin_and_end(number: int) -> None:
+            upload_id = await begin(f"table/{number:04}")
+            for part in (1, 2):
+                record = pb.UploadPartRecord(part_number=part, size_bytes=9)
+                await uploads.record_part(repository, upload_id, record)
+            if number % 2:
+                await uploads.abort(repository, upload_id)
+                return
+            claim = await uploads.begin_complete(repository, upload_id, bytes(32))
+            await uploads.finish_complete(repository, upload_id, claim.op_id, entry(number + 1))
+
+        async def look() -> list[str]:
+            found = await uploads.page(repository, MAIN, "", ("", ""), 1000)
+            assert await uploads.page(repository, MAIN, "table/", ("table/0100", ""), 5) == []
+            assert [name for name, _ in await graveler.branches.page(repository, "", "", 9)] == [
+                MAIN
+            ]
+            assert await graveler.tags.page(repository, "", "", 9) == []
+            return [upload.upload_id for upload in found]
+
+        left = await begin("zebra")
+        for start in range(0, UPLOADS, 50):
+            async with asyncio.TaskGroup() as group:
+                for number in range(start, start + 50):
+                    group.create_task(begin_and_end(number))
+        assert await look() == [left]
+        clock.shift_seconds = 5 * 86_400
+        young = await begin("young")
+        assert await graveler.upload_days.tidy(repository) == 0
+        assert await look() == [young, left]
+        await uploads.abort(repository, left)
+        assert await graveler.upload_days.tidy(repository) == 1
+        clock.shift_seconds += 61
+        assert await graveler.cleaning.drop_due() == 1
+        assert await look() == [young]
     assert warnings.lines() == []
 
 

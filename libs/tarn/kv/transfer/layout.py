@@ -4,7 +4,7 @@ The store's own listing says *what* there is, so nothing is forgotten, not even 
 any more. It says everything on Cassandra. The embedded store splits nothing and does not remember into
 how many buckets a partition was declared to be split; on Cassandra that number is part of a partition's
 identity. So it comes from those who declared it: the layout of the keys, the branch records, which name
-their staging tokens, and the list of what is to be dropped.
+their staging tokens, the days of uploads, and the list of what is to be dropped.
 """
 
 from __future__ import annotations
@@ -101,6 +101,8 @@ async def _declared(
         yield repository.commits
         async for partition in _tokens(kv, repository):
             yield partition
+        async for day, _ in _rows(kv, repository.refs, repository.UPLOAD_DAYS):
+            yield repository.uploads(_number_of(day))
 
 
 async def _tokens(kv: Kv, repository: RepositoryKeys) -> AsyncIterator[Partition]:
@@ -115,6 +117,14 @@ def _branch_of(key: bytes) -> BranchId:
         return BranchId(key[len(_BRANCHES) :].decode())
     except UnicodeDecodeError as error:
         text = f"key {key!r} names no branch"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+
+
+def _number_of(key: bytes) -> int:
+    try:
+        return int(key[len(RepositoryKeys.UPLOAD_DAYS) :])
+    except ValueError as error:
+        text = f"key {key!r} names no day"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ from tarn.kv.port import (
 )
 from tarn.rpc.tasks import TaskSet
 from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.stamps import Cell, ReadFirst, StampRule
 from tarn.testing.sim.weather import Sky, refused
 
 __all__ = ["SimCassandra"]
@@ -48,20 +49,17 @@ _QUORUM = 2
 _WRITE_TIMEOUT_SECONDS = 2.0
 _DROP_AHEAD_US = 86_400_000_000
 
-_Cell = tuple[int, bytes, bool]
-"""Write time, value, whether it is live: the greatest one wins."""
-
 
 @dataclass(slots=True)
 class _Node:
     """What one node has of the plain partitions."""
 
-    cells: dict[tuple[str, int], dict[bytes, _Cell]] = field(default_factory=dict)
+    cells: dict[tuple[str, int], dict[bytes, Cell]] = field(default_factory=dict)
     dropped_us: dict[str, int] = field(default_factory=dict)
     is_down: bool = False
     hints: list[Callable[[], None]] = field(default_factory=list)
 
-    def put(self, place: tuple[str, int], key: bytes, cell: _Cell) -> None:
+    def put(self, place: tuple[str, int], key: bytes, cell: Cell) -> None:
         if cell[0] <= self.dropped_us.get(place[0], -1):
             return
         row = self.cells.setdefault(place, {})
@@ -97,7 +95,13 @@ class _Proposal:
 
 
 class SimCassandra:
-    """The cluster. `open` gives each replica its own coordinator and clock."""
+    """The cluster. `open` gives each replica its own coordinator and clock.
+
+    Attributes:
+        stamps: how clients give plain rows their timestamps; tests replace it.
+    """
+
+    stamps: type[StampRule] = ReadFirst
 
     def __init__(self, sky: Sky, tasks: TaskSet) -> None:
         self._sky = sky
@@ -198,6 +202,7 @@ class _Client:
         self._sky = sky
         self._nodes = nodes
         self._clock = clock
+        self._stamps = cluster.stamps(self)
 
     def crash(self) -> None:
         """What was sent is on its way: it lands, or not, all the same."""
@@ -217,10 +222,10 @@ class _Client:
 
     async def _quorum_cells(
         self, what: str, place: tuple[str, int], wanted: Callable[[bytes], bool]
-    ) -> dict[bytes, _Cell]:
+    ) -> dict[bytes, Cell]:
         """The newest cells of a bucket that two nodes have, repaired on both."""
         nodes = self._two_nodes()
-        newest: dict[bytes, _Cell] = {}
+        newest: dict[bytes, Cell] = {}
         for node in nodes:
             await self._sky.hop(what)
             for key, cell in sorted(node.cells.get(place, {}).items()):
@@ -233,19 +238,22 @@ class _Client:
                 node.put(place, key, cell)
         return newest
 
-    async def _write_cells(
-        self, place: tuple[str, int], values: dict[bytes, bytes], *, live: bool
-    ) -> None:
-        """One request to a bucket: reads the newest times, then writes to all nodes.
+    def now_us(self) -> int:
+        """See `Coordinator`."""
+        return self._clock.now_us()
+
+    async def read(
+        self, place: tuple[str, int], wanted: Callable[[bytes], bool]
+    ) -> dict[bytes, Cell]:
+        """See `Coordinator`: before, or beside, a write."""
+        return await self._quorum_cells("write rows", place, wanted)
+
+    async def send(self, place: tuple[str, int], cells: Mapping[bytes, Cell]) -> None:
+        """See `Coordinator`.
 
         Raises:
             OutcomeUnknownError: two nodes did not answer in time.
         """
-        seen = await self._quorum_cells("write rows", place, values.__contains__)
-        cells = {
-            key: (max(self._clock.now_us(), seen[key][0] + 1 if key in seen else 0), value, live)
-            for key, value in values.items()
-        }
         done: asyncio.Queue[None] = asyncio.Queue()
 
         async def write(node: _Node) -> None:
@@ -278,7 +286,7 @@ class _Client:
             check_group(group)
             self._sky.refuse("a write")
             place = self._place(partition, group.anchor)
-            await self._write_cells(place, dict(group.rows), live=True)
+            await self._stamps.write(place, dict(group.rows), live=True)
         except TarnError as error:
             return error
         return None
@@ -346,9 +354,10 @@ class _Client:
             found += [read(self._cluster.register(partition, key)) for key in keys]
         else:
             places = sorted({self._place(partition, key) for key in keys})
-            cells: dict[bytes, _Cell] = {}
+            cells: dict[bytes, Cell] = {}
             for place in places:
                 cells |= await self._quorum_cells("read rows", place, frozenset(keys).__contains__)
+            self._stamps.saw(cells)
             for key in keys:
                 cell = cells.get(key)
                 is_there = cell is not None and cell[2]
@@ -397,7 +406,7 @@ class _Client:
             else:
                 await self._sky.hop("clean")
                 self._sky.refuse("a delete")
-                await self._write_cells(self._place(partition, key), {key: b""}, live=False)
+                await self._stamps.write(self._place(partition, key), {key: b""}, live=False)
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
         """See `Kv.delete_if`."""

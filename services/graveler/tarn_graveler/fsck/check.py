@@ -26,7 +26,7 @@ from tarn_graveler.fsck.references import References
 from tarn_graveler.fsck.session import FsckSession, Lake
 from tarn_graveler.fsck.staged import gather_staged
 from tarn_graveler.fsck.state import State
-from tarn_graveler.fsck.uploads import check_refs_partition, gather_uploads
+from tarn_graveler.fsck.uploads import check_refs_partition, check_uploads, gather_uploads
 
 __all__ = ["check"]
 
@@ -130,6 +130,7 @@ class _Check:
             await self._require_ref(lake)
         else:
             await self._once(f"refs {lake.uid}", lambda: check_refs_partition(lake))
+            await self._once(f"uploads {lake.uid}", lambda: check_uploads(lake))
         await self._once(f"gathered 1 {lake.uid}", lambda: self._gather(lake, history, 1))
         if is_whole:
             await self._once(f"files {lake.uid}", blocks.list_metadata)

@@ -20,6 +20,7 @@ from tarn.kv.port import Partition, Row
 from tarn.kv.records import Drop, Repository, decode_branch, decode_drop, decode_repository
 from tarn_graveler.fsck.finding import Code, Finding
 from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
+from tarn_graveler.fsck.uploads import upload_partitions
 
 __all__ = ["Installation"]
 
@@ -200,6 +201,7 @@ class Installation:
         async for repository in self._records():
             keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)
             claimed |= {keys.refs.name, keys.commits.name}
+            claimed |= {each.name for each in await upload_partitions(self._reads, keys)}
             prefix = keys.branch("")
             async for key, value in self._reads.rows(keys.refs, prefix, after_prefix(prefix)):
                 branch = key[len(prefix) :].decode(errors="replace")

@@ -1,58 +1,83 @@
-"""Multipart uploads, and what else is in a repository's register partition."""
+"""Multipart uploads, and what is in a repository's register partitions."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 
 from tarn.core.errors import TarnError
 from tarn.core.ids import UploadId
+from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.port import Partition
 from tarn.kv.records import decode_branch, decode_tag, parse_record
 from tarn_graveler.fsck.finding import Code
+from tarn_graveler.fsck.reads import Reads
 from tarn_graveler.fsck.references import ANY_SIZE, RECORD, References
 from tarn_graveler.fsck.session import Lake, or_corrupt, shown, uuid_time_us
+from tarn_graveler.upload_days import ENDED
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["check_refs_partition", "gather_uploads"]
+__all__ = ["check_refs_partition", "check_uploads", "gather_uploads", "upload_partitions"]
 
-_LIVE = {pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING}
 _MULTIPART = b"multipart/"
 
 
 async def check_refs_partition(lake: Lake) -> None:
-    """Every row has a known key and can be read; rows of uploads that have ended are gone."""
-    reads, refs = lake.session.reads, lake.keys.refs
+    """Every row has a known key and can be read."""
+    async for _ in _sound_keys(lake, lake.keys.refs, _wrong_ref):
+        pass
+
+
+async def upload_partitions(reads: Reads, keys: RepositoryKeys) -> list[Partition]:
+    """Those of the days whose uploads are kept."""
+    prefix = keys.UPLOAD_DAYS
+    days = [
+        key[len(prefix) :] async for key, _ in reads.rows(keys.refs, prefix, after_prefix(prefix))
+    ]
+    return [keys.uploads(int(day)) for day in days if day.isdigit()]
+
+
+async def check_uploads(lake: Lake) -> None:
+    """Every row of uploads has a known key, can be read, and belongs to an upload that began.
+
+    An upload that has ended leaves its rows: they go with its day.
+    """
+    for partition in await upload_partitions(lake.session.reads, lake.keys):
+        await _check_day(lake, partition)
+
+
+async def _check_day(lake: Lake, partition: Partition) -> None:
+    reads = lake.session.reads
     left: dict[str, bytes] = {}
-    async for key, value in reads.rows(refs):
-        why = _wrong(key, value)
-        if why is not None:
-            found = await reads.get(refs, key)
-            why = None if found is None else _wrong(key, found.value)
-        if why is not None:
-            code = Code.KEY_UNKNOWN if why == _UNKNOWN else Code.RECORD_DAMAGED
-            lake.find(code, f"{refs.name} {shown(key)}", why)
-        elif (upload_id := _upload_of(key)) and upload_id not in left:
-            if uuid_time_us(upload_id) >= lake.session.oldest_us:
-                continue
-            if not await _is_live(lake, upload_id):
+    async for key in _sound_keys(lake, partition, _wrong_of_upload):
+        upload_id = _upload_of(key)
+        # Young ones may be about to begin.
+        if upload_id and upload_id not in left and uuid_time_us(upload_id) < lake.session.oldest_us:
+            record = await reads.get(partition, lake.keys.upload(UploadId(upload_id)))
+            if record is None:
                 left[upload_id] = key
-    if left:
-        # An upload ends first and its rows go next: they need a moment.
-        await lake.session.clock.sleep(lake.session.options.settle_seconds)
     for upload_id, key in left.items():
-        if await reads.get(refs, key) is not None:
-            text = f"ended, or never begun, and left rows such as {shown(key)}"
+        if await reads.get(partition, key) is not None:  # or its day is being dropped
+            text = f"never begun, and there are rows such as {shown(key)}"
             lake.find(Code.UPLOAD_ORPHAN, f"upload {upload_id}", text)
 
 
-async def _is_live(lake: Lake, upload_id: str) -> bool:
-    found = await lake.session.reads.get(lake.keys.refs, lake.keys.upload(UploadId(upload_id)))
-    if found is None:
-        return False
-    try:
-        return parse_record(pb.UploadRecord(), found.value).state in _LIVE
-    except TarnError as error:
-        or_corrupt(error)
-        return True  # its record is a finding already
+async def _sound_keys(
+    lake: Lake, partition: Partition, wrong: Callable[[bytes, bytes], str | None]
+) -> AsyncIterator[bytes]:
+    """The keys of rows that can be read; other rows are findings."""
+    reads = lake.session.reads
+    async for key, value in reads.rows(partition):
+        why = wrong(key, value)
+        if why is not None:
+            found = await reads.get(partition, key)
+            why = None if found is None else wrong(key, found.value)
+        if why is None:
+            yield key
+            continue
+        code = Code.KEY_UNKNOWN if why == _UNKNOWN else Code.RECORD_DAMAGED
+        lake.find(code, f"{partition.name} {shown(key)}", why)
 
 
 def _upload_of(key: bytes) -> str:
@@ -67,8 +92,8 @@ def _upload_of(key: bytes) -> str:
 _UNKNOWN = "no such layout"
 
 
-def _wrong(key: bytes, value: bytes) -> str | None:
-    """What is wrong with a row."""
+def _wrong_ref(key: bytes, value: bytes) -> str | None:
+    """What is wrong with a row of `refs`."""
     try:
         kind, _, name = key.decode().partition("/")
         match kind:
@@ -76,6 +101,22 @@ def _wrong(key: bytes, value: bytes) -> str | None:
                 return _wrong_branch(value)
             case "tags":
                 decode_tag(value)
+            case "upload-days":
+                return None if name.isdigit() else _UNKNOWN
+            case _:
+                return _UNKNOWN
+    except TarnError as error:
+        return or_corrupt(error)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _wrong_of_upload(key: bytes, value: bytes) -> str | None:
+    """What is wrong with a row of a day of uploads."""
+    try:
+        kind, _, name = key.decode().partition("/")
+        match kind:
             case "multipart":
                 upload = parse_record(pb.UploadRecord(), value)
                 if len(upload.address) != 16 or not upload.state:
@@ -85,7 +126,7 @@ def _wrong(key: bytes, value: bytes) -> str | None:
                 if not name.endswith(f"/{part.part_number:05d}") or part.size_bytes < 0:
                     return f"the record is of part {part.part_number}, {part.size_bytes} bytes"
             case "uploads":
-                return None if "\0" in name else _UNKNOWN
+                return None if "\0" in name and value in {b"", ENDED} else _UNKNOWN
             case _:
                 return _UNKNOWN
     except TarnError as error:
@@ -114,13 +155,14 @@ async def gather_uploads(lake: Lake, references: References) -> None:
     records = np.zeros(1, RECORD)
     records["size"], records["source"] = ANY_SIZE, source
     end = _MULTIPART[:-1] + b"0"
-    async for _, value in lake.session.reads.rows(lake.keys.refs, _MULTIPART, end):
-        try:
-            address = parse_record(pb.UploadRecord(), value).address
-        except TarnError as error:
-            or_corrupt(error)
-            continue
-        if len(address) == 16:
-            records["address"] = address
-            references.add(records.copy())
+    for partition in await upload_partitions(lake.session.reads, lake.keys):
+        async for _, value in lake.session.reads.rows(partition, _MULTIPART, end):
+            try:
+                address = parse_record(pb.UploadRecord(), value).address
+            except TarnError as error:
+                or_corrupt(error)
+                continue
+            if len(address) == 16:
+                records["address"] = address
+                references.add(records.copy())
     references.flush()

@@ -1,0 +1,182 @@
+"""Where uploads are kept: by the day on which they began, in one partition per day, which is dropped whole.
+
+No row is ever deleted: an index from which rows are deleted one by one makes every listing on Cassandra read
+the tombstones of all uploads before (facts/cassandra A3). An upload's id tells its day. The days in use
+are rows of the repository's `refs`; whoever begins a day looks whether older ones are done with. A day is,
+when it has been over for as long as a repeated completion must meet the first one's answer, and all of
+its uploads have ended: nothing in it can change any more, because these states are final and no id of that
+day is made any more. An upload that nobody ends keeps its day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UploadId
+from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload
+from tarn.kv.port import Kv, Partition, PredicateFailedError
+from tarn.kv.records import Repository, parse_record
+from tarn.rpc.tasks import TaskSet
+from tarn_graveler.cleaning import Cleaning
+from tarn_graveler.repositories import Repositories
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["ENDED", "LIVE", "FoundUpload", "UploadDays", "upload_not_found"]
+
+ENDED = b"ended"
+"""The value of an upload's row in the index once it is completed or aborted; empty before."""
+
+LIVE = frozenset({pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING})
+
+_DAY_US = 86_400_000_000
+_KEPT_DAYS = 3
+"""How long after its day an ended upload is kept, so that a repeated completion gets its answer."""
+_KNOWN_MAX = 10_000
+_PAGE = 1_000
+_INDEX = b"uploads/"
+
+_log = structlog.get_logger()
+
+
+def upload_not_found(upload_id: str) -> TarnError:
+    """The error for an upload that is not there."""
+    text = f"upload {upload_id[:64]!r} does not exist"
+    return TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundUpload:
+    """An upload that has not ended, and its key in the index."""
+
+    key: bytes
+    upload_id: UploadId
+    record: pb.UploadRecord
+
+
+class UploadDays:
+    """Begins days, finds uploads in them, and gives up those that are done with."""
+
+    def __init__(
+        self, kv: Kv, repositories: Repositories, cleaning: Cleaning, clock: Clock, tasks: TaskSet
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._cleaning = cleaning
+        self._clock = clock
+        self._tasks = tasks
+        # The last day of each repository that is known to have its row.
+        self._begun: dict[str, int] = {}
+
+    def of(self, repository: Repository, upload_id: str) -> Partition:
+        """The partition that an upload is in, if it is anywhere.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND: no upload can have this id.
+        """
+        day = day_of_upload(upload_id)
+        if day is None:
+            raise upload_not_found(upload_id)
+        return self._repositories.keys_of(repository).uploads(day)
+
+    async def begin(self, repository: Repository, upload_id: UploadId) -> Partition:
+        """The partition for a new upload; its day has its row.
+
+        Raises:
+            TarnError: UNAVAILABLE, UNKNOWN_OUTCOME.
+        """
+        partition = self.of(repository, upload_id)
+        day = day_of_upload(upload_id)
+        keys = self._repositories.keys_of(repository)
+        if day is None or self._begun.get(keys.root) == day:
+            return partition
+        try:
+            await self._kv.set_if(keys.refs, keys.upload_day(day), b"", None)
+        except PredicateFailedError:
+            pass  # another replica began it
+        else:
+            self._tasks.spawn(self._tidy(repository))
+        if len(self._begun) >= _KNOWN_MAX:
+            self._begun.clear()
+        self._begun[keys.root] = day
+        return partition
+
+    async def days(self, repository: Repository) -> list[int]:
+        """The days whose uploads are kept, those that lie behind us first."""
+        refs = self._repositories.keys_of(repository).refs
+        prefix = RepositoryKeys.UPLOAD_DAYS
+        start, end = prefix, after_prefix(prefix)
+        found: list[int] = []
+        while True:
+            rows = await self._kv.scan(refs, start, end, _PAGE)
+            found += [int(key[len(prefix) :]) for key, _ in rows]
+            if len(rows) < _PAGE:
+                return sorted(found)
+            start = rows[-1][0] + b"\0"
+
+    async def open_rows(
+        self, repository: Repository, start: bytes, end: bytes, limit: int
+    ) -> list[FoundUpload]:
+        """Up to `limit` uploads that have not ended, of a range of the index, in its order.
+
+        Costs a scan for each day that is kept; ended uploads of these days are passed over.
+        """
+        keys = self._repositories.keys_of(repository)
+        found: list[FoundUpload] = []
+        for day in await self.days(repository):
+            of_day: list[FoundUpload] = []
+            async for upload in self._open_of(keys.uploads(day), start, end, limit):
+                of_day.append(upload)
+                if len(of_day) == limit:
+                    break
+            found = sorted([*found, *of_day], key=lambda upload: upload.key)[:limit]
+        return found
+
+    async def _open_of(
+        self, partition: Partition, start: bytes, end: bytes, page: int
+    ) -> AsyncIterator[FoundUpload]:
+        while True:
+            rows = await self._kv.scan(partition, start, end, page)
+            keys = [key for key, value in rows if value != ENDED]
+            ids = [UploadId(key.rpartition(b"\0")[2].decode()) for key in keys]
+            records = await self._kv.get_many(partition, [RepositoryKeys.upload(i) for i in ids])
+            for key, upload_id, found in zip(keys, ids, records, strict=True):
+                if found is not None:
+                    record = parse_record(pb.UploadRecord(), found.value)
+                    if record.state in LIVE:
+                        yield FoundUpload(key, upload_id, record)
+            if len(rows) < page:
+                return
+            start = rows[-1][0] + b"\0"
+
+    async def _tidy(self, repository: Repository) -> None:
+        try:
+            await self.tidy(repository)
+        except TarnError as error:  # whoever begins the next day tries again
+            _log.warning("cannot tidy uploads", reason=error.reason, error=error.message)
+
+    async def tidy(self, repository: Repository) -> int:
+        """Gives up the days that are done with; returns how many. Repeating it is no error.
+
+        A day is registered to be dropped before its row goes, so that somebody always knows of it.
+        """
+        keys = self._repositories.keys_of(repository)
+        today = self._clock.now_us() // _DAY_US
+        count = 0
+        for day in await self.days(repository):
+            if day + _KEPT_DAYS >= today:
+                break
+            partition = keys.uploads(day)
+            if await self._is_ended(partition) and await self._cleaning.register([partition]):
+                await self._kv.delete_many(keys.refs, [keys.upload_day(day)])
+                count += 1
+        return count
+
+    async def _is_ended(self, partition: Partition) -> bool:
+        async for _ in self._open_of(partition, _INDEX, after_prefix(_INDEX), _PAGE):
+            return False
+        return True

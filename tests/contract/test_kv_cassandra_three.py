@@ -1,0 +1,37 @@
+"""The whole contract on three replicas: quorums, digests and Paxos between nodes, not within one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+
+import pytest
+from cassandra_proxies import Cluster
+
+from tarn.kv.cassandra import CassandraSettings
+from tarn.kv.port import Kv
+from tarn.testing.cassandra_store import open_store
+from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
+
+pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def settings(cassandra_cluster: Cluster) -> CassandraSettings:
+    cassandra_cluster.until_whole()  # tests before may have hurt it
+    nodes = cassandra_cluster.nodes
+    return CassandraSettings(nodes.contact_points, nodes.LOCAL_DATACENTER, "contract_three", 3)
+
+
+class TestCassandraKvOnThreeNodes(KvContract, SharedKvContract):
+    installation = "three"
+
+    @pytest.fixture
+    def opener(self, settings: CassandraSettings) -> Opener:
+        return functools.partial(open_store, settings)
+
+    @pytest.fixture
+    async def kv(self, opener: Opener) -> AsyncIterator[Kv]:
+        store = await opener()
+        yield store
+        await store.close()

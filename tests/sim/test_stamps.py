@@ -1,0 +1,90 @@
+"""Rules for the timestamps of plain rows: which of them let a lagging clock lose an acknowledged write.
+
+The seeds of whole runs in which the wrong ones break a promise are found by `make mutate` (`stamp-…`).
+"""
+
+import random
+
+import pytest
+from tests.sim.lake_guards import GUARDS
+from tests.sim.run import run_seed
+
+from tarn.kv.port import Group, Partition, PartitionKind
+from tarn.rpc.tasks import TaskSet
+from tarn.testing.guards import Guard, Weakening, switched_off
+from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.kv_cassandra import SimCassandra
+from tarn.testing.sim.loop import SimLoop, simulate
+from tarn.testing.sim.stamps import (
+    BesideWrite,
+    CommitWait,
+    OwnClock,
+    OwnRowsRecent,
+    ProcessMaximum,
+    ReadFirst,
+    StampRule,
+)
+from tarn.testing.sim.weather import Sky, Weather
+
+ROWS = Partition("rows", PartitionKind.PLAIN, 2)
+SKEW_US = 500_000
+WRITES = 12
+SEEDS = 40
+
+
+def is_lost(rule: type[StampRule], seed: int) -> bool:
+    """Whether a write was acknowledged, and then the next read of somebody did not show it.
+
+    Three processes take turns, one after the other, on two keys; one node may be down.
+    """
+    rng = random.Random(f"stamps {seed}")
+    lost = False
+
+    async def main(loop: SimLoop) -> None:
+        nonlocal lost
+        tasks = TaskSet()
+        weather = Weather(hop_seconds=0.004, down_rate=0.5)
+        cluster = SimCassandra(Sky(weather, random.Random(seed)), tasks)
+        tasks.spawn(cluster.trouble())
+        clocks = [SimClock(loop, rng.randint(-SKEW_US, SKEW_US)) for _ in range(3)]
+        clients = [cluster.open(clock) for clock in clocks]
+        for number in range(WRITES):
+            key, value = rng.choice([b"a", b"b"]), b"%d" % number
+            writer, reader = rng.choice(clients), rng.choice(clients)
+            assert await writer.set_many(ROWS, [Group(key, ((key, value),))]) == [None]
+            (found,) = await reader.get_many(ROWS, [key])
+            lost = lost or found is None or found.value != value
+        await tasks.close()
+
+    guard = Guard("stamps", "", "", "", (Weakening(SimCassandra, "stamps", rule),))
+    with switched_off(guard):
+        simulate(main, seed)
+    return lost
+
+
+@pytest.mark.parametrize("rule", [OwnClock, ProcessMaximum, OwnRowsRecent])
+def test_a_rule_that_does_not_read_loses_writes(rule: type[StampRule]) -> None:
+    assert any(is_lost(rule, seed) for seed in range(SEEDS))
+
+
+@pytest.mark.parametrize("rule", [ReadFirst, BesideWrite, CommitWait])
+def test_a_rule_that_reads_or_waits_loses_none(rule: type[StampRule]) -> None:
+    assert not [seed for seed in range(SEEDS) if is_lost(rule, seed)]
+
+
+@pytest.mark.parametrize("seed", [38, 162])
+def test_reading_beside_the_write_keeps_the_promises_of_a_whole_run(seed: int) -> None:
+    """Seeds in which the others break them."""
+    guard = Guard("stamps", "", "", "", (Weakening(SimCassandra, "stamps", BesideWrite),))
+    with switched_off(guard):
+        assert not run_seed(seed).violations
+
+
+def test_each_wrong_rule_is_a_guard_that_is_missed() -> None:
+    rules = {
+        weakening.instead
+        for guard in GUARDS
+        for weakening in guard.weakenings
+        if weakening.owner is SimCassandra
+    }
+    assert rules == {OwnClock, ProcessMaximum, OwnRowsRecent}
