@@ -56,6 +56,23 @@ def parts_kept(lake: Any) -> dict[Any, Any]:
 BOTH = listed((1, md5(FIRST)), (2, md5(LAST)))
 
 
+@pytest.mark.parametrize("can_abort", [True, False])
+async def test_an_upload_whose_parts_have_no_place_is_ended(
+    lake: Any, failure: Any, monkeypatch: pytest.MonkeyPatch, can_abort: bool
+) -> None:
+    async def begin_nothing(*_: object) -> None:
+        raise failure(Kind.UNAVAILABLE, Reason.UNAVAILABLE)
+
+    monkeypatch.setattr(lake.blocks.uploads, "begin", begin_nothing)
+    if not can_abort:
+        lake.graveler.fail["AbortUpload"] = [failure(Kind.UNAVAILABLE, Reason.UNAVAILABLE)]
+    reply = await lake.ask("POST", "/lake/main/big", "uploads")
+    assert reply.status == 503
+    monkeypatch.undo()
+    listing = await lake.ask("GET", "/lake", "uploads")
+    assert len(listing.all("UploadId")) == (0 if can_abort else 1)
+
+
 async def test_parts_become_one_object(lake: Any) -> None:
     headers = {"Content-Type": "text/plain", "x-amz-meta-job": "1"}
     upload = await begin(lake, headers=headers)

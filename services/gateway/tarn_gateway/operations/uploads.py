@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,9 +63,15 @@ async def create_multipart_upload(backend: Backend, asked: Asked) -> Response:
         checksum_algorithm=algorithm or "",
         is_full_object_checksum=full_object,
     )
-    # Before the client knows the id: no part can come earlier. Should it fail, nobody will ever use
-    # the record, and the client begins another upload.
-    await backend.blocks.uploads.begin(upload_block(upload), upload.upload_id)
+    try:
+        # Before the client knows the id: no part can come earlier.
+        await backend.blocks.uploads.begin(upload_block(upload), upload.upload_id)
+    except TarnError:
+        # Nobody will ever use the record, nor end it.
+        with suppress(TarnError):
+            call = backend.call(asked)
+            await backend.graveler.abort_upload(call, asked.bucket, upload.upload_id)
+        raise
     answer = []
     if algorithm is not None:
         answer.append(("x-amz-checksum-algorithm", str(algorithm)))
