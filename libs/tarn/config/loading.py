@@ -18,6 +18,7 @@ from tarn.config.values import Choice, Sort, parse_value
 __all__ = ["load"]
 
 _FILE_BYTES_MAX = 1 << 20
+_BRACKETS_MAX = 200  # PyYAML's time grows by the square of how deeply they are nested
 _SECRET_FILE_BYTES_MAX = 64 << 10
 _PREFIX = "TARN_"
 _FILE_SUFFIX = "_FILE"
@@ -100,6 +101,8 @@ def _of_file(path: Path, problems: list[str]) -> Iterator[tuple[str, _Setting]]:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
     if len(data) > _FILE_BYTES_MAX:
         raise ConfigError([f"{path}: is larger than {_FILE_BYTES_MAX} bytes"])
+    if data.count(b"[") + data.count(b"{") > _BRACKETS_MAX:
+        raise ConfigError([f"{path}: has more than {_BRACKETS_MAX} brackets"])
     try:
         root = yaml.compose(data, Loader=yaml.SafeLoader)
     except RecursionError as error:

@@ -181,6 +181,7 @@ cache: 1GiB
         ("- a list", "must hold sections"),
         ("? [a, list]\n: 1", "a name is text, not a list or a section"),
         ("a: b: c", "is not YAML"),
+        (f"logging: {'[' * 201}", "more than 200 brackets"),
         ("tracing: {sample_ratio: 1.5}", "must be a number from 0 to 1"),
         ("gateways: {s3: {listen_address: 8000}}", "must be host:port"),
         ("gateways: {s3: {listen_address: 'a:70000'}}", "must be host:port"),
