@@ -8,9 +8,9 @@ from tarn.config import Config
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.embedded import open_embedded
 from tarn.kv.fence import FencedKv, check_open
-from tarn.kv.port import ListingKv
+from tarn.kv.port import ListingKv, ScanKv
 
-__all__ = ["open_kv", "open_store"]
+__all__ = ["open_kv", "open_scans", "open_store"]
 
 _log = structlog.get_logger()
 
@@ -31,6 +31,22 @@ async def open_kv(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
     if config.metadata.db.type == "embedded":
         return store
     return FencedKv(store, config.installation.id, clock)
+
+
+async def open_scans(config: Config, clock: Clock, ids: IdSource) -> ScanKv:
+    """Opens the metadata store for bulk reads beside a process that has it open for everything else.
+
+    The caller's process must not open the embedded store in any other way (`tarn.kv.embedded.scans`).
+
+    Raises:
+        TarnError: it cannot be opened; says why.
+    """
+    if config.metadata.db.type != "embedded":
+        return await open_kv(config, clock, ids)
+    # Only here: a process that has the store open through `sqlite3` must not even load the driver.
+    from tarn.kv.embedded.scans import open_embedded_scans
+
+    return await open_embedded_scans(config.metadata.db.embedded.file)
 
 
 async def open_store(

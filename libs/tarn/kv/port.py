@@ -29,6 +29,7 @@ __all__ = [
     "Predicate",
     "PredicateFailedError",
     "Row",
+    "ScanKv",
     "Versioned",
     "KEY_BYTES_MAX",
     "SCAN_LIMIT_MAX",
@@ -113,6 +114,20 @@ class OutcomeUnknownError(TarnError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, f"outcome unknown: {detail}")
+
+
+class ScanKv(Protocol):
+    """What bulk work needs of a store."""
+
+    def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`."""
+        ...
+
+    async def close(self) -> None:
+        """See `Kv.close`."""
+        ...
 
 
 class Kv(Protocol):

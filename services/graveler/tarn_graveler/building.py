@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tarn.block.committed import BuildResult, Committed
 from tarn.core.ids import MetarangeId
-from tarn.kv.port import Kv, Partition
+from tarn.kv.port import Partition, ScanKv
 from tarn_graveler.staged import staged_batches
 
 __all__ = ["BuildOrder", "Builder", "InlineBuilder"]
@@ -50,7 +50,7 @@ class Builder(Protocol):
 class InlineBuilder:
     """Builds in this process: small commits, simulations, and tools."""
 
-    def __init__(self, kv: Kv, committed: Committed) -> None:
+    def __init__(self, kv: ScanKv, committed: Committed) -> None:
         self._kv = kv
         self._committed = committed
 

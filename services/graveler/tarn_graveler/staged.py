@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.kv.keys import after_prefix, path_key
-from tarn.kv.port import Kv, Partition
+from tarn.kv.port import Partition, ScanKv
 
 __all__ = ["KEY_END", "KEY_START", "batch_of", "staged_batches"]
 
@@ -20,7 +20,7 @@ KEY_END: Final = after_prefix(KEY_START)
 _PATH_END = 1 << 20  # the stop of `binary_slice` for "to the end"
 
 
-async def staged_batches(kv: Kv, token: Partition) -> AsyncIterator[pa.RecordBatch]:
+async def staged_batches(kv: ScanKv, token: Partition) -> AsyncIterator[pa.RecordBatch]:
     """Every staged row of a token in byte order, as batches of `path` and `value`."""
     async for batch in kv.scan_arrow(token, KEY_START, KEY_END):
         yield batch_of(batch.column("key"), batch.column("value"))

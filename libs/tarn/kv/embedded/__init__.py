@@ -9,6 +9,8 @@ transaction.py  what one write does inside a transaction
 actions.py      the writes that can be queued
 writer.py       the writer thread and its group commit
 reader.py       reads, inline and in bulk
+reading.py      the port for a process that only looks
+scans.py        bulk reads as Arrow, for a process that does nothing else with the store
 store.py        `EmbeddedKv`, the port over these parts
 """
 

@@ -23,7 +23,7 @@ from tarn.block.opening import open_blocks
 from tarn.config import Config, load
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
-from tarn.kv.opening import open_kv
+from tarn.kv.opening import open_scans
 from tarn.rpc.errors import internal_error, unavailable_error
 from tarn.rpc.log import REQUEST_ID, logging_to
 from tarn.rpc.process import log_config
@@ -88,7 +88,7 @@ async def _run(connection: socket.socket) -> int:
 
 
 async def _open(config: Config, clock: Clock, stack: AsyncExitStack) -> Builder:
-    kv = await open_kv(config, clock, SystemIds(clock))
+    kv = await open_scans(config, clock, SystemIds(clock))
     stack.push_async_callback(kv.close)
     blocks = await open_blocks(config, clock)
     stack.push_async_callback(blocks.close)
