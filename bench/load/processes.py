@@ -60,6 +60,11 @@ class Processes:
         """Resident memory now, of the largest one."""
         return max((_status_mib(pid, "VmRSS") for pid in self.pids), default=0.0)
 
+    def anonymous_mib(self) -> float:
+        """Resident memory now, of the largest one, without what is mapped from files: the kernel takes
+        that back when it likes, so it tells nothing of a leak."""
+        return max((_status_mib(pid, "RssAnon") for pid in self.pids), default=0.0)
+
     def peak_rss_mib(self) -> float:
         """The most since `forget_peak`, of the largest one."""
         return max((_status_mib(pid, "VmHWM") for pid in self.pids), default=0.0)

@@ -79,9 +79,10 @@ def _endless(node: Node, number: int) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The node at one moment: memory of the largest process, descriptors of all."""
+    """The node at one moment: memory of the largest process, all and without files; descriptors of all."""
 
     rss_mib: float
+    anonymous_mib: float
     files: int
 
 
@@ -100,7 +101,8 @@ def _mixed(trial: Trial) -> None:
             runs.append(Load(node.address, requests, _CONNECTIONS, piece).run())
             if len(runs) % _COMMIT_EVERY == 0:
                 asyncio.run(_commit(node))
-            samples.append(_Sample(node.processes.rss_mib(), node.processes.open_files()))
+            of = node.processes
+            samples.append(_Sample(of.rss_mib(), of.anonymous_mib(), of.open_files()))
         _report(trial, node, samples, pooled(runs), node.processes.cpu_s() - cpu_s)
 
 
@@ -143,12 +145,12 @@ def _report(
     """The last quarter against the second one: the first is the warming up."""
     quarter = max(1, len(samples) // 4)
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
-    sizes = [statistics.median(s.rss_mib for s in part) for part in (early, late)]
+    sizes = [statistics.median(s.anonymous_mib for s in part) for part in (early, late)]
     files = [statistics.median(s.files for s in part) for part in (early, late)]
     # A trial is over before the node is warm: what it opens for the first time is no leak.
     leaks = trial.scale >= 1 and files[1] > files[0] + _FILES_MORE_MAX
     texts = (
-        f"{sizes[0]:.0f} MiB in the second quarter, {sizes[1]:.0f} in the last one; "
+        f"{sizes[0]:.0f} MiB of its own in the second quarter, {sizes[1]:.0f} in the last one; "
         f"{files[0]:.0f} and {files[1]:.0f} open files" + (": a leak" if leaks else ""),
         trouble(whole),
     )

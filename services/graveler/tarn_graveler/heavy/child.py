@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import structlog
 import uvloop
 
@@ -128,6 +129,9 @@ class Builds:
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         del self._running[number]
+        if not self._running:
+            # Arrow keeps what it freed for the next build, which may be hours away.
+            pa.default_memory_pool().release_unused()
         if task.cancelled():
             self._say(number, {"error": said_error(unavailable_error("the build was cancelled"))})
 
