@@ -258,19 +258,18 @@ class Building:
         for run in ranges:
             await self._room.acquire()
             self._made.append(None)
-            group.create_task(self._write(len(self._made) - 1, run))
+            group.create_task(self._write(group, len(self._made) - 1, run))
 
-    async def _write(self, place: int, run: Run) -> None:
+    async def _write(self, group: asyncio.TaskGroup, place: int, run: Run) -> None:
         try:
             info, body = await self._reader.compute(self._file, run)
             self._made[place] = info
             if body is None:
                 return
             self._written += 1
-            is_kept = self._written <= _KEEP_MAX
+            if self._written <= _KEEP_MAX:
+                group.create_task(self._reader.cache.add(info.range_id, run))
             await self._put(range_path(info.range_id), body)
-            if is_kept:
-                await self._reader.cache.add(info.range_id, run)
         finally:
             self._room.release()
 

@@ -36,6 +36,8 @@ DROP_SECONDS = 9.0
 """D less both skews is more than half of D, for which readers trust a record."""
 BOUND_SECONDS = 25.0
 """No request takes longer, whatever happens to one node or to all."""
+WELL_SECONDS = 15.0
+"""After the nodes, each worker is back within this."""
 CLIENTS = 8
 HABITS = Habits(
     keys=tuple(f"t{n % 3}/k{n:02}" for n in range(9)),
@@ -124,7 +126,9 @@ async def lake(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Lake
     storm = NodeStorm(cluster, keyspace, random.Random(SEED))
     node.start()
     try:
-        yield Lake(target_on(node), ledger_of_new_branches(), storm)
+        lake = Lake(target_on(node), ledger_of_new_branches(), storm)
+        yield lake
+        lake.close()
     finally:
         await storm.start_all()
         node.stop()
@@ -165,12 +169,29 @@ async def refused(lake: Lake, seconds: float) -> None:
             assert int(answer.headers["retry-after"]) >= 1
 
 
+async def well(lake: Lake) -> None:
+    """Returns when twenty new connections, which find every worker, are answered one after the other."""
+    end = time.monotonic() + WELL_SECONDS
+    answered = 0
+    while answered < 20:
+        client = lake.s3("well", CALM)
+        await client.ready()
+        answer = await client.ask("GET", "", {"list-type": "2", "prefix": "main/"})
+        client.close()
+        if answer.status == 200:
+            answered += 1
+            continue
+        assert time.monotonic() < end, answer
+        answered = 0
+        await asyncio.sleep(0.1)
+
+
 async def test_nothing_that_happens_to_nodes_breaks_a_promise(lake: Lake) -> None:
     async with metadata_of(lake.target, random.Random(SEED)) as metadata:
         async with lake.clients(metadata):
             await through(lake)
+        await well(lake)
         await lake.look(metadata)
-        lake.close()
     report = check(lake.ledger.history)
     problems = [Violation("I0", text) for text in lake.ledger.problems]
     counts, storm = lake.ledger.counts, lake.storm.counts
