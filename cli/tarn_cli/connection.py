@@ -18,7 +18,8 @@ __all__ = ["Connection", "Page", "collect", "connect"]
 
 T = TypeVar("T")
 
-_PAGE_SIZE = 1000
+_PAGE_SIZE = 5000
+"""The most that any rpc gives; the others give what they give at most."""
 
 
 class Connection:

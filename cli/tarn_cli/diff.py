@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.output import Record, shown_size
 from tarn_cli.session import Command, Session, pass_session
 from tarn_cli.uri import parse_ref
-from tarn_proto.graveler.v1 import commit_service_pb2 as pb
+
+if TYPE_CHECKING:  # `tarn --help` does without
+    from tarn.client.commits import ChangesPage
 
 __all__ = ["diff"]
 
-_KINDS = {
-    pb.CHANGE_KIND_ADDED: ("added", "+", "green"),
-    pb.CHANGE_KIND_REMOVED: ("removed", "-", "red"),
-    pb.CHANGE_KIND_CHANGED: ("changed", "~", "yellow"),
-}
+_Change = tuple[str, bytes, bytes]
+"""A path, and its packed entries on the left and on the right; one of them may be empty."""
+
+
+def _kind(change: _Change) -> tuple[str, str, str]:
+    """What happened to the path: a word, a sign and a colour."""
+    _, left, right = change
+    if not left:
+        return "added", "+", "green"
+    return ("changed", "~", "yellow") if right else ("removed", "-", "red")
 
 
 def _size(packed: bytes) -> int | None:
@@ -25,22 +34,26 @@ def _size(packed: bytes) -> int | None:
     return unpack(packed).size if packed else None
 
 
-def _record(change: pb.Change) -> Record:
+def _record(change: _Change) -> Record:
+    path, left, right = change
     return {
-        "path": change.path,
-        "change": _KINDS[change.kind][0],
-        "left_size_bytes": _size(change.left_entry),
-        "right_size_bytes": _size(change.right_entry),
+        "path": path,
+        "change": _kind(change)[0],
+        "left_size_bytes": _size(left),
+        "right_size_bytes": _size(right),
     }
 
 
-def _line(change: pb.Change) -> str:
-    _, sign, colour = _KINDS[change.kind]
-    sizes = [
-        size for size in (_size(change.left_entry), _size(change.right_entry)) if size is not None
-    ]
+def _line(change: _Change) -> str:
+    path, left, right = change
+    _, sign, colour = _kind(change)
+    sizes = [size for size in (_size(left), _size(right)) if size is not None]
     shown = " -> ".join(shown_size(size) for size in sizes)
-    return click.style(f"{sign} {change.path}", fg=colour) + f"  ({shown})"
+    return click.style(f"{sign} {path}", fg=colour) + f"  ({shown})"
+
+
+def _changes(page: ChangesPage) -> list[_Change]:
+    return list(zip(page.paths, page.left_entries, page.right_entries, strict=True))
 
 
 @click.command(cls=Command)
@@ -67,7 +80,7 @@ def diff(session: Session, left: str, right: str, prefix: str, limit: int) -> No
     if after is not None and after.repository != before.repository:
         raise CliError(Exit.USAGE, f"{before} and {after} are refs of different repositories")
 
-    async def work(tarn: Connection) -> list[pb.Change]:
+    async def work(tarn: Connection) -> list[_Change]:
         # One more than is shown tells whether there are more.
         wanted = limit + 1 if limit else 0
         if after is None:
@@ -80,7 +93,7 @@ def diff(session: Session, left: str, right: str, prefix: str, limit: int) -> No
                     page_size=size,
                     page_token=token,
                 ),
-                lambda page: page.changes,
+                _changes,
                 wanted,
             )
         return await collect(
@@ -93,14 +106,14 @@ def diff(session: Session, left: str, right: str, prefix: str, limit: int) -> No
                 page_size=size,
                 page_token=token,
             ),
-            lambda page: page.changes,
+            _changes,
             wanted,
         )
 
     _show(session, session.run(work), limit)
 
 
-def _show(session: Session, found: list[pb.Change], limit: int) -> None:
+def _show(session: Session, found: list[_Change], limit: int) -> None:
     shown = found[:limit] if limit else found
     if session.as_json:
         session.output.many(map(_record, shown), ())

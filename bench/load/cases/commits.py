@@ -106,10 +106,10 @@ class _Lake:
                 REPOSITORY,
                 left,
                 right,
-                page_size=1000,
+                page_size=5000,
                 page_token=token,
             )
-            found += len(page.changes)
+            found += len(page.paths)
             token = page.next_page_token
             if not token:
                 break

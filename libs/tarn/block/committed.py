@@ -15,12 +15,12 @@ from typing import Final
 import pyarrow as pa
 
 from tarn.block.building import Building, BuildResult, overlaid
-from tarn.block.comparing import compared
+from tarn.block.comparing import Window, compared
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
 from tarn.core.breaks import BreakRule
-from tarn.core.diff import DiffEntry, DiffKind, count_diff, diff_changes, diff_entries
+from tarn.core.diff import DiffPage, DiffRows, count_diff, diff_changes
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing import path_after, prefix_end
@@ -32,10 +32,17 @@ __all__ = [
     "NOT_CACHED",
     "BuildResult",
     "Committed",
-    "DiffEntry",
-    "DiffKind",
     "NotCached",
 ]
+
+_PAGE_BYTES_MAX = 4 << 20
+"""Of a page of differences: a quarter of what a message may have."""
+
+_PAGE_RANGES_MAX = 64
+"""Opened for a page of differences: mostly 640,000 rows of each side, compared in some 0.3 s."""
+
+_WINDOW_ROWS_MIN = 1024
+"""A step is a change of thread; smaller ones cost as much."""
 
 
 class NotCached(enum.Enum):
@@ -176,56 +183,66 @@ class Committed:
         prefix: str = "",
         after: str = "",
         limit: int = 1000,
-    ) -> list[DiffEntry]:
+    ) -> DiffPage:
         """Up to `limit` paths greater than `after` that differ, in byte order.
 
-        Shorter than `limit` means the end. What both listings share is not opened.
+        What both listings share is not opened. A page ends early, even without a change, when it has
+        4 MiB or has opened 64 ranges; it always gets further than `after`.
 
         Raises:
             TarnError: as `lookup`.
         """
-        entries: list[DiffEntry] = []
-        batches = self.diff_batches(namespace, left, right, prefix=prefix, after=after)
-        async with aclosing(batches):
-            async for batch in batches:
-                entries += diff_entries(batch.slice(0, limit - len(entries)))
-                if len(entries) >= limit:
-                    break
-        return entries
-
-    async def diff_batches(
-        self,
-        namespace: str,
-        left: MetarangeId,
-        right: MetarangeId,
-        *,
-        prefix: str = "",
-        after: str = "",
-    ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All differences as batches of `tarn.core.diff.DIFF_SCHEMA`, none of them empty."""
-        if left == right:
-            return
-        start = max(prefix, path_after(after)) if after else prefix
-        sides = [await self._reader.metarange(namespace, side) for side in (left, right)]
-        batches = compared(self._reader, namespace, *sides, start=start, end=prefix_end(prefix))
-        async with aclosing(batches):
-            async for batch in batches:
-                yield batch
+        found = DiffRows(limit, _PAGE_BYTES_MAX)
+        rows_first = max(_WINDOW_ROWS_MIN, limit + 1)
+        windows = self._compared(namespace, left, right, prefix, after, rows_first)
+        async with aclosing(windows):
+            async for window in windows:
+                if found.add(window.changes):
+                    return found.page(found.paths[-1])
+                if window.ranges >= _PAGE_RANGES_MAX:
+                    return found.page(window.upto)
+        return found.page(None)
 
     async def count_diff(
         self, namespace: str, left: MetarangeId, right: MetarangeId, *, prefix: str = ""
     ) -> Counts:
         """How many paths differ, by kind."""
         counts = Counts()
-        batches = self.diff_batches(namespace, left, right, prefix=prefix)
-        async with aclosing(batches):
-            async for batch in batches:
-                counts += count_diff(batch)
+        windows = self._compared(namespace, left, right, prefix, "", self._rule.rows_max)
+        async with aclosing(windows):
+            async for window in windows:
+                counts += count_diff(window.changes)
         return counts
+
+    async def _compared(
+        self,
+        namespace: str,
+        left: MetarangeId,
+        right: MetarangeId,
+        prefix: str,
+        after: str,
+        rows_first: int,
+    ) -> AsyncGenerator[Window, None]:
+        """The comparison of two listings, from behind a path on."""
+        if left == right:
+            return
+        start = max(prefix, path_after(after)) if after else prefix
+        sides = [await self._reader.metarange(namespace, side) for side in (left, right)]
+        windows = compared(
+            self._reader,
+            namespace,
+            *sides,
+            start=start,
+            end=prefix_end(prefix),
+            rows_first=rows_first,
+        )
+        async with aclosing(windows):
+            async for window in windows:
+                yield window
 
     async def diff_staged(
         self, namespace: str, metarange_id: MetarangeId, changes: pa.RecordBatch
-    ) -> list[DiffEntry]:
+    ) -> DiffPage:
         """What a page of staged rows changes of a listing; rows that change nothing are left out.
 
         Args:
@@ -233,12 +250,15 @@ class Committed:
             metarange_id: the listing.
             changes: `path` and `value`, sorted, each path once; markers delete.
 
+        Returns:
+            What fits in 4 MiB; it goes on after its last path if that is not all.
+
         Raises:
             TarnError: as `build`.
         """
         metarange = await self._reader.metarange(namespace, metarange_id)
         left = await self._reader.compute(run_of_batch, changes)
-        entries: list[DiffEntry] = []
+        found = DiffRows(len(left), _PAGE_BYTES_MAX)
         while len(left):
             place = metarange.range_of(left.first_path)
             rows, here, left = EMPTY_RUN, left, EMPTY_RUN
@@ -246,8 +266,9 @@ class Committed:
                 info = metarange.ranges[place]
                 here, left = upto(here, info.max_path)
                 rows = (await self._reader.range(namespace, info.range_id)).run
-            entries += diff_entries(await self._reader.compute(diff_changes, rows, here))
-        return entries
+            if found.add(await self._reader.compute(diff_changes, rows, here)):
+                return found.page(found.paths[-1])
+        return found.page(None)
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from tarn.client.answer import expect
+from tarn.client.answer import expect, garbled
 from tarn.rpc.call import Call
 from tarn.rpc.transport import Transport
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
-__all__ = ["CommitClient"]
+__all__ = ["ChangesPage", "CommitClient"]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["CommitService"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesPage:
+    """A page of changes from a left listing to a right one, in byte order of the paths.
+
+    Attributes:
+        paths: at most the page size, may be fewer, even none, before the end.
+        left_entries: packed, one for each path; empty for one that was added.
+        right_entries: packed, one for each path; empty for one that was removed.
+        next_page_token: empty at the end, and only there.
+    """
+
+    paths: list[str]
+    left_entries: list[bytes]
+    right_entries: list[bytes]
+    next_page_token: str
 
 
 class CommitClient:
@@ -83,8 +101,8 @@ class CommitClient:
         after: str = "",
         page_size: int = 0,
         page_token: str = "",
-    ) -> pb.DiffRefsResponse:
-        """What changed from left to right, in byte order: `changes`, `next_page_token`."""
+    ) -> ChangesPage:
+        """What changed from left to right, up to 5,000 changes on a page."""
         request = pb.DiffRefsRequest(
             repository_id=repository_id,
             left_ref=left_ref,
@@ -95,7 +113,7 @@ class CommitClient:
             page_token=page_token,
         )
         answer = await self._transport.unary(_SERVICE, "DiffRefs", request, call)
-        return expect(answer, pb.DiffRefsResponse)
+        return _changes(expect(answer, pb.DiffRefsResponse))
 
     async def diff_uncommitted(
         self,
@@ -107,8 +125,8 @@ class CommitClient:
         after: str = "",
         page_size: int = 0,
         page_token: str = "",
-    ) -> pb.DiffUncommittedResponse:
-        """What is uncommitted on a branch, in byte order: `changes`, `next_page_token`."""
+    ) -> ChangesPage:
+        """What is uncommitted on a branch, up to 1,000 changes on a page."""
         request = pb.DiffUncommittedRequest(
             repository_id=repository_id,
             branch_id=branch_id,
@@ -118,4 +136,11 @@ class CommitClient:
             page_token=page_token,
         )
         answer = await self._transport.unary(_SERVICE, "DiffUncommitted", request, call)
-        return expect(answer, pb.DiffUncommittedResponse)
+        return _changes(expect(answer, pb.DiffUncommittedResponse))
+
+
+def _changes(page: pb.DiffRefsResponse | pb.DiffUncommittedResponse) -> ChangesPage:
+    paths, lefts, rights = list(page.paths), list(page.left_entries), list(page.right_entries)
+    if not len(paths) == len(lefts) == len(rights):
+        raise garbled(f"{len(lefts)} and {len(rights)} entries for {len(paths)} paths")
+    return ChangesPage(paths, lefts, rights, page.next_page_token)

@@ -1,9 +1,13 @@
-"""What differs between two listings: vectorised over runs, and page by page."""
+"""What differs between two listings: vectorised over runs, and page by page.
+
+Pages are columns, as listings are (`tarn.core.listing`): an object for each change costs more than
+finding it.
+"""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +19,11 @@ from tarn.core.run import Run, markers_of
 
 __all__ = [
     "DIFF_SCHEMA",
-    "DiffEntry",
     "DiffKind",
+    "DiffPage",
+    "DiffRows",
     "count_diff",
     "diff_changes",
-    "diff_entries",
     "diff_runs",
 ]
 
@@ -33,20 +37,20 @@ class DiffKind(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DiffEntry:
-    """One path that differs.
+class DiffPage:
+    """Changes in byte order of their paths. What happened to a path is told by the sides that have it.
 
     Attributes:
-        path: in the repository.
-        kind: seen from the left.
-        left: packed entry, None if the path is only on the right.
-        right: packed entry, None if the path is only on the left.
+        paths: that differ.
+        lefts: packed entries, one for each path; empty if only the right has it (added).
+        rights: the same; empty if only the left has it (removed).
+        next_after: continues the difference, None at its end. A page may be short before the end.
     """
 
-    path: str
-    kind: DiffKind
-    left: bytes | None
-    right: bytes | None
+    paths: list[str]
+    lefts: list[bytes]
+    rights: list[bytes]
+    next_after: str | None
 
 
 DIFF_SCHEMA = pa.schema(
@@ -142,13 +146,50 @@ def _batch(
     return pa.RecordBatch.from_arrays(columns, schema=DIFF_SCHEMA)
 
 
-def diff_entries(batch: pa.RecordBatch) -> list[DiffEntry]:
-    """A page's worth of differences as objects."""
-    columns = (batch.column(name).to_pylist() for name in ("path", "kind", "left", "right"))
-    return [
-        DiffEntry(path, DiffKind(kind), left, right)
-        for path, kind, left, right in zip(*columns, strict=True)
-    ]
+@dataclass(slots=True)
+class DiffRows:
+    """Changes as they are found, until they make a page.
+
+    Attributes:
+        limit: how many, at least one.
+        bytes_left: of paths and entries; the change that exceeds them is taken, and is the last.
+        paths, lefts, rights: as `DiffPage` has them.
+    """
+
+    limit: int
+    bytes_left: int
+    paths: list[str] = field(default_factory=list)
+    lefts: list[bytes] = field(default_factory=list)
+    rights: list[bytes] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Takes the next changes, a batch of `DIFF_SCHEMA`; whether not all of them fit."""
+        found: int = batch.num_rows
+        count = min(found, self.limit - len(self.paths))
+        if not count or self.bytes_left <= 0:
+            return found > 0
+        taken = batch.slice(0, count)
+        if taken.nbytes > self.bytes_left:
+            sizes = _row_bytes(taken).cumsum()
+            count = min(count, int(np.searchsorted(sizes, self.bytes_left)) + 1)
+            taken = batch.slice(0, count)
+        self.bytes_left -= taken.nbytes
+        self.paths += taken.column("path").to_pylist()
+        self.lefts += pc.fill_null(taken.column("left"), b"").to_pylist()
+        self.rights += pc.fill_null(taken.column("right"), b"").to_pylist()
+        return count < found
+
+    def page(self, next_after: str | None) -> DiffPage:
+        """What was taken, and where it goes on."""
+        return DiffPage(self.paths, self.lefts, self.rights, next_after)
+
+
+def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of path and entries of each row."""
+    total = np.zeros(batch.num_rows, np.int64)
+    for name in ("path", "left", "right"):
+        total += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy()
+    return total
 
 
 def count_diff(batch: pa.RecordBatch) -> Counts:

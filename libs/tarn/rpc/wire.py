@@ -17,8 +17,8 @@ BEARER = "Bearer "
 TRACEPARENT_HEADER = "traceparent"
 
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
-# A page of 1,000 differences holds two entries each, with paths up to 1 KiB and metadata up to
-# 2 KiB: 8 MiB at worst. Requests have no such pages.
+# A page of 1,000 entries with paths up to 1 KiB and metadata up to 2 KiB has 4 MiB, and a page of
+# differences ends at 4 MiB. Requests have no such pages.
 _RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 
 _PING_EVERY_MS = 20_000

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from tarn.core.entry import MARKER, Checksum, Entry, pack
+from tarn.core.merge import Counts
 from tarn.core.run import RUN_SCHEMA, Run
 
 __all__ = [
+    "Change",
     "Listing",
     "applied",
     "change_sets",
+    "changes_between",
+    "counts_of",
     "entries",
     "listings",
     "paths",
@@ -24,6 +28,9 @@ __all__ = [
 
 Listing = dict[str, bytes]
 """Path → packed entry; in a set of changes also `MARKER`."""
+
+Change = tuple[str, bytes, bytes]
+"""A path that differs, and its packed entries on the left and on the right, empty for none."""
 
 
 def sample_entry(number: int) -> bytes:
@@ -60,6 +67,23 @@ def applied(base: Mapping[str, bytes], changes: Mapping[str, bytes]) -> Listing:
         elif path not in after or after[path][50:66] != value[50:66]:
             after[path] = value
     return after
+
+
+def changes_between(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[Change]:
+    """How two listings differ, by the book."""
+    both = [
+        (path, left.get(path, b""), right.get(path, b"")) for path in left.keys() | right.keys()
+    ]
+    return sorted(change for change in both if change[1][50:66] != change[2][50:66])
+
+
+def counts_of(changes: Sequence[Change]) -> Counts:
+    """How many of each kind."""
+    return Counts(
+        added=sum(not left for _, left, _ in changes),
+        updated=sum(bool(left and right) for _, left, right in changes),
+        removed=sum(not right for _, _, right in changes),
+    )
 
 
 def paths() -> st.SearchStrategy[str]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tarn.block.committed import DiffEntry
 from tarn.core.actions import branch_resource, ref_resource
 from tarn.core.commit import Commit
-from tarn.core.diff import DiffKind
+from tarn.core.diff import DiffPage
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
 from tarn.rpc import pagination
@@ -22,11 +19,8 @@ __all__ = ["CommitHandler"]
 _MESSAGE_BYTES_MAX = 64 * 1024
 _METADATA_BYTES_MAX = 64 * 1024
 
-_KINDS = {
-    DiffKind.ADDED: pb.CHANGE_KIND_ADDED,
-    DiffKind.REMOVED: pb.CHANGE_KIND_REMOVED,
-    DiffKind.CHANGED: pb.CHANGE_KIND_CHANGED,
-}
+_DIFF_PAGE_MAX = 5_000
+"""A call costs more than a thousand changes; five thousand keep the loop for 1.3 ms."""
 
 
 def _message(commit_id: CommitId, commit: Commit) -> pb.Commit:
@@ -42,16 +36,8 @@ def _message(commit_id: CommitId, commit: Commit) -> pb.Commit:
     )
 
 
-def _changes(entries: Iterable[DiffEntry]) -> list[pb.Change]:
-    return [
-        pb.Change(
-            path=entry.path,
-            kind=_KINDS[entry.kind],
-            left_entry=entry.left or b"",
-            right_entry=entry.right or b"",
-        )
-        for entry in entries
-    ]
+def _token(page: DiffPage, arguments: dict[str, str]) -> str:
+    return "" if page.next_after is None else pagination.encode(page.next_after, **arguments)
 
 
 class CommitHandler:
@@ -145,18 +131,20 @@ class CommitHandler:
             "prefix": request.prefix,
         }
         after = pagination.decode(request.page_token, **arguments) or request.after
-        limit = paging(request.page_size)
-        entries = await self._diffing.commits(
+        page = await self._diffing.commits(
             repository,
             await self._refs.commit_of(repository, request.left_ref),
             await self._refs.commit_of(repository, request.right_ref),
             prefix=request.prefix,
             after=after,
-            limit=limit,
+            limit=paging(request.page_size, maximum=_DIFF_PAGE_MAX),
         )
-        full = len(entries) == limit
-        next_token = pagination.encode(entries[-1].path, **arguments) if full else ""
-        return pb.DiffRefsResponse(changes=_changes(entries), next_page_token=next_token)
+        return pb.DiffRefsResponse(
+            paths=page.paths,
+            left_entries=page.lefts,
+            right_entries=page.rights,
+            next_page_token=_token(page, arguments),
+        )
 
     async def DiffUncommitted(
         self, request: pb.DiffUncommittedRequest, call: Call
@@ -173,12 +161,16 @@ class CommitHandler:
             "prefix": request.prefix,
         }
         after = pagination.decode(request.page_token, **arguments) or request.after
-        entries, next_after = await self._diffing.uncommitted(
+        page = await self._diffing.uncommitted(
             repository,
             branch_id,
             prefix=request.prefix,
             after=after,
             limit=paging(request.page_size),
         )
-        next_token = pagination.encode(next_after, **arguments) if next_after else ""
-        return pb.DiffUncommittedResponse(changes=_changes(entries), next_page_token=next_token)
+        return pb.DiffUncommittedResponse(
+            paths=page.paths,
+            left_entries=page.lefts,
+            right_entries=page.rights,
+            next_page_token=_token(page, arguments),
+        )

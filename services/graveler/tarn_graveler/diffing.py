@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
-from tarn.block.committed import Committed, DiffEntry
+from tarn.block.committed import Committed
 from tarn.core.branch import Branch
+from tarn.core.diff import DiffPage
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing import PageRequest
 from tarn.kv.records import Repository
@@ -32,7 +35,7 @@ class Diffing:
         prefix: str,
         after: str,
         limit: int,
-    ) -> list[DiffEntry]:
+    ) -> DiffPage:
         """Up to `limit` differences; ranges that both share are not opened."""
         return await self._committed.diff(
             repository.storage_namespace,
@@ -51,13 +54,13 @@ class Diffing:
         prefix: str,
         after: str,
         limit: int,
-    ) -> tuple[list[DiffEntry], str]:
-        """Up to `limit` uncommitted changes of a branch, and the path to go on after ("" at the end).
+    ) -> DiffPage:
+        """Up to `limit` uncommitted changes of a branch.
 
         Staged rows that change nothing are passed over, so a page may be short although more follow.
         """
 
-        async def read(branch: Branch) -> tuple[list[DiffEntry], str]:
+        async def read(branch: Branch) -> DiffPage:
             return await self._uncommitted_page(
                 repository, branch_id, branch, prefix=prefix, after=after, limit=limit
             )
@@ -73,7 +76,7 @@ class Diffing:
         prefix: str,
         after: str,
         limit: int,
-    ) -> tuple[list[DiffEntry], str]:
+    ) -> DiffPage:
         namespace = repository.storage_namespace
         head = await self._layers.metarange_of(repository, branch.commit_id)
         request = PageRequest(prefix=prefix, after=after, limit=limit, with_markers=True)
@@ -81,5 +84,5 @@ class Diffing:
         paths = pa.array(page.paths, pa.string())
         values = pa.array(page.entries, pa.binary())
         staged = pa.record_batch([paths, values], names=["path", "value"])
-        entries = await self._committed.diff_staged(namespace, head, staged)
-        return entries, page.next_after or ""
+        found = await self._committed.diff_staged(namespace, head, staged)
+        return found if found.next_after is not None else replace(found, next_after=page.next_after)

@@ -29,9 +29,9 @@ def timestamp(time_us: int) -> Timestamp:
     return stamp
 
 
-def paging(requested: int, default: int = PAGE_DEFAULT) -> int:
+def paging(requested: int, default: int = PAGE_DEFAULT, maximum: int = PAGE_MAX) -> int:
     """How many lines a page has (AIP-158)."""
-    return page_size(requested, default, PAGE_MAX)
+    return page_size(requested, default, maximum)
 
 
 class Door:

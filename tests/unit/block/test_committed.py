@@ -14,21 +14,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.block.committed import NOT_CACHED, BuildResult, Committed, DiffEntry, DiffKind
+from tarn.block.committed import NOT_CACHED, BuildResult, Committed
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.core.breaks import BreakRule
-from tarn.core.entry import MARKER, pack, unpack
+from tarn.core.diff import DiffPage
+from tarn.core.entry import MARKER, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
+from tarn.core.merge import Counts
 from tarn.core.metarange import EMPTY_METARANGE
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import (
+    Change,
     Listing,
     applied,
     change_sets,
+    changes_between,
+    counts_of,
     listings,
     paths,
     run_of,
@@ -88,6 +93,19 @@ class Lake:
     async def listing(self, metarange_id: MetarangeId) -> list[tuple[str, bytes]]:
         return list(zip(*await self.committed.page(SPACE, metarange_id, "", 10_000), strict=True))
 
+    async def changes(
+        self, left: MetarangeId, right: MetarangeId, *, prefix: str = "", after: str = ""
+    ) -> list[Change]:
+        """Page by page."""
+        found: list[Change] = []
+        upto: str | None = after
+        while upto is not None:
+            page = await self.committed.diff(SPACE, left, right, prefix=prefix, after=upto)
+            assert page.next_after is None or page.next_after > upto
+            found += changes_of(page)
+            upto = page.next_after
+        return found
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
@@ -104,17 +122,8 @@ def numbered(count: int, step: int = 1) -> Listing:
     return {f"k{number:05}": sample_entry(number) for number in range(0, count * step, step)}
 
 
-def differences(left: Listing, right: Listing) -> list[DiffEntry]:
-    entries = []
-    for path in sorted(left.keys() | right.keys()):
-        one, other = left.get(path), right.get(path)
-        if one is None:
-            entries.append(DiffEntry(path, DiffKind.ADDED, None, other))
-        elif other is None:
-            entries.append(DiffEntry(path, DiffKind.REMOVED, one, None))
-        elif one[50:66] != other[50:66]:
-            entries.append(DiffEntry(path, DiffKind.CHANGED, one, other))
-    return entries
+def changes_of(page: DiffPage) -> list[Change]:
+    return list(zip(page.paths, page.lefts, page.rights, strict=True))
 
 
 # --- properties -------------------------------------------------------------------------------------
@@ -138,13 +147,8 @@ async def test_a_history_of_commits_is_a_history_of_dicts(
             after = applied(model, changes)
             result = await lake.build(base, *layers, batch_rows=batch_rows)
             assert await lake.listing(result.metarange_id) == sorted(after.items())
-            expected = differences(model, after)
-            kinds = [entry.kind for entry in expected]
-            assert (result.added, result.removed, result.updated) == (
-                kinds.count(DiffKind.ADDED),
-                kinds.count(DiffKind.REMOVED),
-                kinds.count(DiffKind.CHANGED),
-            )
+            expected = changes_between(model, after)
+            assert Counts(result.added, result.updated, result.removed) == counts_of(expected)
             assert result.changed == bool(expected)
             assert result.count == len(after)
             assert result.object_bytes == sum(unpack(value).size for value in after.values())
@@ -152,8 +156,7 @@ async def test_a_history_of_commits_is_a_history_of_dicts(
             fresh = await lake.build(None, after, batch_rows=1000)
             assert fresh.metarange_id == result.metarange_id
             if base is not None:
-                found = await lake.committed.diff(SPACE, base, result.metarange_id, limit=10_000)
-                assert found == expected
+                assert await lake.changes(base, result.metarange_id) == expected
             base, model = result.metarange_id, after
 
 
@@ -183,19 +186,17 @@ async def test_a_page_of_a_diff_is_a_slice_of_the_whole(
 ) -> None:
     with lakes(rule) as lake:
         one, other = [(await lake.build(None, side)).metarange_id for side in (left, right)]
-        found = await lake.committed.diff(
-            SPACE, one, other, prefix=prefix, after=after, limit=limit
-        )
         expected = [
-            entry
-            for entry in differences(left, right)
-            if entry.path > after and entry.path.startswith(prefix)
+            change
+            for change in changes_between(left, right)
+            if change[0] > after and change[0].startswith(prefix)
         ]
-        assert found == expected[:limit]
+        page = await lake.committed.diff(SPACE, one, other, prefix=prefix, after=after, limit=limit)
+        assert changes_of(page) == expected[:limit]
+        assert page.next_after == (page.paths[-1] if len(expected) > limit else None)
         counts = await lake.committed.count_diff(SPACE, one, other, prefix=prefix)
-        assert counts.total == sum(
-            entry.path.startswith(prefix) for entry in differences(left, right)
-        )
+        in_prefix = [each for each in changes_between(left, right) if each[0].startswith(prefix)]
+        assert counts == counts_of(in_prefix)
 
 
 @given(RULES, listings(), change_sets())
@@ -205,7 +206,8 @@ async def test_a_staged_diff_is_the_diff_of_the_commit_to_come(
     with lakes(rule) as lake:
         built = (await lake.build(None, listing)).metarange_id
         found = await lake.committed.diff_staged(SPACE, built, run_of(changes).batch())
-        assert found == differences(listing, applied(listing, changes))
+        assert changes_of(found) == changes_between(listing, applied(listing, changes))
+        assert found.next_after is None
 
 
 # --- what is opened and written ---------------------------------------------------------------------
@@ -273,7 +275,7 @@ async def test_shared_ranges_are_not_opened_by_a_diff(lake: Lake) -> None:
     right = await lake.build(left.metarange_id, {"k00200": sample_entry(9999)})
     lake.store.reads.clear()
     found = await lake.machine().diff(SPACE, left.metarange_id, right.metarange_id)
-    assert [(entry.path, entry.kind) for entry in found] == [("k00200", DiffKind.CHANGED)]
+    assert changes_of(found) == [("k00200", sample_entry(200), sample_entry(9999))]
     ranges = [path for path in lake.store.reads if path.startswith("_tarn/ranges/")]
     assert len(ranges) == 2
 
@@ -281,8 +283,35 @@ async def test_shared_ranges_are_not_opened_by_a_diff(lake: Lake) -> None:
 async def test_a_diff_with_itself_reads_nothing(lake: Lake) -> None:
     built = (await lake.build(None, numbered(10))).metarange_id
     lake.store.reads.clear()
-    assert await lake.machine().diff(SPACE, built, built) == []
+    assert await lake.machine().diff(SPACE, built, built) == DiffPage([], [], [], None)
     assert lake.store.reads == []
+
+
+async def test_a_page_that_finds_nothing_ends_after_some_ranges(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, BreakRule(rows_mean=1, rows_max=1))
+    written_later = {
+        path: pack(replace(unpack(entry), mtime_us=7)) for path, entry in numbered(100).items()
+    }
+    left = (await lake.build(None, numbered(100))).metarange_id
+    right = (await lake.build(None, written_later | {"k00099": sample_entry(100)})).metarange_id
+    first = await lake.committed.diff(SPACE, left, right)
+    assert (first.paths, first.next_after) == ([], "k00031")
+    assert await lake.changes(left, right) == [("k00099", sample_entry(99), sample_entry(100))]
+
+
+async def test_a_page_ends_when_it_is_large(lake: Lake) -> None:
+    large = {
+        f"k{number:03}": pack(
+            Entry(number, 0, bytes(16), bytes(16), content_type="x" * 60_000, expires="y" * 60_000)
+        )
+        for number in range(50)
+    }
+    built = (await lake.build(None, large)).metarange_id
+    page = await lake.committed.diff(SPACE, EMPTY, built)
+    assert page.next_after == page.paths[-1] == "k034"
+    assert await lake.changes(EMPTY, built) == changes_between({}, large)
+    of_staged = await lake.committed.diff_staged(SPACE, EMPTY, run_of(large).batch())
+    assert of_staged == page
 
 
 async def test_a_small_commit_leaves_its_ranges_in_the_cache(lake: Lake) -> None:
@@ -316,8 +345,7 @@ async def test_deleting_everything_gives_the_empty_listing(lake: Lake) -> None:
     result = await lake.build(base.metarange_id, dict.fromkeys(numbered(50), MARKER))
     assert (result.metarange_id, result.changed, result.removed) == (EMPTY, True, 50)
     found = await lake.committed.diff(SPACE, base.metarange_id, EMPTY)
-    assert {entry.kind for entry in found} == {DiffKind.REMOVED}
-    assert len(found) == 50
+    assert changes_of(found) == changes_between(numbered(50), {})
 
 
 async def test_an_entry_that_comes_back_brings_the_old_listing_back(lake: Lake) -> None:

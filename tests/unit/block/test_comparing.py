@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tarn.block.comparing import compared
+from tarn.block.comparing import Window, compared
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.block.rangecache import RangeCache
@@ -41,11 +41,25 @@ async def listing_of(reader: RangeReader, *ranges: Listing) -> Metarange:
     return Metarange(tuple(infos))
 
 
+async def windows(
+    reader: RangeReader,
+    left: Metarange,
+    right: Metarange,
+    start: str = "",
+    end: str | None = None,
+    rows_first: int = 100,
+) -> list[Window]:
+    compared_ = compared(reader, SPACE, left, right, start=start, end=end, rows_first=rows_first)
+    return [window async for window in compared_]
+
+
 async def found(
     reader: RangeReader, left: Metarange, right: Metarange, start: str = "", end: str | None = None
 ) -> list[list[str]]:
-    batches = compared(reader, SPACE, left, right, start=start, end=end)
-    return [batch.column("path").to_pylist() async for batch in batches]
+    """The paths that differ, window by window."""
+    steps = await windows(reader, left, right, start, end)
+    changes = [window.changes.column("path").to_pylist() for window in steps]
+    return [paths for paths in changes if paths]
 
 
 async def test_listings_that_are_cut_otherwise_are_still_compared_by_rows(
@@ -85,3 +99,26 @@ async def test_ranges_out_of_bounds_are_not_opened(reader: RangeReader) -> None:
 
 async def test_nothing_differs_from_nothing(reader: RangeReader) -> None:
     assert await found(reader, EMPTY_METARANGE, EMPTY_METARANGE) == []
+
+
+async def test_windows_grow_and_end_where_both_sides_are_known(reader: RangeReader) -> None:
+    left = await listing_of(reader, rows(0, 9), rows(9, 12))
+    right = await listing_of(reader, {"k005": sample_entry(1)} | rows(1, 4), rows(4, 20))
+    steps = await windows(reader, left, right, rows_first=2)
+    assert [window.upto for window in steps] == ["k01", "k03", "k08", "k11", "k19"]
+    assert [window.ranges for window in steps] == [2, 2, 3, 4, 4]
+    changed = [window.changes.column("path").to_pylist() for window in steps]
+    assert changed == [["k00", "k005"], [], [], [], [f"k{number}" for number in range(12, 20)]]
+
+
+async def test_ranges_that_both_have_are_passed_over_wherever_it_starts(
+    reader: RangeReader,
+) -> None:
+    left = await listing_of(reader, rows(0, 3), rows(3, 6), rows(6, 9))
+    right = await listing_of(reader, rows(0, 3), rows(3, 5), rows(6, 9))
+    for shared in (0, 2):
+        path = range_path(left.ranges[shared].range_id)
+        await reader.store.delete_many(SPACE, [path])
+    for start, end in (("", None), ("k01", None), ("k01", "k07"), ("k05", "k06a")):
+        assert await found(reader, left, right, start, end) == [["k05"]]
+    assert await found(reader, left, right, "k06", "k08") == []

@@ -137,6 +137,18 @@ async def test_a_listing_of_uneven_columns_is_refused() -> None:
     assert error.kind is Kind.INTERNAL
 
 
+async def test_changes_of_uneven_columns_are_refused() -> None:
+    def answer(name: str) -> Message:
+        return METHODS[name].response_type(paths=["a", "b"], left_entries=[b"packed", b""])
+
+    client = GravelerClient(Recorder(answer))
+    for work in (
+        client.diff_refs(call_in(), "repo", "a", "b"),
+        client.diff_uncommitted(call_in(), "repo", "main"),
+    ):
+        assert (await failure(work)).kind is Kind.INTERNAL
+
+
 async def test_listing_tells_common_prefixes_from_entries() -> None:
     page = pb.ListEntriesResponse(
         paths=["a/", "b"],

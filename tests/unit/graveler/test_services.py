@@ -1,30 +1,38 @@
 """graveler's services as their callers see them: over the in-process transport, with the real auth."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
-from lake import Replicas, entry
+from lake import Lake, Replicas, entry
 
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
+from tarn.client.commits import ChangesPage
 from tarn.client.graveler import GravelerClient
 from tarn.core.condition import WriteCondition
+from tarn.core.diff import DiffPage
 from tarn.core.entry import etag_of, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.policy import Grant
+from tarn.core.ids import UserId
+from tarn.core.policy import Grant, Policy
 from tarn.kv.mem import MemKv
+from tarn.kv.records import Repository
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import OPERATE, Endpoint
 from tarn.rpc.inprocess import InProcessTransport
 from tarn.testing.clock import SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
+from tarn_graveler.commit_service import CommitHandler
+from tarn_graveler.diffing import Diffing
 from tarn_graveler.serving import Door, read_condition
+from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 from tarn_proto.graveler.v1 import entry_service_pb2
 
 SECRET = bytes(range(32))
@@ -190,6 +198,48 @@ class ClosedDoor(Door):
         raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "denied")
 
 
+class OpenDoor(Door):
+    """Everybody may do everything in one repository."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
+        return Grant(UserId("ann"), Policy(()), "", 1000)
+
+    async def enter_repository(
+        self, call: Call, operation: str, repository_id: str, resource: str | None = None
+    ) -> tuple[Repository, Grant]:
+        return self._repository, await self.enter(call, operation, resource or "")
+
+
+class AskedForPages(Diffing):
+    """Finds nothing."""
+
+    def __init__(self) -> None:
+        self.limits: list[int] = []
+
+    async def commits(self, *_: object, limit: int, **__: object) -> DiffPage:
+        self.limits.append(limit)
+        return DiffPage([], [], [], None)
+
+    async def uncommitted(self, *_: object, limit: int, **__: object) -> DiffPage:
+        return await self.commits(limit=limit)
+
+
+async def test_pages_of_differences_have_a_default_and_a_limit(lake: Lake) -> None:
+    diffing, call = AskedForPages(), Call("test", "", 1e9)
+    handler = CommitHandler(OpenDoor(lake.repository), replace(lake.graveler, diffing=diffing))
+    for size in (0, 7, 1 << 30):
+        refs = pb.DiffRefsRequest(
+            repository_id="lake", left_ref="main", right_ref="main", page_size=size
+        )
+        await handler.DiffRefs(refs, call)
+        branch = pb.DiffUncommittedRequest(repository_id="lake", branch_id="main", page_size=size)
+        await handler.DiffUncommitted(branch, call)
+    assert diffing.limits == [100, 100, 7, 7, 5000, 1000]
+
+
 async def test_an_etag_is_told_only_to_who_may_read() -> None:
     door, call = ClosedDoor(), Call("test", "", 1e9)
     match = entry_service_pb2.WriteCondition(if_match="*")
@@ -212,10 +262,11 @@ async def test_branch_tag_commit_and_diff_tell_one_story(service: Service) -> No
     await service.put("c", 3, "dev")
     await graveler.unstage(admin, "lake", "dev", "a")
     pending = await graveler.diff_uncommitted(admin, "lake", "dev")
-    assert [(c.path, c.kind) for c in pending.changes] == [("a", 2), ("b", 3), ("c", 1)]
+    assert pending == ChangesPage(
+        ["a", "b", "c"], [entry(1), entry(1), b""], [b"", entry(2), entry(3)], ""
+    )
     second = (await graveler.create_commit(admin, "lake", "dev", "second")).commit
-    changes = (await graveler.diff_refs(admin, "lake", "v1", "dev")).changes
-    assert [(c.path, c.kind) for c in changes] == [("a", 2), ("b", 3), ("c", 1)]
+    assert await graveler.diff_refs(admin, "lake", "v1", "dev") == pending
     log = (await graveler.list_commits(admin, "lake", "dev")).commits
     assert [commit.message for commit in log] == ["second", "first", "Repository created"]
     assert log[1].commit_id == first.commit_id
@@ -244,6 +295,31 @@ async def test_listings_page_through_staged_and_committed_rows(service: Service)
     assert paths == [f"dir1/{number:02d}" for number in range(1, 30, 3)]
     rolled = await graveler.list_entries(admin, "lake", "main", delimiter="/")
     assert rolled.paths == ["dir0/", "dir1/", "dir2/"]
+
+
+async def test_differences_page_to_their_end_and_no_further(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    for path in ("p/a", "p/b", "p/c", "p/d", "p/e", "q"):
+        await service.put(path, 1)
+    of_branch = partial(graveler.diff_uncommitted, admin, "lake", "main")
+    assert await paged(of_branch) == [["p/b", "p/c"], ["p/d", "p/e"]]
+    await graveler.create_commit(admin, "lake", "main", "six")
+    of_refs = partial(graveler.diff_refs, admin, "lake", "main~1", "main")
+    assert await paged(of_refs) == [["p/b", "p/c"], ["p/d", "p/e"]]
+    token = (await of_refs(page_size=1)).next_page_token
+    other = graveler.diff_refs(admin, "lake", "main", "main~1", page_token=token)
+    assert await reason_of(other) is Reason.INVALID_PAGE_TOKEN
+
+
+async def paged(fetch: Callable[..., Awaitable[ChangesPage]]) -> list[list[str]]:
+    """The paths of all pages of two from `p/b` to `p/e`, a page each."""
+    pages: list[list[str]] = []
+    token = ""
+    while token or not pages:
+        page = await fetch(prefix="p/", after="p/a", page_size=2, page_token=token)
+        pages.append(page.paths)
+        token = page.next_page_token
+    return pages
 
 
 async def test_a_page_token_of_another_listing_is_refused(service: Service) -> None:

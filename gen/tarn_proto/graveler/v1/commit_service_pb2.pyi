@@ -2,24 +2,12 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class ChangeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    CHANGE_KIND_UNSPECIFIED: _ClassVar[ChangeKind]
-    CHANGE_KIND_ADDED: _ClassVar[ChangeKind]
-    CHANGE_KIND_REMOVED: _ClassVar[ChangeKind]
-    CHANGE_KIND_CHANGED: _ClassVar[ChangeKind]
-CHANGE_KIND_UNSPECIFIED: ChangeKind
-CHANGE_KIND_ADDED: ChangeKind
-CHANGE_KIND_REMOVED: ChangeKind
-CHANGE_KIND_CHANGED: ChangeKind
 
 class Commit(_message.Message):
     __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata")
@@ -117,18 +105,6 @@ class ListCommitsResponse(_message.Message):
     next_page_token: str
     def __init__(self, commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
-class Change(_message.Message):
-    __slots__ = ("path", "kind", "left_entry", "right_entry")
-    PATH_FIELD_NUMBER: _ClassVar[int]
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    LEFT_ENTRY_FIELD_NUMBER: _ClassVar[int]
-    RIGHT_ENTRY_FIELD_NUMBER: _ClassVar[int]
-    path: str
-    kind: ChangeKind
-    left_entry: bytes
-    right_entry: bytes
-    def __init__(self, path: _Optional[str] = ..., kind: _Optional[_Union[ChangeKind, str]] = ..., left_entry: _Optional[bytes] = ..., right_entry: _Optional[bytes] = ...) -> None: ...
-
 class DiffRefsRequest(_message.Message):
     __slots__ = ("repository_id", "left_ref", "right_ref", "prefix", "after", "page_size", "page_token")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -148,12 +124,16 @@ class DiffRefsRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., left_ref: _Optional[str] = ..., right_ref: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class DiffRefsResponse(_message.Message):
-    __slots__ = ("changes", "next_page_token")
-    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries")
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
-    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     next_page_token: str
-    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    left_entries: _containers.RepeatedScalarFieldContainer[bytes]
+    right_entries: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class DiffUncommittedRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "prefix", "after", "page_size", "page_token")
@@ -172,9 +152,13 @@ class DiffUncommittedRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class DiffUncommittedResponse(_message.Message):
-    __slots__ = ("changes", "next_page_token")
-    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries")
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
-    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     next_page_token: str
-    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    left_entries: _containers.RepeatedScalarFieldContainer[bytes]
+    right_entries: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ...) -> None: ...
