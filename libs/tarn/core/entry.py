@@ -30,6 +30,7 @@ from tarn.core.value import hot_value
 
 __all__ = [
     "Checksum",
+    "ENTRY_BYTES_MAX",
     "Entry",
     "EntryCorruptError",
     "HEAD_BYTES",
@@ -49,6 +50,8 @@ VERSION = 1
 FLAG_MARKER = 1
 FLAG_EXTERNAL = 2
 HEAD_BYTES = 66
+ENTRY_BYTES_MAX = 12 * 1024
+"""Of a packed entry that a client may store, so that a page of a thousand of them is one message."""
 METADATA_BYTES_MAX = 2048
 """S3's limit on user metadata: the sum of the UTF-8 bytes of names and values."""
 

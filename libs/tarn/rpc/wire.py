@@ -17,7 +17,7 @@ BEARER = "Bearer "
 TRACEPARENT_HEADER = "traceparent"
 
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
-# A page of 1,000 entries with paths up to 1 KiB and metadata up to 2 KiB has 4 MiB, and a page of
+# A page of 1,000 entries with paths up to 1 KiB and entries up to 12 KiB has 13 MiB, and a page of
 # differences ends at 4 MiB. Requests have no such pages.
 _RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tarn.core.actions import object_resource, ref_object_resource
 from tarn.core.condition import UNCONDITIONAL
-from tarn.core.entry import unpack
+from tarn.core.entry import ENTRY_BYTES_MAX, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.listing import PageRequest
@@ -21,7 +21,6 @@ from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 __all__ = ["EntryHandler"]
 
 _UNSTAGE_MAX = 1000
-_ENTRY_BYTES_MAX = 32 * 1024
 _DELIMITER_BYTES_MAX = 1024
 
 
@@ -70,8 +69,8 @@ class EntryHandler:
         if repository.instance_uid != request.instance_uid:
             raise repository_not_found(repository_id)
         parse_path(path)
-        if len(entry) > _ENTRY_BYTES_MAX:
-            text = f"an entry of {len(entry)} bytes is longer than {_ENTRY_BYTES_MAX}"
+        if len(entry) > ENTRY_BYTES_MAX:
+            text = f"an entry of {len(entry)} bytes is longer than {ENTRY_BYTES_MAX}"
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
         unpack(entry)  # what is stored can be read again
         branch_id = branch_to_write(request.branch_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarn.core.actions import branch_resource, object_resource, ref_object_resource
-from tarn.core.entry import unpack
+from tarn.core.entry import ENTRY_BYTES_MAX, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.kv.records import Repository
@@ -17,7 +17,8 @@ from tarn_proto.store.v1 import graveler_pb2 as store
 
 __all__ = ["UploadHandler"]
 
-_TEMPLATE_BYTES_MAX = 32 * 1024
+_TEMPLATE_BYTES_MAX = ENTRY_BYTES_MAX - 512
+"""What the end of an upload adds, the number of its parts and their checksums, must fit in, too."""
 _HASH_BYTES = 32
 
 

@@ -17,15 +17,16 @@ from tarn.client.commits import ChangesPage
 from tarn.client.graveler import GravelerClient
 from tarn.core.condition import WriteCondition
 from tarn.core.diff import DiffPage
-from tarn.core.entry import etag_of, pack, unpack
+from tarn.core.entry import ENTRY_BYTES_MAX, etag_of, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import UserId
+from tarn.core.ids import PATH_BYTES_MAX, UserId
 from tarn.core.policy import Grant, Policy
 from tarn.kv.mem import MemKv
 from tarn.kv.records import Repository
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import OPERATE, Endpoint
 from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.wire import CHANNEL_OPTIONS
 from tarn.testing.clock import SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
@@ -295,6 +296,25 @@ async def test_listings_page_through_staged_and_committed_rows(service: Service)
     assert paths == [f"dir1/{number:02d}" for number in range(1, 30, 3)]
     rolled = await graveler.list_entries(admin, "lake", "main", delimiter="/")
     assert rolled.paths == ["dir0/", "dir1/", "dir2/"]
+
+
+async def test_a_page_of_the_largest_entries_is_one_message(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    uid = (await graveler.get_repository(admin, "lake")).instance_uid
+    small = unpack(entry(1))
+    room = ENTRY_BYTES_MAX - len(pack(replace(small, content_type="x"))) + 1
+    largest = pack(replace(small, content_type="x" * room))
+    path = "p" * PATH_BYTES_MAX
+    await graveler.stage(admin, "lake", uid, "main", path, largest)
+    page = await graveler.list_entries(admin, "lake", "main")
+    assert page.paths == [path]
+    message = entry_service_pb2.ListEntriesResponse(
+        paths=page.paths * 1000, packed_entries=[largest] * 1000
+    )
+    assert message.ByteSize() < dict(CHANNEL_OPTIONS)["grpc.max_receive_message_length"]
+    too_large = pack(replace(small, content_type="x" * (room + 1)))
+    staged = graveler.stage(admin, "lake", uid, "main", "q", too_large)
+    assert await reason_of(staged) is Reason.METADATA_TOO_LARGE
 
 
 async def test_differences_page_to_their_end_and_no_further(service: Service) -> None:
