@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tarn.core.actions import object_resource, ref_object_resource
 from tarn.core.condition import UNCONDITIONAL
-from tarn.core.entry import ENTRY_BYTES_MAX, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.listing import PageRequest
@@ -15,7 +14,7 @@ from tarn.rpc.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.repositories import repository_not_found
 from tarn_graveler.resolving import branch_to_write
-from tarn_graveler.serving import Door, paging, read_condition
+from tarn_graveler.serving import Door, entry_to_store, paging, read_condition
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = ["EntryHandler"]
@@ -69,10 +68,7 @@ class EntryHandler:
         if repository.instance_uid != request.instance_uid:
             raise repository_not_found(repository_id)
         parse_path(path)
-        if len(entry) > ENTRY_BYTES_MAX:
-            text = f"an entry of {len(entry)} bytes is longer than {ENTRY_BYTES_MAX}"
-            raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
-        unpack(entry)  # what is stored can be read again
+        entry_to_store(entry)
         branch_id = branch_to_write(request.branch_id)
         condition = UNCONDITIONAL
         if request.HasField("condition"):

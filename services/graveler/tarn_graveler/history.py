@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from itertools import chain
 
 from tarn.core.commit import Commit
 from tarn.core.ids import CommitId
@@ -18,6 +19,9 @@ __all__ = ["History", "HistoryPage"]
 
 _FRONTIER_MAX = 32
 """Open lines of history that a page token names: a token stays short enough for a URL."""
+
+_PAGE_BYTES = 4 << 20
+"""Of messages and metadata, 128 KiB for each commit at most: after so many a page ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class History:
         first_parent: bool,
     ) -> HistoryPage:
         """Up to `limit` commits reachable from `start`, which holds no ancestor of another one
-        unless a page before this one ended there."""
+        unless a page before this one ended there; fewer if they say very much."""
         heap: list[tuple[int, int, CommitId, Commit]] = []
         seen: set[CommitId] = set()
 
@@ -57,9 +61,11 @@ class History:
         for commit_id in start:
             await push(commit_id)
         lines: list[tuple[CommitId, Commit]] = []
-        while heap and len(lines) < limit:
+        size = 0
+        while heap and len(lines) < limit and size < _PAGE_BYTES:
             _, _, commit_id, commit = heapq.heappop(heap)
             lines.append((commit_id, commit))
+            size += sum(len(text.encode()) for text in chain((commit.message,), *commit.metadata))
             for parent in commit.parents[:1] if first_parent else commit.parents:
                 await push(parent)
         return HistoryPage(lines, tuple(entry[2] for entry in sorted(heap))[:_FRONTIER_MAX])

@@ -7,6 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tarn.client.access import Access
 from tarn.core.actions import action_of, repository_resource
 from tarn.core.condition import WriteCondition
+from tarn.core.entry import ENTRY_BYTES_MAX, Entry, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.policy import Grant
 from tarn.kv.records import Repository
@@ -15,7 +16,7 @@ from tarn.rpc.pagination import page_size
 from tarn_graveler.repositories import Repositories
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
-__all__ = ["Door", "paging", "read_condition", "timestamp"]
+__all__ = ["Door", "entry_to_store", "paging", "read_condition", "timestamp"]
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
@@ -32,6 +33,18 @@ def timestamp(time_us: int) -> Timestamp:
 def paging(requested: int, default: int = PAGE_DEFAULT, maximum: int = PAGE_MAX) -> int:
     """How many lines a page has (AIP-158)."""
     return page_size(requested, default, maximum)
+
+
+def entry_to_store(packed: bytes) -> Entry:
+    """The entry that a caller sent, which can be read again and takes its share of a page at most.
+
+    Raises:
+        TarnError: METADATA_TOO_LARGE; CORRUPT, as `unpack`.
+    """
+    if len(packed) > ENTRY_BYTES_MAX:
+        text = f"an entry of {len(packed)} bytes is longer than {ENTRY_BYTES_MAX}"
+        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+    return unpack(packed)
 
 
 class Door:

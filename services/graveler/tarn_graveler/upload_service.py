@@ -10,7 +10,7 @@ from tarn.kv.records import Repository
 from tarn.rpc.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.resolving import branch_to_write
-from tarn_graveler.serving import Door, paging, read_condition, timestamp
+from tarn_graveler.serving import Door, entry_to_store, paging, read_condition, timestamp
 from tarn_graveler.uploads import PARTS_MAX, NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 from tarn_proto.store.v1 import graveler_pb2 as store
@@ -189,7 +189,7 @@ class UploadHandler:
         repository, upload = await self._enter(
             call, "FinishCompleteUpload", request.repository_id, request.upload_id
         )
-        entry = unpack(request.entry)
+        entry = entry_to_store(request.entry)
         if entry.address != upload.record.address:
             raise _invalid("the entry's address is not the upload's")
         record = upload.record

@@ -277,6 +277,29 @@ async def test_branch_tag_commit_and_diff_tell_one_story(service: Service) -> No
     assert await service.size(second.commit_id[:16], "c") == 3
 
 
+async def test_a_page_of_history_ends_before_it_is_too_large_for_a_message(
+    service: Service,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    words = "m" * 60_000
+    made = ["Repository created"]
+    for number in range(40):
+        made.append(f"{number} {words}")
+        metadata = {"more": words}
+        await graveler.create_commit(
+            admin, "lake", "main", made[-1], metadata=metadata, allow_empty=True
+        )
+    pages: list[list[str]] = []
+    token = ""
+    while token or not pages:
+        page = await graveler.list_commits(admin, "lake", "main", page_size=1000, page_token=token)
+        pages.append([commit.message for commit in page.commits])
+        assert page.ByteSize() < 5 << 20
+        token = page.next_page_token
+    assert len(pages) == 2
+    assert [*pages[0], *pages[1]] == made[::-1]
+
+
 async def test_listings_page_through_staged_and_committed_rows(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     for number in range(30):
@@ -428,6 +451,9 @@ async def test_an_upload_s_answer_is_replayed_and_never_staged_again(service: Se
     assert await reason_of(busy) is Reason.UPLOAD_BUSY
     abort = graveler.abort_upload(admin, "lake", upload.upload_id)
     assert await reason_of(abort) is Reason.UPLOAD_BUSY
+    large = pack(replace(unpack(whole), content_type="x" * ENTRY_BYTES_MAX))
+    refused = graveler.finish_complete_upload(admin, "lake", upload.upload_id, begun.claim, large)
+    assert await reason_of(refused) is Reason.METADATA_TOO_LARGE
     await graveler.finish_complete_upload(admin, "lake", upload.upload_id, begun.claim, whole)
     assert await service.size("main", "big") == 9
     await service.put("big", 10)
