@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from tarn.core.errors import TarnError
 from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned
+from tarn.kv.rows import row_batch
 from tarn.rpc.tasks import TaskSet
 from tarn.testing.sim.weather import refused
 
 __all__ = ["KvLink", "Wire"]
 
 R = TypeVar("R")
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 Trace = Callable[[str], None]
 
@@ -137,9 +137,7 @@ class KvLink:
         """See `Kv.scan_arrow`."""
         while page := await self.scan(partition, start, end, self._page_rows):
             keys, values = zip(*page, strict=True)
-            yield pa.record_batch(
-                [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=_SCHEMA
-            )
+            yield row_batch(keys, values)
             if len(page) < self._page_rows:
                 return
             start = keys[-1] + b"\0"
