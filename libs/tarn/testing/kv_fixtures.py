@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tarn.kv.paging import rows_of
 from tarn.kv.port import (
     SCAN_LIMIT_MAX,
     Group,
@@ -80,14 +81,7 @@ async def predicate_of(kv: Kv, partition: Partition, key: bytes) -> Predicate:
 
 async def scan_all(kv: Kv, partition: Partition, limit: int = SCAN_LIMIT_MAX) -> list[Row]:
     """All rows, page by page."""
-    rows: list[Row] = []
-    start = b""
-    while True:
-        page = await kv.scan(partition, start, None, limit)
-        rows += page
-        if len(page) < limit:
-            return rows
-        start = page[-1][0] + b"\0"
+    return [row async for row in rows_of(kv, partition, b"", None, limit)]
 
 
 async def arrow_rows(

@@ -19,6 +19,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload
+from tarn.kv.paging import pages_of, rows_of
 from tarn.kv.port import Kv, Partition, PredicateFailedError
 from tarn.kv.records import Repository, parse_record
 from tarn.rpc.tasks import TaskSet
@@ -109,14 +110,8 @@ class UploadDays:
         """The days whose uploads are kept, those that lie behind us first."""
         refs = self._repositories.keys_of(repository).refs
         prefix = RepositoryKeys.UPLOAD_DAYS
-        start, end = prefix, after_prefix(prefix)
-        found: list[int] = []
-        while True:
-            rows = await self._kv.scan(refs, start, end, _PAGE)
-            found += [int(key[len(prefix) :]) for key, _ in rows]
-            if len(rows) < _PAGE:
-                return sorted(found)
-            start = rows[-1][0] + b"\0"
+        rows = rows_of(self._kv, refs, prefix, after_prefix(prefix), _PAGE)
+        return sorted([int(key[len(prefix) :]) async for key, _ in rows])
 
     async def open_rows(
         self, repository: Repository, start: bytes, end: bytes, limit: int
@@ -137,10 +132,9 @@ class UploadDays:
         return found
 
     async def _open_of(
-        self, partition: Partition, start: bytes, end: bytes, page: int
+        self, partition: Partition, start: bytes, end: bytes, limit: int
     ) -> AsyncIterator[FoundUpload]:
-        while True:
-            rows = await self._kv.scan(partition, start, end, page)
+        async for rows in pages_of(self._kv, partition, start, end, limit):
             keys = [key for key, value in rows if value != ENDED]
             ids = [UploadId(key.rpartition(b"\0")[2].decode()) for key in keys]
             records = await self._kv.get_many(partition, [RepositoryKeys.upload(i) for i in ids])
@@ -149,9 +143,6 @@ class UploadDays:
                     record = parse_record(pb.UploadRecord(), found.value)
                     if record.state in LIVE:
                         yield FoundUpload(key, upload_id, record)
-            if len(rows) < page:
-                return
-            start = rows[-1][0] + b"\0"
 
     async def _tidy(self, repository: Repository) -> None:
         try:

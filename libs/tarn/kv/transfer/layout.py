@@ -18,6 +18,7 @@ from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix
 from tarn.kv.limits import kinds_mixed_error
+from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Listed, ListingKv, Partition, Row
 from tarn.kv.records import decode_branch, decode_drop, decode_repository
 
@@ -128,13 +129,7 @@ def _number_of(key: bytes) -> int:
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
 
 
-async def _rows(kv: Kv, partition: Partition, prefix: bytes) -> AsyncIterator[Row]:
-    """All rows of a prefix, page by page."""
-    start, end = prefix, after_prefix(prefix) if prefix else None
-    while True:
-        page = await kv.scan(partition, start, end, _PAGE)
-        for row in page:
-            yield row
-        if len(page) < _PAGE:
-            return
-        start = page[-1][0] + b"\0"
+def _rows(kv: Kv, partition: Partition, prefix: bytes) -> AsyncIterator[Row]:
+    """All rows of a prefix."""
+    end = after_prefix(prefix) if prefix else None
+    return rows_of(kv, partition, prefix, end, _PAGE)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tarn.core.errors import TarnError
+from tarn.kv.paging import pages_of
 from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned
 from tarn.kv.rows import row_batch
 from tarn.rpc.tasks import TaskSet
@@ -135,12 +136,9 @@ class KvLink:
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `Kv.scan_arrow`."""
-        while page := await self.scan(partition, start, end, self._page_rows):
+        async for page in pages_of(self, partition, start, end, self._page_rows):
             keys, values = zip(*page, strict=True)
             yield row_batch(keys, values)
-            if len(page) < self._page_rows:
-                return
-            start = keys[-1] + b"\0"
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
