@@ -32,10 +32,9 @@ async def check_refs_partition(lake: Lake) -> None:
 async def upload_partitions(reads: Reads, keys: RepositoryKeys) -> list[Partition]:
     """Those of the days whose uploads are kept."""
     prefix = keys.UPLOAD_DAYS
-    days = [
-        key[len(prefix) :] async for key, _ in reads.rows(keys.refs, prefix, after_prefix(prefix))
-    ]
-    return [keys.uploads(int(day)) for day in days if day.isdigit()]
+    rows = reads.rows(keys.refs, prefix, after_prefix(prefix))
+    days = [keys.day_of(key) async for key, _ in rows]
+    return [keys.uploads(day) for day in days if day is not None]
 
 
 async def check_uploads(lake: Lake) -> None:
@@ -84,8 +83,8 @@ def _upload_of(key: bytes) -> str:
     """The upload whose part or index row this is; empty for another row."""
     if key.startswith(b"parts/"):
         return key.split(b"/")[1].decode()
-    if key.startswith(b"uploads/"):
-        return key.rpartition(b"\0")[2].decode()
+    if key.startswith(RepositoryKeys.OPEN_UPLOADS):
+        return RepositoryKeys.upload_of(key)
     return ""
 
 
@@ -95,14 +94,13 @@ _UNKNOWN = "no such layout"
 def _wrong_ref(key: bytes, value: bytes) -> str | None:
     """What is wrong with a row of `refs`."""
     try:
-        kind, _, name = key.decode().partition("/")
-        match kind:
+        match key.decode().partition("/")[0]:
             case "branches":
                 return _wrong_branch(value)
             case "tags":
                 decode_tag(value)
             case "upload-days":
-                return None if name.isdigit() else _UNKNOWN
+                return _UNKNOWN if RepositoryKeys.day_of(key) is None else None
             case _:
                 return _UNKNOWN
     except TarnError as error:
