@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import random
 
-__all__ = ["ManualClock", "SeededIds"]
+__all__ = ["ManualClock", "RestlessClock", "SeededIds"]
 
 _START_US = 1_793_491_200_000_000
 
@@ -42,6 +42,15 @@ class ManualClock:
             _, _, waiting = heapq.heappop(self._sleepers)
             if not waiting.done():
                 waiting.set_result(None)
+
+
+class RestlessClock(ManualClock):
+    """Moves on by itself when somebody sleeps: others have a turn, and the sleep is over."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for one turn of the loop."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
 
 
 class SeededIds:
