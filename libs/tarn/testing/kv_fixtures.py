@@ -63,7 +63,8 @@ def numbered(count: int, size_bytes: int = 8) -> list[Row]:
 
 async def put(kv: Kv, partition: Partition, *rows: Row) -> None:
     """Sets rows, each in a group of its own; all must land."""
-    assert not any(await kv.set_many(partition, [group(row) for row in rows]))
+    outcomes = await kv.set_many(partition, [group(row) for row in rows])
+    assert [outcome for outcome in outcomes if outcome is not None] == []
 
 
 async def get(kv: Kv, partition: Partition, key: bytes) -> bytes | None:
