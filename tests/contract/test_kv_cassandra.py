@@ -36,12 +36,6 @@ class TestCassandraKv(KvContract, SharedKvContract):
     def opener(self, settings: CassandraSettings) -> Opener:
         return functools.partial(open_store, settings)
 
-    @pytest.fixture
-    async def kv(self, opener: Opener) -> AsyncIterator[Kv]:
-        store = await opener()
-        yield store
-        await store.close()
-
 
 class TestCassandraKvCreated(SharedKvContract):
     """The first test of a keyspace that nobody has made yet, by several processes at once."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator
 
 import pytest
 from cassandra_proxies import Cluster
 
 from tarn.kv.cassandra import CassandraSettings
-from tarn.kv.port import Kv
 from tarn.testing.cassandra_store import open_store
 from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
 
@@ -29,9 +27,3 @@ class TestCassandraKvOnThreeNodes(KvContract, SharedKvContract):
     @pytest.fixture
     def opener(self, settings: CassandraSettings) -> Opener:
         return functools.partial(open_store, settings)
-
-    @pytest.fixture
-    async def kv(self, opener: Opener) -> AsyncIterator[Kv]:
-        store = await opener()
-        yield store
-        await store.close()

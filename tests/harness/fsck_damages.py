@@ -276,10 +276,12 @@ async def branch_is_garbage(lab: Lab) -> Found:
 
 async def ref_row_is_unknown(lab: Lab) -> Found:
     await lab.set(lab.keys.refs, b"stars/x", b"")
+    await lab.set(lab.keys.refs, "upload-days/\u0661".encode(), b"")  # a digit, and none of ours
     await lab.set(lab.keys.commits, b"x", b"")
     return [
         ("key-unknown", f"{lab.keys.commits.name} x"),
         ("key-unknown", f"{lab.keys.refs.name} stars/x"),
+        ("key-unknown", f"{lab.keys.refs.name} upload-days/\u0661"),
     ]
 
 

@@ -18,7 +18,7 @@ from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition
 from tarn.kv.records import encode_branch
-from tarn.testing.clock import ManualClock, SeededIds
+from tarn.testing.clock import RestlessClock, SeededIds
 from tarn_graveler.committing import Made
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.options import FsckOptions
@@ -26,13 +26,6 @@ from tarn_graveler.fsck.progress import Progress
 from tarn_graveler.fsck.state import open_state
 
 DAYS_LATER = 2.0
-
-
-class StridingClock(ManualClock):
-    """Moves on by itself when somebody sleeps."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
 
 
 @dataclass
@@ -112,7 +105,7 @@ class Lab:
     ) -> list[tuple[str, str]]:
         """Codes and subjects of what a check finds."""
         options = options or FsckOptions()
-        clock = StridingClock(self.lake.clock.now_us() + int(self.days * 86_400_000_000))
+        clock = RestlessClock(self.lake.clock.now_us() + int(self.days * 86_400_000_000))
         opened = open_state(self.folder / state, options.scope(), clock.now_us())
         try:
             await check(

@@ -102,5 +102,14 @@ class TarnError(Exception):
         self.message = message
         self.metadata = metadata
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as what it is, not by what it was made of: subclasses are made of other things."""
+        return _unmade, (type(self), self.args), self.__dict__
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.kind.name}, {self.reason}, {self.message!r})"
+
+
+def _unmade(of: type[TarnError], args: tuple[object, ...]) -> TarnError:
+    """An error as it is before `__init__`; what it had is put into it then."""
+    return of.__new__(of, *args)

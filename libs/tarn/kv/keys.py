@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tarn.core.branch import Token, TokenKind
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId, UploadId
 from tarn.kv.port import Partition, PartitionKind
 
@@ -20,6 +21,7 @@ __all__ = [
     "RepositoryKeys",
     "after_prefix",
     "day_of_upload",
+    "key_error",
     "path_key",
     "path_of",
     "paths_of",
@@ -52,6 +54,11 @@ def paths_of(keys: Sequence[bytes]) -> list[str]:
 def after_prefix(prefix: bytes) -> bytes:
     """The end of the scan over all keys that start with a prefix of ASCII."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+def key_error(key: bytes, what: str) -> TarnError:
+    """The error for a stored key that should name something, and does not."""
+    return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, f"key {key!r} names no {what}")
 
 
 def day_of_upload(upload_id: str) -> int | None:
@@ -115,6 +122,9 @@ class RepositoryKeys:
     UPLOAD_DAYS: ClassVar[bytes] = b"upload-days/"
     """Where the rows start that name the days whose uploads are kept."""
 
+    OPEN_UPLOADS: ClassVar[bytes] = b"uploads/"
+    """Where the index of a day's uploads starts."""
+
     __slots__ = ("refs", "root")
 
     def __init__(self, root: str) -> None:
@@ -134,6 +144,12 @@ class RepositoryKeys:
     def upload_day(cls, day: int) -> bytes:
         """`upload-days/<day>`, in `refs`."""
         return cls.UPLOAD_DAYS + b"%d" % day
+
+    @classmethod
+    def day_of(cls, key: bytes) -> int | None:
+        """The day of such a row; None: it names none."""
+        name = key.removeprefix(cls.UPLOAD_DAYS)
+        return int(name) if name.isdigit() else None
 
     def token(self, branch_id: BranchId, token: Token) -> Partition:
         """The rows of one staging token."""
@@ -170,3 +186,8 @@ class RepositoryKeys:
     def open_upload(branch_id: BranchId | str, path: str, upload_id: UploadId | str) -> bytes:
         r"""`uploads/<branch>/<path>\0<upload id>`: sorted by path, then id."""
         return f"uploads/{branch_id}/{path}\0{upload_id}".encode()
+
+    @staticmethod
+    def upload_of(key: bytes) -> UploadId:
+        """The upload of such a row."""
+        return UploadId(key.rpartition(b"\0")[2].decode())

@@ -34,12 +34,12 @@ from tarn.kv.port import (
     Row,
     Versioned,
 )
+from tarn.kv.rows import row_batch
 
 __all__ = ["MemKv"]
 
 _BATCH_ROWS = 4096
 _BATCH_BYTES = 8 << 20
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 @dataclass(slots=True)
@@ -145,9 +145,7 @@ class MemKv:
             sizes = accumulate(len(key) + len(value) for key, value in page)
             fitting = bisect_left(list(sizes), _BATCH_BYTES) + 1
             keys, values = zip(*page[:fitting], strict=True)
-            yield pa.record_batch(
-                [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=_SCHEMA
-            )
+            yield row_batch(keys, values)
             start = keys[-1] + b"\0"
 
     async def drop_partition(self, partition: Partition) -> None:

@@ -43,7 +43,8 @@ async def open_scans(config: Config, clock: Clock, ids: IdSource) -> ScanKv:
     """
     if config.metadata.db.type != "embedded":
         return await open_kv(config, clock, ids)
-    # Only here: a process that has the store open through `sqlite3` must not even load the driver.
+    # Only here: nobody else needs the driver, and a sqlite library of its own. Two that are loaded do no
+    # harm; two that have one file open do.
     from tarn.kv.embedded.scans import open_embedded_scans
 
     return await open_embedded_scans(config.metadata.db.embedded.file)

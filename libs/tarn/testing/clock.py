@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import random
 
-__all__ = ["ManualClock", "SeededIds"]
+__all__ = ["ManualClock", "RestlessClock", "SeededIds"]
 
 _START_US = 1_793_491_200_000_000
 
@@ -44,11 +44,27 @@ class ManualClock:
                 waiting.set_result(None)
 
 
+class RestlessClock(ManualClock):
+    """Moves on by itself when somebody sleeps: others have a turn, and the sleep is over."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for one turn of the loop."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
 class SeededIds:
-    """Ids from a seed: the same seed gives the same ids; `uuid7` follows a clock."""
+    """Ids from a seed: the same seed gives the same ids; `uuid7` follows a clock.
+
+    Args:
+        clock: replicas may share it.
+        seed: of each replica another one, below 4,096: no two make the same id.
+    """
 
     def __init__(self, clock: ManualClock, seed: int = 0) -> None:
+        assert 0 <= seed < 1 << 12, "it has 12 bits of an id"
         self._clock = clock
+        self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._count = 0
 
@@ -56,10 +72,8 @@ class SeededIds:
         """16 bytes, in the order of calls."""
         self._count += 1
         milliseconds = self._clock.now_us() // 1000
-        head = milliseconds.to_bytes(6, "big") + (0x7000 | self._count >> 48 & 0xFFF).to_bytes(
-            2, "big"
-        )
-        return head + (1 << 63 | self._count).to_bytes(8, "big")
+        fields = milliseconds << 80 | (0x7000 | self._seed) << 64 | 1 << 63 | self._count
+        return fields.to_bytes(16, "big")
 
     def nonce(self) -> bytes:
         """16 bytes."""

@@ -8,8 +8,8 @@ A driver's test module inherits the suite and says how to make a store:
         @pytest.fixture
         async def kv(self): ...
 
-A store that processes can share inherits `SharedKvContract` too and gives an `opener`. Partition names
-are taken from the test's name below `installation`, so that the tests of a run may share a store.
+A store that processes can share inherits `SharedKvContract` too and gives an `opener` instead. Partition
+names are taken from the test's name below `installation`, so that the tests of a run may share a store.
 """
 
 from __future__ import annotations

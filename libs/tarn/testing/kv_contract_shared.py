@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -29,10 +29,7 @@ Opener = Callable[[], Awaitable[Kv]]
 
 
 class SharedKvContract(KvFixtures):
-    """The suite for a store that several processes share.
-
-    The fixture to give, beside `kv`: `opener`.
-    """
+    """The suite for a store that several processes share; the fixture to give is `opener`."""
 
     PROCESSES = 3
 
@@ -40,6 +37,13 @@ class SharedKvContract(KvFixtures):
     def opener(self) -> Opener:
         """Opens the store that `kv` is, in any process."""
         raise NotImplementedError
+
+    @pytest.fixture
+    async def kv(self, opener: Opener) -> AsyncIterator[Kv]:
+        """The store under test."""
+        store = await opener()
+        yield store
+        await store.close()
 
     @pytest.fixture
     def processes(self) -> Iterator[ProcessPoolExecutor]:

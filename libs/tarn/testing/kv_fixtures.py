@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tarn.kv.paging import rows_of
 from tarn.kv.port import (
     SCAN_LIMIT_MAX,
     Group,
@@ -62,7 +63,8 @@ def numbered(count: int, size_bytes: int = 8) -> list[Row]:
 
 async def put(kv: Kv, partition: Partition, *rows: Row) -> None:
     """Sets rows, each in a group of its own; all must land."""
-    assert not any(await kv.set_many(partition, [group(row) for row in rows]))
+    outcomes = await kv.set_many(partition, [group(row) for row in rows])
+    assert [outcome for outcome in outcomes if outcome is not None] == []
 
 
 async def get(kv: Kv, partition: Partition, key: bytes) -> bytes | None:
@@ -80,14 +82,7 @@ async def predicate_of(kv: Kv, partition: Partition, key: bytes) -> Predicate:
 
 async def scan_all(kv: Kv, partition: Partition, limit: int = SCAN_LIMIT_MAX) -> list[Row]:
     """All rows, page by page."""
-    rows: list[Row] = []
-    start = b""
-    while True:
-        page = await kv.scan(partition, start, None, limit)
-        rows += page
-        if len(page) < limit:
-            return rows
-        start = page[-1][0] + b"\0"
+    return [row async for row in rows_of(kv, partition, b"", None, limit)]
 
 
 async def arrow_rows(

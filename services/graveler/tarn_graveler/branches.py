@@ -45,6 +45,11 @@ def branch_not_found(repository: Repository, branch_id: str) -> TarnError:
     return TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text, **metadata)
 
 
+def _changed_too_often(branch_id: str, under: str) -> TarnError:
+    text = f"branch {branch_id} changed {_CAS_TRIES} times under {under}"
+    return TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+
 @hot_value
 class BranchVersion:
     """A branch record and the predicate that names this version of it."""
@@ -59,6 +64,19 @@ class BranchChange:
 
     before: Branch
     after: BranchVersion
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process knows of a branch: its newest record, the bytes of it, and since when.
+
+    Attributes:
+        read_at: monotonic; set anew by each read that finds the same bytes, as most do.
+    """
+
+    value: bytes
+    branch: Branch
+    read_at: float
 
 
 class Branches:
@@ -77,8 +95,7 @@ class Branches:
         self._clock = clock
         self._ids = ids
         # By repository instance and branch.
-        self._cached: dict[tuple[str, str], tuple[float, Branch]] = {}
-        self._decoded: dict[tuple[str, str], tuple[bytes, Branch]] = {}
+        self._known: dict[tuple[str, str], _Known] = {}
         self._reads = TurnBatches[Partition, bytes, Versioned | None](self._read_turn, tasks)
 
     async def _read_turn(
@@ -97,11 +114,10 @@ class Branches:
 
     def cached(self, repository: Repository, branch_id: str) -> Branch | None:
         """The record as it was up to two seconds ago, if this process knows it."""
-        place = (repository.instance_uid, branch_id)
-        found = self._cached.get(place)
-        if found is None or self._clock.monotonic() - found[0] >= _CACHE_SECONDS:
+        known = self._known.get((repository.instance_uid, branch_id))
+        if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
             return None
-        return found[1]
+        return known.branch
 
     def begin_fresh(
         self, repository: Repository, branch_id: str
@@ -128,27 +144,25 @@ class Branches:
         self, repository: Repository, branch_id: str, found: Versioned | None
     ) -> BranchVersion:
         place = (repository.instance_uid, branch_id)
-        branch = None if found is None else self._decode(place, found.value)
-        if found is None or branch is None or branch.is_deleted:
-            self._cached.pop(place, None)
-            if branch is not None:
-                self._repositories.forget(repository.repository_id)
+        if found is None:
+            self._known.pop(place, None)
             raise branch_not_found(repository, branch_id)
-        if len(self._cached) >= _CACHED_MAX:
-            self._cached.clear()
-        self._cached[place] = (self._clock.monotonic(), branch)
+        known = self._known.get(place)
+        if known is not None and known.value == found.value:
+            known.read_at = self._clock.monotonic()
+            return BranchVersion(known.branch, found.predicate)
+        branch = decode_branch(found.value)
+        if branch.is_deleted:
+            self._known.pop(place, None)
+            self._repositories.forget(repository.repository_id)
+            raise branch_not_found(repository, branch_id)
+        self._keep(place, found.value, branch)
         return BranchVersion(branch, found.predicate)
 
-    def _decode(self, place: tuple[str, str], value: bytes) -> Branch:
-        """The record of a value; most fresh reads find the bytes of the one before."""
-        known = self._decoded.get(place)
-        if known is not None and known[0] == value:
-            return known[1]
-        branch = decode_branch(value)
-        if len(self._decoded) >= _CACHED_MAX:
-            self._decoded.clear()
-        self._decoded[place] = (value, branch)
-        return branch
+    def _keep(self, place: tuple[str, str], value: bytes, branch: Branch) -> None:
+        if len(self._known) >= _CACHED_MAX:
+            self._known.clear()
+        self._known[place] = _Known(value, branch, self._clock.monotonic())
 
     async def exists(self, repository: Repository, branch_id: str) -> bool:
         """Whether there is a branch of this name."""
@@ -212,10 +226,9 @@ class Branches:
         """
         partition = self._repositories.keys_of(repository).refs
         key = RepositoryKeys.branch(branch_id)
+        value = encode_branch(after)
         try:
-            predicate = await self._kv.set_if(
-                partition, key, encode_branch(after), before.predicate
-            )
+            predicate = await self._kv.set_if(partition, key, value, before.predicate)
         except PredicateFailedError as error:
             if error.current is None:
                 return None
@@ -223,9 +236,8 @@ class Branches:
             return None if current.is_deleted else BranchVersion(current, error.current.predicate)
         except OutcomeUnknownError:
             return await self._settle(repository, branch_id, before.branch, after)
-        done = BranchVersion(after, predicate)
-        self._cached[(repository.instance_uid, branch_id)] = (self._clock.monotonic(), after)
-        return BranchChange(before.branch, done)
+        self._keep((repository.instance_uid, branch_id), value, after)
+        return BranchChange(before.branch, BranchVersion(after, predicate))
 
     async def _settle(
         self, repository: Repository, branch_id: str, before: Branch, after: Branch
@@ -276,8 +288,7 @@ class Branches:
             if outcome is None:
                 raise branch_not_found(repository, branch_id)
             current = outcome
-        text = f"branch {branch_id} changed {_CAS_TRIES} times under one change"
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        raise _changed_too_often(branch_id, "one change")
 
     async def delete(self, repository: Repository, branch_id: str) -> Branch:
         """Removes the record; returns what it was, so that its tokens can be dropped."""
@@ -290,10 +301,9 @@ class Branches:
             except PredicateFailedError as error:
                 current = self._accept(repository, branch_id, error.current)
                 continue
-            self._cached.pop((repository.instance_uid, branch_id), None)
+            self._known.pop((repository.instance_uid, branch_id), None)
             return current.branch
-        text = f"branch {branch_id} changed {_CAS_TRIES} times under its deletion"
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        raise _changed_too_often(branch_id, "its deletion")
 
     async def mark_deleted(self, repository: Repository, branch_id: BranchId) -> Branch:
         """Ends a branch with its repository: nothing can be written to it or read any more.
@@ -314,7 +324,6 @@ class Branches:
                 await self._kv.set_if(partition, key, encode_branch(marked), found.predicate)
             except PredicateFailedError:
                 continue
-            self._cached.pop((repository.instance_uid, branch_id), None)
+            self._known.pop((repository.instance_uid, branch_id), None)
             return marked
-        text = f"branch {branch_id} changed {_CAS_TRIES} times under its deletion"
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        raise _changed_too_often(branch_id, "its deletion")

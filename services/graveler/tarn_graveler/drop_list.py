@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Group, Kv, PredicateFailedError, Row, Versioned
+from tarn.kv.paging import rows_of
+from tarn.kv.port import Group, Kv, PredicateFailedError, Versioned
 from tarn.kv.records import Drop, decode_drop, encode_drop
 
 __all__ = ["DropList"]
@@ -86,13 +87,8 @@ class DropListPass:
         end = self._keys.drop(self._now_us + 1, "")
         for hour in range(self.done_before_us // _HOUR_US, self._now_us // _HOUR_US + 1):
             start = self._keys.drop(self.done_before_us, "")
-            while True:
-                rows: list[Row] = await self._kv.scan(self._keys.drops(hour), start, end, _PAGE)
-                for key, value in rows:
-                    yield key, decode_drop(value)
-                if len(rows) < _PAGE:
-                    break
-                start = rows[-1][0] + b"\0"
+            async for key, value in rows_of(self._kv, self._keys.drops(hour), start, end, _PAGE):
+                yield key, decode_drop(value)
 
     async def finish(self) -> None:
         """Everything that was due is done: hours that are over are dropped, and later passes begin later.

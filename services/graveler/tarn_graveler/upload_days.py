@@ -18,7 +18,8 @@ import structlog
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
-from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload
+from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
+from tarn.kv.paging import pages_of, rows_of
 from tarn.kv.port import Kv, Partition, PredicateFailedError
 from tarn.kv.records import Repository, parse_record
 from tarn.rpc.tasks import TaskSet
@@ -38,7 +39,6 @@ _KEPT_DAYS = 3
 """How long after its day an ended upload is kept, so that a repeated completion gets its answer."""
 _KNOWN_MAX = 10_000
 _PAGE = 1_000
-_INDEX = b"uploads/"
 
 _log = structlog.get_logger()
 
@@ -47,6 +47,13 @@ def upload_not_found(upload_id: str) -> TarnError:
     """The error for an upload that is not there."""
     text = f"upload {upload_id[:64]!r} does not exist"
     return TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
+
+
+def _day_of(upload_id: str) -> int:
+    day = day_of_upload(upload_id)
+    if day is None:
+        raise upload_not_found(upload_id)
+    return day
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +85,7 @@ class UploadDays:
         Raises:
             TarnError: UPLOAD_NOT_FOUND: no upload can have this id.
         """
-        day = day_of_upload(upload_id)
-        if day is None:
-            raise upload_not_found(upload_id)
-        return self._repositories.keys_of(repository).uploads(day)
+        return self._repositories.keys_of(repository).uploads(_day_of(upload_id))
 
     async def begin(self, repository: Repository, upload_id: UploadId) -> Partition:
         """The partition for a new upload; its day has its row.
@@ -89,10 +93,10 @@ class UploadDays:
         Raises:
             TarnError: UNAVAILABLE, UNKNOWN_OUTCOME.
         """
-        partition = self.of(repository, upload_id)
-        day = day_of_upload(upload_id)
         keys = self._repositories.keys_of(repository)
-        if day is None or self._begun.get(keys.root) == day:
+        day = _day_of(upload_id)
+        partition = keys.uploads(day)
+        if self._begun.get(keys.root) == day:
             return partition
         try:
             await self._kv.set_if(keys.refs, keys.upload_day(day), b"", None)
@@ -106,17 +110,20 @@ class UploadDays:
         return partition
 
     async def days(self, repository: Repository) -> list[int]:
-        """The days whose uploads are kept, those that lie behind us first."""
-        refs = self._repositories.keys_of(repository).refs
-        prefix = RepositoryKeys.UPLOAD_DAYS
-        start, end = prefix, after_prefix(prefix)
+        """The days whose uploads are kept, those that lie behind us first.
+
+        Raises:
+            TarnError: CORRUPT: a row names none.
+        """
+        keys = self._repositories.keys_of(repository)
+        start, end = keys.UPLOAD_DAYS, after_prefix(keys.UPLOAD_DAYS)
         found: list[int] = []
-        while True:
-            rows = await self._kv.scan(refs, start, end, _PAGE)
-            found += [int(key[len(prefix) :]) for key, _ in rows]
-            if len(rows) < _PAGE:
-                return sorted(found)
-            start = rows[-1][0] + b"\0"
+        async for key, _ in rows_of(self._kv, keys.refs, start, end, _PAGE):
+            day = keys.day_of(key)
+            if day is None:
+                raise key_error(key, "day")
+            found.append(day)
+        return sorted(found)
 
     async def open_rows(
         self, repository: Repository, start: bytes, end: bytes, limit: int
@@ -137,21 +144,17 @@ class UploadDays:
         return found
 
     async def _open_of(
-        self, partition: Partition, start: bytes, end: bytes, page: int
+        self, partition: Partition, start: bytes, end: bytes, limit: int
     ) -> AsyncIterator[FoundUpload]:
-        while True:
-            rows = await self._kv.scan(partition, start, end, page)
+        async for rows in pages_of(self._kv, partition, start, end, limit):
             keys = [key for key, value in rows if value != ENDED]
-            ids = [UploadId(key.rpartition(b"\0")[2].decode()) for key in keys]
+            ids = [RepositoryKeys.upload_of(key) for key in keys]
             records = await self._kv.get_many(partition, [RepositoryKeys.upload(i) for i in ids])
             for key, upload_id, found in zip(keys, ids, records, strict=True):
                 if found is not None:
                     record = parse_record(pb.UploadRecord(), found.value)
                     if record.state in LIVE:
                         yield FoundUpload(key, upload_id, record)
-            if len(rows) < page:
-                return
-            start = rows[-1][0] + b"\0"
 
     async def _tidy(self, repository: Repository) -> None:
         try:
@@ -177,6 +180,7 @@ class UploadDays:
         return count
 
     async def _is_ended(self, partition: Partition) -> bool:
-        async for _ in self._open_of(partition, _INDEX, after_prefix(_INDEX), _PAGE):
+        start = RepositoryKeys.OPEN_UPLOADS
+        async for _ in self._open_of(partition, start, after_prefix(start), _PAGE):
             return False
         return True

@@ -187,3 +187,12 @@ async def test_a_deleted_repository_takes_its_uploads_along(lake: Lake) -> None:
     await handler.DeleteRepository(request, cast("Call", None))
     await lake.drop_everything_removed()
     assert await lake.kv.scan(day_of(lake, upload_id), b"", None, 9) == []
+
+
+async def test_a_row_that_names_no_day_is_told(lake: Lake) -> None:
+    refs = lake.graveler.repositories.keys_of(lake.repository).refs
+    key = b"upload-days/x"
+    assert await lake.kv.set_many(refs, [Group(key, ((key, b""),))]) == [None]
+    with pytest.raises(TarnError, match="b'upload-days/x' names no day") as caught:
+        await listed(lake)
+    assert caught.value.kind is Kind.CORRUPT

@@ -20,7 +20,7 @@ from tarn.kv.cassandra.settings import CassandraLimits
 from tarn.kv.cassandra.statements import seal_value
 from tarn.kv.cassandra.turns import Place, Reads
 from tarn.kv.port import OutcomeUnknownError, Predicate, PredicateFailedError
-from tarn.testing.clock import ManualClock, SeededIds
+from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
 PLACE = Place(b"p", 0)
 SERVER_TIMEOUT = WriteTimeout("contention", write_type=5)
@@ -101,14 +101,6 @@ class Cluster:
         return {"[applied]": True}
 
 
-class Clock(ManualClock):
-    """Sleeps are over at once, and move the clock."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-        await asyncio.sleep(0)
-
-
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
@@ -116,7 +108,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 async def registers(cluster: Cluster) -> Registers:
-    clock = Clock()
+    clock = RestlessClock()
     limits = CassandraLimits(attempts=3)
     retry = Retry(clock, random.Random(1), limits.attempts)
     session: Any = cluster

@@ -18,7 +18,7 @@ from tarn.kv.cassandra.retry import Retry
 from tarn.kv.cassandra.session import Answered, Profile
 from tarn.kv.cassandra.settings import CassandraLimits
 from tarn.kv.cassandra.turns import PlainWrite, PlainWrites, Reads
-from tarn.testing.clock import ManualClock
+from tarn.testing.clock import RestlessClock
 
 P = b"p"
 NAMES = (
@@ -77,14 +77,6 @@ class Cluster:
         return [(key, *self.rows[bucket, key]) for bucket, key in found]
 
 
-class Clock(ManualClock):
-    """Sleeps are over at once, and move the clock."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-        await asyncio.sleep(0)
-
-
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
@@ -101,7 +93,7 @@ async def reads(cluster: Cluster) -> Reads:
 
 
 def _retry() -> Retry:
-    return Retry(Clock(), random.Random(1), 2)
+    return Retry(RestlessClock(), random.Random(1), 2)
 
 
 def _write(bucket: int, key: bytes, cell: bytes = b"\0cell") -> PlainWrite:

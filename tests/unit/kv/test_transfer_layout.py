@@ -50,3 +50,15 @@ async def test_a_partition_of_another_kind_than_its_record_says_is_an_error() ->
     with pytest.raises(TarnError, match="is register, not plain") as caught:
         await take_inventory(kv, keys.installation_id)
     assert caught.value.kind is Kind.INVALID
+
+
+async def test_a_row_of_refs_that_names_no_day_is_an_error() -> None:
+    """What lies there would be split into one bucket."""
+    kv = MemKv()
+    installation = sample_installation()
+    refs = next(each for each, rows in installation.items() if b"upload-days/9" in rows)
+    await write_rows(kv, installation)
+    await kv.set_many(refs, [Group(b"k", ((b"upload-days/x", b""),))])
+    with pytest.raises(TarnError, match=r"b'upload-days/x' names no day") as caught:
+        await take_inventory(kv, INSTALLATION)
+    assert caught.value.kind is Kind.CORRUPT

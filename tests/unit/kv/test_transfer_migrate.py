@@ -31,7 +31,7 @@ from tarn.kv.transfer import (
     reopen,
 )
 from tarn.kv.transfer.copying import copy_into
-from tarn.testing.clock import ManualClock, SeededIds
+from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
 TOKEN = next(each for each in sample_installation() if each.name.endswith("main:t3"))
 IDS = SeededIds(ManualClock())
@@ -114,19 +114,12 @@ class Mortal(MemKv):
         self.death.end(number)
 
 
-class PatientClock(ManualClock):
-    """Sleeping takes no time of ours."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-
-
 def place(kv: ListingKv, about: str = "mem", *, is_shared: bool = False) -> Place:
     return Place(kv, INSTALLATION, about, is_shared)
 
 
 def effort(concurrency: int = 2) -> Effort:
-    clock = PatientClock()
+    clock = RestlessClock()
     return Effort(clock, Pace(clock), concurrency)
 
 
@@ -283,7 +276,7 @@ async def test_a_target_that_is_used_while_it_is_closed_is_refused() -> None:
     """A service of the target did not know of the fence yet; its row is seen after the wait."""
     source, target = await filled(), Mortal()
 
-    class Clock(PatientClock):
+    class Clock(RestlessClock):
         async def sleep(self, seconds: float) -> None:
             await put(target, TOKEN, b"key/late", b"")
             self.advance(seconds)
@@ -300,7 +293,7 @@ async def test_what_services_wrote_before_they_saw_the_fence_is_taken_along() ->
     """A shared source is not read before every lease is over."""
     source, target = await filled(), Mortal()
 
-    class Clock(PatientClock):
+    class Clock(RestlessClock):
         async def sleep(self, seconds: float) -> None:
             await put(source, TOKEN, b"key/late", b"acknowledged")
             self.advance(seconds)
@@ -315,7 +308,7 @@ async def test_what_services_wrote_before_they_saw_the_fence_is_taken_along() ->
 async def test_an_attempt_that_was_overtaken_writes_nothing_more() -> None:
     """Two operators at once: the second takes over, the first ends in an error."""
     source, target = await filled(), Mortal()
-    clock = PatientClock()
+    clock = RestlessClock()
     work = Effort(clock, Pace(clock), 1)
 
     async def overtake(partition: Partition) -> None:

@@ -15,6 +15,7 @@ from tarn.kv.cassandra.session import CassandraSession, Profile, Rows
 from tarn.kv.cassandra.settings import CassandraLimits
 from tarn.kv.cassandra.statements import Statements, open_value
 from tarn.kv.port import Partition, PartitionKind, Row
+from tarn.kv.rows import row_batch
 
 __all__ = ["Scans"]
 
@@ -22,7 +23,6 @@ _BATCH_ROWS_MAX = 65_536
 _BATCH_ROWS = 8_192
 _BATCH_BYTES = 8 << 20
 _ROWS_AT_ONCE = 8_000
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 class Scans:
@@ -143,8 +143,4 @@ def _batches(rows: list[Row]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
-    keys = [row[0] for row in rows]
-    values = [open_value(row[1]) for row in rows]
-    return pa.record_batch(
-        [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=_SCHEMA
-    )
+    return row_batch([key for key, _ in rows], [open_value(cell) for _, cell in rows])

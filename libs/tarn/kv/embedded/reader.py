@@ -22,12 +22,12 @@ from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.limits import closed_error
 from tarn.kv.port import Listed, Partition, Predicate, Row, Versioned
+from tarn.kv.rows import row_batch
 
 __all__ = ["BulkReader", "Reader"]
 
 _BATCH_ROWS = 4096  # larger ones are no faster, and hold the interpreter's lock for longer
 _BATCH_BYTES = 8 << 20
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 class Reader:
@@ -166,9 +166,8 @@ class BulkReader:
         if not rows:
             return None
         keys, values = zip(*rows, strict=True)
-        columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
         # The smallest key after the last one is that key and a zero byte.
-        return pa.record_batch(columns, schema=_SCHEMA), keys[-1] + b"\0"
+        return row_batch(keys, values), keys[-1] + b"\0"
 
     def _close(self) -> None:
         if self._reader is not None:

@@ -11,9 +11,9 @@ through `sqlite3`, never both: the heavy process of graveler, which reads tokens
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -26,6 +26,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded import sql
 from tarn.kv.limits import closed_error, kinds_mixed_error
 from tarn.kv.port import Partition
+from tarn.kv.rows import ROW_SCHEMA
 
 __all__ = ["EmbeddedScans", "open_embedded_scans"]
 
@@ -34,8 +35,6 @@ _PAGE_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 2_048
 """What the driver gives at once: the page's bound in bytes is looked at as often."""
 _DAMAGE: Final = ("malformed", "not a database", "unsupported file format")
-
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 async def open_embedded_scans(path: Path) -> EmbeddedScans:
@@ -110,31 +109,20 @@ class EmbeddedScans:
 
     def _open(self) -> None:
         uri = f"file:{quote(str(self._path))}?mode=ro"
-        try:
+        with _failures_told():
             # Without `autocommit` the first read begins a transaction, whose snapshot stays for ever.
             self._connection = dbapi.connect(uri, autocommit=True)
-            self._rows(f"PRAGMA busy_timeout = {sql.BUSY_TIMEOUT_MS}", ())
-        except (DriverError, pa.ArrowException, OSError) as error:
-            raise _failed(error) from error
+        self._read(f"PRAGMA busy_timeout = {sql.BUSY_TIMEOUT_MS}", ())
 
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def _rows(self, statement: str, values: tuple[object, ...]) -> list[tuple[object, ...]]:
-        assert self._connection is not None, "it was opened"
-        with closing(self._connection.cursor()) as cursor:
-            cursor.execute(statement, values)
-            return list(cursor.fetchall())
-
     def _find(self, partition: Partition) -> int | None:
-        try:
-            rows = self._rows(sql.FIND_PARTITION, (partition.name,))
-        except (DriverError, pa.ArrowException, OSError) as error:
-            raise _failed(error) from error
-        if not rows:
+        batches = self._read(sql.FIND_PARTITION, (partition.name,))
+        if not batches:
             return None
-        number, kind = rows[0]
+        number, kind = (column[0].as_py() for column in batches[0].columns)
         assert isinstance(number, int)
         assert isinstance(kind, int)
         if sql.KINDS_BY_NUMBER[kind] is not partition.kind:
@@ -148,19 +136,21 @@ class EmbeddedScans:
         statements = sql.STATEMENTS[partition.kind]
         statement = statements.page if end is None else statements.page_before
         bounds = (start,) if end is None else (start, end)
-        try:
-            batches = self._batches(statement, (number, *bounds, _PAGE_ROWS))
-        except (DriverError, pa.ArrowException, OSError) as error:
-            raise _failed(error) from error
+        batches = self._read(statement, (number, *bounds, _PAGE_ROWS))
         if not batches:
             return None
-        return pa.Table.from_batches(batches).cast(_SCHEMA).combine_chunks().to_batches()[0]
+        return pa.Table.from_batches(batches).cast(ROW_SCHEMA).combine_chunks().to_batches()[0]
 
-    def _batches(self, statement: str, values: tuple[object, ...]) -> list[pa.RecordBatch]:
+    def _read(self, statement: str, values: tuple[object, ...]) -> list[pa.RecordBatch]:
+        """What a statement gives, up to a page's bytes; no batch is empty.
+
+        Raises:
+            TarnError: CORRUPT, UNAVAILABLE.
+        """
         assert self._connection is not None, "it was opened"
         batches: list[pa.RecordBatch] = []
         left_bytes = _PAGE_BYTES
-        with closing(self._connection.cursor()) as cursor:
+        with _failures_told(), closing(self._connection.cursor()) as cursor:
             cursor.adbc_statement.set_options(
                 **{StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)}
             )
@@ -176,9 +166,13 @@ class EmbeddedScans:
         return batches
 
 
-def _failed(error: Exception) -> TarnError:
-    text = str(error)
-    if any(mark in text for mark in _DAMAGE):
-        what = f"the store's file is damaged, read failed: {text}"
-        return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, what)
-    return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, f"read failed: {text}")
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    try:
+        yield
+    except (DriverError, pa.ArrowException, OSError) as error:
+        text = str(error)
+        if any(mark in text for mark in _DAMAGE):
+            what = f"the store's file is damaged, read failed: {text}"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, what) from error
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, f"read failed: {text}") from error

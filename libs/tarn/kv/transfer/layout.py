@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.fence import fence_partition
-from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix
+from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix, key_error
 from tarn.kv.limits import kinds_mixed_error
+from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Listed, ListingKv, Partition, Row
 from tarn.kv.records import decode_branch, decode_drop, decode_repository
 
@@ -101,8 +101,11 @@ async def _declared(
         yield repository.commits
         async for partition in _tokens(kv, repository):
             yield partition
-        async for day, _ in _rows(kv, repository.refs, repository.UPLOAD_DAYS):
-            yield repository.uploads(_number_of(day))
+        async for key, _ in _rows(kv, repository.refs, repository.UPLOAD_DAYS):
+            day = repository.day_of(key)
+            if day is None:
+                raise key_error(key, "day")
+            yield repository.uploads(day)
 
 
 async def _tokens(kv: Kv, repository: RepositoryKeys) -> AsyncIterator[Partition]:
@@ -116,25 +119,10 @@ def _branch_of(key: bytes) -> BranchId:
     try:
         return BranchId(key[len(_BRANCHES) :].decode())
     except UnicodeDecodeError as error:
-        text = f"key {key!r} names no branch"
-        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+        raise key_error(key, "branch") from error
 
 
-def _number_of(key: bytes) -> int:
-    try:
-        return int(key[len(RepositoryKeys.UPLOAD_DAYS) :])
-    except ValueError as error:
-        text = f"key {key!r} names no day"
-        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
-
-
-async def _rows(kv: Kv, partition: Partition, prefix: bytes) -> AsyncIterator[Row]:
-    """All rows of a prefix, page by page."""
-    start, end = prefix, after_prefix(prefix) if prefix else None
-    while True:
-        page = await kv.scan(partition, start, end, _PAGE)
-        for row in page:
-            yield row
-        if len(page) < _PAGE:
-            return
-        start = page[-1][0] + b"\0"
+def _rows(kv: Kv, partition: Partition, prefix: bytes) -> AsyncIterator[Row]:
+    """All rows of a prefix."""
+    end = after_prefix(prefix) if prefix else None
+    return rows_of(kv, partition, prefix, end, _PAGE)

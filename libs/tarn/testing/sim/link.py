@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tarn.core.errors import TarnError
+from tarn.kv.paging import pages_of
 from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned
+from tarn.kv.rows import row_batch
 from tarn.rpc.tasks import TaskSet
 from tarn.testing.sim.weather import refused
 
 __all__ = ["KvLink", "Wire"]
 
 R = TypeVar("R")
-_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 Trace = Callable[[str], None]
 
@@ -135,14 +136,9 @@ class KvLink:
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `Kv.scan_arrow`."""
-        while page := await self.scan(partition, start, end, self._page_rows):
+        async for page in pages_of(self, partition, start, end, self._page_rows):
             keys, values = zip(*page, strict=True)
-            yield pa.record_batch(
-                [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=_SCHEMA
-            )
-            if len(page) < self._page_rows:
-                return
-            start = keys[-1] + b"\0"
+            yield row_batch(keys, values)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

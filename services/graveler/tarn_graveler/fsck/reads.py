@@ -12,6 +12,7 @@ import pyarrow as pa
 from tarn.block.port import BlockInfo, BlockKey
 from tarn.block.reading import ReadBlocks
 from tarn.core.clock import Clock
+from tarn.kv.paging import rows_of
 from tarn.kv.port import Listed, Partition, Row, Versioned
 from tarn.kv.reading import ReadKv
 from tarn_graveler.fsck.progress import Progress
@@ -61,23 +62,17 @@ class Reads:
         return (await self._kv.get_many(partition, [key]))[0]
 
     async def scan(
-        self, partition: Partition, start: bytes, end: bytes | None, limit: int = _PAGE
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
         """One page."""
         await self._take()
         return await self._kv.scan(partition, start, end, limit)
 
-    async def rows(
+    def rows(
         self, partition: Partition, start: bytes = b"", end: bytes | None = None
     ) -> AsyncIterator[Row]:
         """All rows of a range, page by page."""
-        while True:
-            page = await self.scan(partition, start, end)
-            for row in page:
-                yield row
-            if len(page) < _PAGE:
-                return
-            start = page[-1][0] + b"\0"
+        return rows_of(self, partition, start, end, _PAGE)
 
     async def batches(self, partition: Partition) -> AsyncGenerator[pa.RecordBatch, None]:
         """All rows of a partition as `key` and `value`."""

@@ -21,6 +21,10 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 __all__ = ["check_refs_partition", "check_uploads", "gather_uploads", "upload_partitions"]
 
 _MULTIPART = b"multipart/"
+_UNKNOWN = "no such layout"
+
+Judge = Callable[[bytes, bytes], str | None]
+"""Says what is wrong with a row, if it can read it."""
 
 
 async def check_refs_partition(lake: Lake) -> None:
@@ -32,10 +36,9 @@ async def check_refs_partition(lake: Lake) -> None:
 async def upload_partitions(reads: Reads, keys: RepositoryKeys) -> list[Partition]:
     """Those of the days whose uploads are kept."""
     prefix = keys.UPLOAD_DAYS
-    days = [
-        key[len(prefix) :] async for key, _ in reads.rows(keys.refs, prefix, after_prefix(prefix))
-    ]
-    return [keys.uploads(int(day)) for day in days if day.isdigit()]
+    rows = reads.rows(keys.refs, prefix, after_prefix(prefix))
+    days = [keys.day_of(key) async for key, _ in rows]
+    return [keys.uploads(day) for day in days if day is not None]
 
 
 async def check_uploads(lake: Lake) -> None:
@@ -63,16 +66,14 @@ async def _check_day(lake: Lake, partition: Partition) -> None:
             lake.find(Code.UPLOAD_ORPHAN, f"upload {upload_id}", text)
 
 
-async def _sound_keys(
-    lake: Lake, partition: Partition, wrong: Callable[[bytes, bytes], str | None]
-) -> AsyncIterator[bytes]:
+async def _sound_keys(lake: Lake, partition: Partition, judge: Judge) -> AsyncIterator[bytes]:
     """The keys of rows that can be read; other rows are findings."""
     reads = lake.session.reads
     async for key, value in reads.rows(partition):
-        why = wrong(key, value)
+        why = _wrong(judge, key, value)
         if why is not None:
             found = await reads.get(partition, key)
-            why = None if found is None else wrong(key, found.value)
+            why = None if found is None else _wrong(judge, key, found.value)
         if why is None:
             yield key
             continue
@@ -84,55 +85,51 @@ def _upload_of(key: bytes) -> str:
     """The upload whose part or index row this is; empty for another row."""
     if key.startswith(b"parts/"):
         return key.split(b"/")[1].decode()
-    if key.startswith(b"uploads/"):
-        return key.rpartition(b"\0")[2].decode()
+    if key.startswith(RepositoryKeys.OPEN_UPLOADS):
+        return RepositoryKeys.upload_of(key)
     return ""
 
 
-_UNKNOWN = "no such layout"
-
-
-def _wrong_ref(key: bytes, value: bytes) -> str | None:
-    """What is wrong with a row of `refs`."""
+def _wrong(judge: Judge, key: bytes, value: bytes) -> str | None:
+    """What is wrong with a row, also if it cannot be read."""
     try:
-        kind, _, name = key.decode().partition("/")
-        match kind:
-            case "branches":
-                return _wrong_branch(value)
-            case "tags":
-                decode_tag(value)
-            case "upload-days":
-                return None if name.isdigit() else _UNKNOWN
-            case _:
-                return _UNKNOWN
+        return judge(key, value)
     except TarnError as error:
         return or_corrupt(error)
     except ValueError as error:
         return str(error)
+
+
+def _wrong_ref(key: bytes, value: bytes) -> str | None:
+    """The judge of `refs`."""
+    match key.decode().partition("/")[0]:
+        case "branches":
+            return _wrong_branch(value)
+        case "tags":
+            decode_tag(value)
+        case "upload-days":
+            return _UNKNOWN if RepositoryKeys.day_of(key) is None else None
+        case _:
+            return _UNKNOWN
     return None
 
 
 def _wrong_of_upload(key: bytes, value: bytes) -> str | None:
-    """What is wrong with a row of a day of uploads."""
-    try:
-        kind, _, name = key.decode().partition("/")
-        match kind:
-            case "multipart":
-                upload = parse_record(pb.UploadRecord(), value)
-                if len(upload.address) != 16 or not upload.state:
-                    return f"an upload in state {upload.state} to an address of {len(upload.address)} bytes"
-            case "parts":
-                part = parse_record(pb.UploadPartRecord(), value)
-                if not name.endswith(f"/{part.part_number:05d}") or part.size_bytes < 0:
-                    return f"the record is of part {part.part_number}, {part.size_bytes} bytes"
-            case "uploads":
-                return None if "\0" in name and value in {b"", ENDED} else _UNKNOWN
-            case _:
-                return _UNKNOWN
-    except TarnError as error:
-        return or_corrupt(error)
-    except ValueError as error:
-        return str(error)
+    """The judge of a day of uploads."""
+    kind, _, name = key.decode().partition("/")
+    match kind:
+        case "multipart":
+            upload = parse_record(pb.UploadRecord(), value)
+            if len(upload.address) != 16 or not upload.state:
+                return f"an upload in state {upload.state} to an address of {len(upload.address)} bytes"
+        case "parts":
+            part = parse_record(pb.UploadPartRecord(), value)
+            if not name.endswith(f"/{part.part_number:05d}") or part.size_bytes < 0:
+                return f"the record is of part {part.part_number}, {part.size_bytes} bytes"
+        case "uploads":
+            return None if "\0" in name and value in {b"", ENDED} else _UNKNOWN
+        case _:
+            return _UNKNOWN
     return None
 
 
