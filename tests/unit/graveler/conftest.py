@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from graveler_service import Service, running_service
 from lake import Lake, Replicas, Running, create_repository
 
 
@@ -36,3 +37,9 @@ async def running() -> AsyncIterator[Running]:
     made = Running()
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running_service(tmp_path) as made:
+        yield made

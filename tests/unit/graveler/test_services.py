@@ -1,42 +1,23 @@
 """graveler's services as their callers see them: over the in-process transport, with the real auth."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
-from lake import Lake, Replicas, entry
+from graveler_service import Service, reason_of
+from lake import entry
 
-from tarn.client.access import Access
-from tarn.client.auth import AuthClient
 from tarn.client.commits import ChangesPage
-from tarn.client.graveler import GravelerClient
 from tarn.core.condition import WriteCondition
-from tarn.core.diff import DiffPage
 from tarn.core.entry import ENTRY_BYTES_MAX, etag_of, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import PATH_BYTES_MAX, UserId
-from tarn.core.policy import Grant, Policy
-from tarn.kv.mem import MemKv
-from tarn.kv.records import Repository
+from tarn.core.policy import Grant
 from tarn.rpc.call import Call
-from tarn.rpc.endpoint import OPERATE, Endpoint
-from tarn.rpc.inprocess import InProcessTransport
-from tarn.rpc.wire import CHANNEL_OPTIONS
-from tarn.testing.clock import SeededIds
-from tarn_auth.application import AuthApplication
-from tarn_graveler.application import endpoints_of
-from tarn_graveler.commit_service import CommitHandler
-from tarn_graveler.diffing import Diffing
+from tarn.rpc.endpoint import OPERATE
 from tarn_graveler.serving import Door, read_condition
-from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 from tarn_proto.graveler.v1 import entry_service_pb2
-
-SECRET = bytes(range(32))
 
 PLAUSIBLE = {
     "repository_id": "lake",
@@ -49,72 +30,6 @@ PLAUSIBLE = {
     "manifest_hash": bytes(32),
 }
 """Arguments that only a missing permission can be wrong with."""
-
-
-@dataclass(frozen=True)
-class Service:
-    graveler: GravelerClient
-    auth: AuthClient
-    endpoints: list[Endpoint]
-    transport: InProcessTransport
-    admin: Call
-    nobody: Call
-
-    async def as_user(self, user_id: str, role: str) -> Call:
-        await self.auth.create_user(self.admin, user_id, [role])
-        made = await self.auth.create_credential(self.admin, user_id=user_id)
-        session = await self.auth.log_in(
-            self.nobody,
-            made.credential.access_key_id,
-            made.secret_access_key,
-            now_us=1_793_491_200_000_000,
-            nonce=user_id.encode().ljust(16, b"0")[:16],
-        )
-        return replace(self.nobody, caller_token=session.grant.caller_token)
-
-    async def put(self, path: str, size: int, branch: str = "main") -> None:
-        uid = (await self.graveler.get_repository(self.admin, "lake")).instance_uid
-        await self.graveler.stage(self.admin, "lake", uid, branch, path, entry(size))
-
-    async def size(self, ref: str, path: str) -> int:
-        return unpack((await self.graveler.lookup(self.admin, "lake", ref, path)).entry).size
-
-
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    replicas = Replicas(tmp_path)
-    auth_kv = MemKv()
-    ids = SeededIds(replicas.clock, seed=99)
-    nobody = Call("test", "", 1e9)
-    auth = AuthApplication(auth_kv, "test", SECRET, replicas.clock, ids)
-    async with auth, replicas.replica() as graveler:
-        auth_transport = InProcessTransport(auth.endpoints, replicas.clock)
-        client = AuthClient(auth_transport)
-        endpoints = endpoints_of(graveler, Access(client, replicas.clock))
-        transport = InProcessTransport(endpoints, replicas.clock)
-        made = await client.set_up(nobody, SECRET, "root")
-        session = await client.log_in(
-            nobody,
-            made.credential.access_key_id,
-            made.secret_access_key,
-            now_us=replicas.clock.now_us(),
-            nonce=bytes(16),
-        )
-        admin = replace(nobody, caller_token=session.grant.caller_token)
-        made_service = Service(
-            GravelerClient(transport), client, endpoints, transport, admin, nobody
-        )
-        await made_service.graveler.create_repository(admin, "lake")
-        yield made_service
-        await transport.close()
-        await auth_transport.close()
-    await replicas.tasks.close()
-
-
-async def reason_of(work: object) -> Reason:
-    with pytest.raises(TarnError) as raised:
-        await work  # type: ignore[misc]
-    return raised.value.reason
 
 
 async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> None:
@@ -199,48 +114,6 @@ class ClosedDoor(Door):
         raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "denied")
 
 
-class OpenDoor(Door):
-    """Everybody may do everything in one repository."""
-
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
-
-    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
-        return Grant(UserId("ann"), Policy(()), "", 1000)
-
-    async def enter_repository(
-        self, call: Call, operation: str, repository_id: str, resource: str | None = None
-    ) -> tuple[Repository, Grant]:
-        return self._repository, await self.enter(call, operation, resource or "")
-
-
-class AskedForPages(Diffing):
-    """Finds nothing."""
-
-    def __init__(self) -> None:
-        self.limits: list[int] = []
-
-    async def commits(self, *_: object, limit: int, **__: object) -> DiffPage:
-        self.limits.append(limit)
-        return DiffPage([], [], [], None)
-
-    async def uncommitted(self, *_: object, limit: int, **__: object) -> DiffPage:
-        return await self.commits(limit=limit)
-
-
-async def test_pages_of_differences_have_a_default_and_a_limit(lake: Lake) -> None:
-    diffing, call = AskedForPages(), Call("test", "", 1e9)
-    handler = CommitHandler(OpenDoor(lake.repository), replace(lake.graveler, diffing=diffing))
-    for size in (0, 7, 1 << 30):
-        refs = pb.DiffRefsRequest(
-            repository_id="lake", left_ref="main", right_ref="main", page_size=size
-        )
-        await handler.DiffRefs(refs, call)
-        branch = pb.DiffUncommittedRequest(repository_id="lake", branch_id="main", page_size=size)
-        await handler.DiffUncommitted(branch, call)
-    assert diffing.limits == [100, 100, 7, 7, 5000, 1000]
-
-
 async def test_an_etag_is_told_only_to_who_may_read() -> None:
     door, call = ClosedDoor(), Call("test", "", 1e9)
     match = entry_service_pb2.WriteCondition(if_match="*")
@@ -275,104 +148,6 @@ async def test_branch_tag_commit_and_diff_tell_one_story(service: Service) -> No
     assert await service.size("v1", "b") == 1
     assert await service.size("dev~1", "a") == 1
     assert await service.size(second.commit_id[:16], "c") == 3
-
-
-async def test_a_page_of_history_ends_before_it_is_too_large_for_a_message(
-    service: Service,
-) -> None:
-    graveler, admin = service.graveler, service.admin
-    words = "m" * 60_000
-    made = ["Repository created"]
-    for number in range(40):
-        made.append(f"{number} {words}")
-        metadata = {"more": words}
-        await graveler.create_commit(
-            admin, "lake", "main", made[-1], metadata=metadata, allow_empty=True
-        )
-    pages: list[list[str]] = []
-    token = ""
-    while token or not pages:
-        page = await graveler.list_commits(admin, "lake", "main", page_size=1000, page_token=token)
-        pages.append([commit.message for commit in page.commits])
-        assert page.ByteSize() < 5 << 20
-        token = page.next_page_token
-    assert len(pages) == 2
-    assert [*pages[0], *pages[1]] == made[::-1]
-
-
-async def test_listings_page_through_staged_and_committed_rows(service: Service) -> None:
-    graveler, admin = service.graveler, service.admin
-    for number in range(30):
-        await service.put(f"dir{number % 3}/{number:02d}", number)
-        if number == 14:
-            await graveler.create_commit(admin, "lake", "main", "half")
-    paths: list[str] = []
-    token = ""
-    while True:
-        page = await graveler.list_entries(
-            admin, "lake", "main", prefix="dir1/", page_size=4, page_token=token
-        )
-        paths += page.paths
-        token = page.next_page_token
-        if not token:
-            break
-    assert paths == [f"dir1/{number:02d}" for number in range(1, 30, 3)]
-    rolled = await graveler.list_entries(admin, "lake", "main", delimiter="/")
-    assert rolled.paths == ["dir0/", "dir1/", "dir2/"]
-
-
-async def test_a_page_of_the_largest_entries_is_one_message(service: Service) -> None:
-    graveler, admin = service.graveler, service.admin
-    uid = (await graveler.get_repository(admin, "lake")).instance_uid
-    small = unpack(entry(1))
-    room = ENTRY_BYTES_MAX - len(pack(replace(small, content_type="x"))) + 1
-    largest = pack(replace(small, content_type="x" * room))
-    path = "p" * PATH_BYTES_MAX
-    await graveler.stage(admin, "lake", uid, "main", path, largest)
-    page = await graveler.list_entries(admin, "lake", "main")
-    assert page.paths == [path]
-    message = entry_service_pb2.ListEntriesResponse(
-        paths=page.paths * 1000, packed_entries=[largest] * 1000
-    )
-    assert message.ByteSize() < dict(CHANNEL_OPTIONS)["grpc.max_receive_message_length"]
-    too_large = pack(replace(small, content_type="x" * (room + 1)))
-    staged = graveler.stage(admin, "lake", uid, "main", "q", too_large)
-    assert await reason_of(staged) is Reason.METADATA_TOO_LARGE
-
-
-async def test_differences_page_to_their_end_and_no_further(service: Service) -> None:
-    graveler, admin = service.graveler, service.admin
-    for path in ("p/a", "p/b", "p/c", "p/d", "p/e", "q"):
-        await service.put(path, 1)
-    of_branch = partial(graveler.diff_uncommitted, admin, "lake", "main")
-    assert await paged(of_branch) == [["p/b", "p/c"], ["p/d", "p/e"]]
-    await graveler.create_commit(admin, "lake", "main", "six")
-    of_refs = partial(graveler.diff_refs, admin, "lake", "main~1", "main")
-    assert await paged(of_refs) == [["p/b", "p/c"], ["p/d", "p/e"]]
-    token = (await of_refs(page_size=1)).next_page_token
-    other = graveler.diff_refs(admin, "lake", "main", "main~1", page_token=token)
-    assert await reason_of(other) is Reason.INVALID_PAGE_TOKEN
-
-
-async def paged(fetch: Callable[..., Awaitable[ChangesPage]]) -> list[list[str]]:
-    """The paths of all pages of two from `p/b` to `p/e`, a page each."""
-    pages: list[list[str]] = []
-    token = ""
-    while token or not pages:
-        page = await fetch(prefix="p/", after="p/a", page_size=2, page_token=token)
-        pages.append(page.paths)
-        token = page.next_page_token
-    return pages
-
-
-async def test_a_page_token_of_another_listing_is_refused(service: Service) -> None:
-    for number in range(3):
-        await service.put(f"{number}", 1)
-    page = await service.graveler.list_entries(service.admin, "lake", "main", page_size=1)
-    other = service.graveler.list_entries(
-        service.admin, "lake", "main", prefix="1", page_token=page.next_page_token
-    )
-    assert await reason_of(other) is Reason.INVALID_PAGE_TOKEN
 
 
 async def test_refs_that_are_not_there_or_not_writable(service: Service) -> None:

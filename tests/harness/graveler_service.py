@@ -1,0 +1,96 @@
+"""graveler's services as their callers see them: over the in-process transport, with the real auth."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from lake import Replicas, entry
+
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.core.entry import unpack
+from tarn.core.errors import Reason, TarnError
+from tarn.kv.mem import MemKv
+from tarn.rpc.call import Call
+from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.inprocess import InProcessTransport
+from tarn.testing.clock import SeededIds
+from tarn_auth.application import AuthApplication
+from tarn_graveler.application import endpoints_of
+
+__all__ = ["Service", "reason_of", "running_service"]
+
+SECRET = bytes(range(32))
+
+
+@dataclass(frozen=True)
+class Service:
+    """The services, and who calls them."""
+
+    graveler: GravelerClient
+    auth: AuthClient
+    endpoints: list[Endpoint]
+    transport: InProcessTransport
+    admin: Call
+    nobody: Call
+
+    async def as_user(self, user_id: str, role: str) -> Call:
+        await self.auth.create_user(self.admin, user_id, [role])
+        made = await self.auth.create_credential(self.admin, user_id=user_id)
+        session = await self.auth.log_in(
+            self.nobody,
+            made.credential.access_key_id,
+            made.secret_access_key,
+            now_us=1_793_491_200_000_000,
+            nonce=user_id.encode().ljust(16, b"0")[:16],
+        )
+        return replace(self.nobody, caller_token=session.grant.caller_token)
+
+    async def put(self, path: str, size: int, branch: str = "main") -> None:
+        uid = (await self.graveler.get_repository(self.admin, "lake")).instance_uid
+        await self.graveler.stage(self.admin, "lake", uid, branch, path, entry(size))
+
+    async def size(self, ref: str, path: str) -> int:
+        return unpack((await self.graveler.lookup(self.admin, "lake", ref, path)).entry).size
+
+
+@asynccontextmanager
+async def running_service(folder: Path) -> AsyncIterator[Service]:
+    """One replica with a repository `lake`, and its admin."""
+    replicas = Replicas(folder)
+    auth_kv = MemKv()
+    ids = SeededIds(replicas.clock, seed=99)
+    nobody = Call("test", "", 1e9)
+    auth = AuthApplication(auth_kv, "test", SECRET, replicas.clock, ids)
+    async with auth, replicas.replica() as graveler:
+        auth_transport = InProcessTransport(auth.endpoints, replicas.clock)
+        client = AuthClient(auth_transport)
+        endpoints = endpoints_of(graveler, Access(client, replicas.clock))
+        transport = InProcessTransport(endpoints, replicas.clock)
+        made = await client.set_up(nobody, SECRET, "root")
+        session = await client.log_in(
+            nobody,
+            made.credential.access_key_id,
+            made.secret_access_key,
+            now_us=replicas.clock.now_us(),
+            nonce=bytes(16),
+        )
+        admin = replace(nobody, caller_token=session.grant.caller_token)
+        made_service = Service(
+            GravelerClient(transport), client, endpoints, transport, admin, nobody
+        )
+        await made_service.graveler.create_repository(admin, "lake")
+        yield made_service
+        await transport.close()
+        await auth_transport.close()
+    await replicas.tasks.close()
+
+
+async def reason_of(work: object) -> Reason:
+    """Why a call is refused; it must be."""
+    with pytest.raises(TarnError) as raised:
+        await work  # type: ignore[misc]
+    return raised.value.reason

@@ -1,0 +1,163 @@
+"""Pages of graveler's services: where they end, how large they get, and their tokens."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+from graveler_service import Service, reason_of
+from lake import Lake, entry
+
+from tarn.client.commits import ChangesPage
+from tarn.core.diff import DiffPage
+from tarn.core.entry import ENTRY_BYTES_MAX, pack, unpack
+from tarn.core.errors import Reason
+from tarn.core.ids import PATH_BYTES_MAX, UserId
+from tarn.core.policy import Grant, Policy
+from tarn.kv.records import Repository
+from tarn.rpc.call import Call
+from tarn.rpc.wire import CHANNEL_OPTIONS
+from tarn_graveler.commit_service import CommitHandler
+from tarn_graveler.diffing import Diffing
+from tarn_graveler.serving import Door
+from tarn_proto.graveler.v1 import commit_service_pb2 as pb
+from tarn_proto.graveler.v1 import entry_service_pb2
+
+
+class OpenDoor(Door):
+    """Everybody may do everything in one repository."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
+        return Grant(UserId("ann"), Policy(()), "", 1000)
+
+    async def enter_repository(
+        self, call: Call, operation: str, repository_id: str, resource: str | None = None
+    ) -> tuple[Repository, Grant]:
+        return self._repository, await self.enter(call, operation, resource or "")
+
+
+class AskedForPages(Diffing):
+    """Finds nothing."""
+
+    def __init__(self) -> None:
+        self.limits: list[int] = []
+
+    async def commits(self, *_: object, limit: int, **__: object) -> DiffPage:
+        self.limits.append(limit)
+        return DiffPage([], [], [], None)
+
+    async def uncommitted(self, *_: object, limit: int, **__: object) -> DiffPage:
+        return await self.commits(limit=limit)
+
+
+async def test_pages_of_differences_have_a_default_and_a_limit(lake: Lake) -> None:
+    diffing, call = AskedForPages(), Call("test", "", 1e9)
+    handler = CommitHandler(OpenDoor(lake.repository), replace(lake.graveler, diffing=diffing))
+    for size in (0, 7, 1 << 30):
+        refs = pb.DiffRefsRequest(
+            repository_id="lake", left_ref="main", right_ref="main", page_size=size
+        )
+        await handler.DiffRefs(refs, call)
+        branch = pb.DiffUncommittedRequest(repository_id="lake", branch_id="main", page_size=size)
+        await handler.DiffUncommitted(branch, call)
+    assert diffing.limits == [100, 100, 7, 7, 5000, 1000]
+
+
+async def test_a_page_of_history_ends_before_it_is_too_large_for_a_message(
+    service: Service,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    words = "m" * 60_000
+    made = ["Repository created"]
+    for number in range(40):
+        made.append(f"{number} {words}")
+        metadata = {"more": words}
+        await graveler.create_commit(
+            admin, "lake", "main", made[-1], metadata=metadata, allow_empty=True
+        )
+    pages: list[list[str]] = []
+    token = ""
+    while token or not pages:
+        page = await graveler.list_commits(admin, "lake", "main", page_size=1000, page_token=token)
+        pages.append([commit.message for commit in page.commits])
+        assert page.ByteSize() < 5 << 20
+        token = page.next_page_token
+    assert len(pages) == 2
+    assert [*pages[0], *pages[1]] == made[::-1]
+
+
+async def test_listings_page_through_staged_and_committed_rows(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    for number in range(30):
+        await service.put(f"dir{number % 3}/{number:02d}", number)
+        if number == 14:
+            await graveler.create_commit(admin, "lake", "main", "half")
+    paths: list[str] = []
+    token = ""
+    while True:
+        page = await graveler.list_entries(
+            admin, "lake", "main", prefix="dir1/", page_size=4, page_token=token
+        )
+        paths += page.paths
+        token = page.next_page_token
+        if not token:
+            break
+    assert paths == [f"dir1/{number:02d}" for number in range(1, 30, 3)]
+    rolled = await graveler.list_entries(admin, "lake", "main", delimiter="/")
+    assert rolled.paths == ["dir0/", "dir1/", "dir2/"]
+
+
+async def test_a_page_of_the_largest_entries_is_one_message(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    uid = (await graveler.get_repository(admin, "lake")).instance_uid
+    small = unpack(entry(1))
+    room = ENTRY_BYTES_MAX - len(pack(replace(small, content_type="x"))) + 1
+    largest = pack(replace(small, content_type="x" * room))
+    path = "p" * PATH_BYTES_MAX
+    await graveler.stage(admin, "lake", uid, "main", path, largest)
+    page = await graveler.list_entries(admin, "lake", "main")
+    assert page.paths == [path]
+    message = entry_service_pb2.ListEntriesResponse(
+        paths=page.paths * 1000, packed_entries=[largest] * 1000
+    )
+    assert message.ByteSize() < dict(CHANNEL_OPTIONS)["grpc.max_receive_message_length"]
+    too_large = pack(replace(small, content_type="x" * (room + 1)))
+    staged = graveler.stage(admin, "lake", uid, "main", "q", too_large)
+    assert await reason_of(staged) is Reason.METADATA_TOO_LARGE
+
+
+async def test_differences_page_to_their_end_and_no_further(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    for path in ("p/a", "p/b", "p/c", "p/d", "p/e", "q"):
+        await service.put(path, 1)
+    of_branch = partial(graveler.diff_uncommitted, admin, "lake", "main")
+    assert await paged(of_branch) == [["p/b", "p/c"], ["p/d", "p/e"]]
+    await graveler.create_commit(admin, "lake", "main", "six")
+    of_refs = partial(graveler.diff_refs, admin, "lake", "main~1", "main")
+    assert await paged(of_refs) == [["p/b", "p/c"], ["p/d", "p/e"]]
+    token = (await of_refs(page_size=1)).next_page_token
+    other = graveler.diff_refs(admin, "lake", "main", "main~1", page_token=token)
+    assert await reason_of(other) is Reason.INVALID_PAGE_TOKEN
+
+
+async def paged(fetch: Callable[..., Awaitable[ChangesPage]]) -> list[list[str]]:
+    """The paths of all pages of two from `p/b` to `p/e`, a page each."""
+    pages: list[list[str]] = []
+    token = ""
+    while token or not pages:
+        page = await fetch(prefix="p/", after="p/a", page_size=2, page_token=token)
+        pages.append(page.paths)
+        token = page.next_page_token
+    return pages
+
+
+async def test_a_page_token_of_another_listing_is_refused(service: Service) -> None:
+    for number in range(3):
+        await service.put(f"{number}", 1)
+    page = await service.graveler.list_entries(service.admin, "lake", "main", page_size=1)
+    other = service.graveler.list_entries(
+        service.admin, "lake", "main", prefix="1", page_token=page.next_page_token
+    )
+    assert await reason_of(other) is Reason.INVALID_PAGE_TOKEN
