@@ -115,9 +115,10 @@ def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
 class _Layer:
     """Rows at hand of one layer, where the next ones begin, and whether there are none."""
 
-    __slots__ = ("entries", "exhausted", "next_start", "paths")
+    __slots__ = ("entries", "exhausted", "has_markers", "next_start", "paths")
 
-    def __init__(self, start: str) -> None:
+    def __init__(self, start: str, *, has_markers: bool) -> None:
+        self.has_markers = has_markers
         self.paths: Sequence[str] = ()
         self.entries: Sequence[bytes] = ()
         self.next_start = start
@@ -227,13 +228,23 @@ class _Lines:
         return _common_prefix(path, self._request.prefix, self._request.delimiter) != path
 
 
-def merge_page(request: PageRequest, layer_count: int) -> Generator[NeedRows, PathRows, Page]:
+def merge_page(
+    request: PageRequest, staged_count: int, *, with_base: bool
+) -> Generator[NeedRows, PathRows, Page]:
     """Builds one page; yields for rows, returns the page.
 
     The caller answers each `NeedRows`. What all layers have at hand is merged at once, so that rows
     which are hidden cost next to nothing.
+
+    Args:
+        request: what to list.
+        staged_count: layers that may hold markers.
+        with_base: whether there is one more beneath them, which is committed and holds none.
     """
-    layers = [_Layer(request.start) for _ in range(layer_count)]
+    layers = [
+        _Layer(request.start, has_markers=number < staged_count)
+        for number in range(staged_count + with_base)
+    ]
     lines = _Lines(request)
     seen, may_end = 0, True
     count = min(request.rows_first, request.limit + 1)
@@ -279,8 +290,10 @@ def _merged(
             newest.update(zip(*run, strict=True))
         paths = sorted(newest)
         entries = [newest[path] for path in paths]
+    if with_markers or not any(layer.has_markers for layer in live):
+        return len(paths), paths, entries
     hidden = [entry[1] & FLAG_MARKER for entry in entries]
-    if with_markers or not any(hidden):
+    if not any(hidden):
         return len(paths), paths, entries
     visible = list(map(not_, hidden))
     return len(paths), list(compress(paths, visible)), list(compress(entries, visible))

@@ -118,7 +118,7 @@ class Layers:
         """One page of the listing of tokens over a metarange, or of the tokens alone."""
         keys = self._repositories.keys_of(repository)
         namespace = repository.storage_namespace
-        merge = merge_page(request, len(tokens) + (metarange_id is not None))
+        merge = merge_page(request, len(tokens), with_base=metarange_id is not None)
         end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else KEY_END
         try:
             wish = next(merge)

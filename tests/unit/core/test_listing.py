@@ -18,7 +18,9 @@ ENTRY = [pack(Entry(n, 0, bytes(16), bytes(16))) for n in range(4)]
 def run(request: PageRequest, layers: Sequence[Layer], asked: list[NeedRows] | None = None) -> Page:
     """One page; notes what the merge asked for."""
     rows = [sorted(layer.items()) for layer in layers]
-    merge = merge_page(request, len(layers))
+    # A last layer without markers may be what is committed.
+    with_base = MARKER not in layers[-1].values()
+    merge = merge_page(request, len(layers) - with_base, with_base=with_base)
     try:
         wish = next(merge)
         while True:

@@ -404,7 +404,7 @@ class FakeAuth:
 
 
 def _page(wanted: PageRequest, rows: Sequence[tuple[str, bytes]]) -> Page:
-    merge = merge_page(wanted, 1)
+    merge = merge_page(wanted, 1, with_base=False)
     try:
         need = next(merge)
         while True:
