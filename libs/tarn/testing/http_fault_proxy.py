@@ -16,6 +16,7 @@ import enum
 import random
 import threading
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -24,6 +25,7 @@ __all__ = ["Answer", "Fault", "HttpFaultProxy", "Request", "Weather", "any_reque
 _HEAD_BYTES_MAX: Final = 1 << 20
 _BODY_BYTES_MAX: Final = 256 << 20
 _START_SECONDS: Final = 10
+_HANG_UP_SECONDS: Final = 2.0
 _SLOW_DOWN: Final = (
     b"<?xml version='1.0'?><Error><Code>SlowDown</Code>"
     b"<Message>Please reduce your request rate.</Message></Error>"
@@ -226,7 +228,8 @@ class HttpFaultProxy:
         if fault is Fault.LOST_REQUEST:
             return False
         if fault is Fault.HALF_REQUEST:
-            await upstream.send(request, len(request.body) // 2)
+            async with self._own_turn(request):
+                await upstream.break_off(request)
             return False
         if fault is Fault.SLOW_DOWN:
             xml = (("Content-Type", "application/xml"),)
@@ -234,7 +237,8 @@ class HttpFaultProxy:
         else:
             if fault is Fault.DELAY:
                 await asyncio.sleep(self.delay_s)
-            answer = await self._answer(request, upstream)
+            async with self._own_turn(request):
+                answer = await self._forward(request, upstream)
         if fault is Fault.LOST_REPLY:
             return False
         head, body = answer.encoded(is_head=request.method == "HEAD")
@@ -243,12 +247,11 @@ class HttpFaultProxy:
         await to_client.drain()
         return not half
 
-    async def _answer(self, request: Request, upstream: _Upstream) -> Answer:
+    def _own_turn(self, request: Request) -> AbstractAsyncContextManager[object]:
         turn = self.turn(request) if self.turn is not None else None
         if turn is None:
-            return await self._forward(request, upstream)
-        async with self._turns.setdefault(turn, asyncio.Lock()):
-            return await self._forward(request, upstream)
+            return contextlib.nullcontext()
+        return self._turns.setdefault(turn, asyncio.Lock())
 
     async def _forward(self, request: Request, upstream: _Upstream) -> Answer:
         answer = self.before(request) if self.before is not None else None
@@ -328,6 +331,21 @@ class _Upstream:
         # A server may answer and close before it has read a body that it refuses.
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
+
+    async def break_off(self, request: Request) -> None:
+        """Sends head and half of the body, hangs up, and waits until the server has done so, too.
+
+        Else what the server does about it would meet the next request of the turn: an rclone that gives
+        up one write while another one of the same object ends may lose the object.
+        """
+        await self.send(request, len(request.body) // 2)
+        assert self._reader is not None
+        assert self._writer is not None
+        with contextlib.suppress(OSError, TimeoutError):
+            self._writer.write_eof()
+            async with asyncio.timeout(_HANG_UP_SECONDS):
+                await self._reader.read()
+        self.close()
 
     def _at_end(self) -> bool:
         return self._reader is None or self._reader.at_eof()
