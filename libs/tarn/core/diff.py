@@ -6,7 +6,6 @@ finding it.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,21 +18,12 @@ from tarn.core.run import Run, markers_of
 
 __all__ = [
     "DIFF_SCHEMA",
-    "DiffKind",
     "DiffPage",
     "DiffRows",
     "count_diff",
     "diff_changes",
     "diff_runs",
 ]
-
-
-class DiffKind(enum.IntEnum):
-    """What happened to a path from left to right; the numbers are those of `DIFF_SCHEMA`."""
-
-    ADDED = 1
-    REMOVED = 2
-    CHANGED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +46,11 @@ class DiffPage:
 DIFF_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
         pa.field("left", pa.binary()),
         pa.field("right", pa.binary()),
     ]
 )
-"""Differences in bulk, sorted by path; `kind` holds numbers of `DiffKind`."""
+"""Differences in bulk, sorted by path; a side is null if it does not have the path."""
 
 
 def diff_runs(left: Run, right: Run) -> pa.RecordBatch:
@@ -133,13 +122,9 @@ def _batch(
     """Rows by number on each side, -1 for none."""
     left_index = pa.array(lefts, pa.int64(), mask=lefts < 0)
     right_index = pa.array(rights, pa.int64(), mask=rights < 0)
-    kinds = np.where(
-        rights < 0, DiffKind.REMOVED, np.where(lefts < 0, DiffKind.ADDED, DiffKind.CHANGED)
-    )
     paths = pc.coalesce(right.paths.take(right_index), left.paths.take(left_index))
     columns = [
         paths,
-        pa.array(kinds.astype(np.int8)),
         left.values.take(left_index),
         right.values.take(right_index),
     ]
@@ -193,10 +178,6 @@ def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def count_diff(batch: pa.RecordBatch) -> Counts:
-    """How many of each kind."""
-    counts = np.bincount(batch.column("kind").to_numpy(), minlength=4)
-    return Counts(
-        added=int(counts[DiffKind.ADDED]),
-        updated=int(counts[DiffKind.CHANGED]),
-        removed=int(counts[DiffKind.REMOVED]),
-    )
+    """How many paths only the right has, both have, and only the left has."""
+    added, removed = batch.column("left").null_count, batch.column("right").null_count
+    return Counts(added=added, updated=batch.num_rows - added - removed, removed=removed)
