@@ -1,12 +1,13 @@
 """One or two graveler replicas over one gated KV in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tarn.block.mem import MemBlockStore
+from tarn.core.branch import Token
 from tarn.core.breaks import BreakRule
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import TarnError
@@ -22,7 +23,7 @@ from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.committing import CommitRequest, Made
 from tarn_graveler.config import open_committed
 
-__all__ = ["MAIN", "Lake", "Replicas", "Running", "create_repository", "entry"]
+__all__ = ["MAIN", "Lake", "Replicas", "Running", "create_repository", "entry", "keep_tokens"]
 
 MAIN = BranchId("main")
 DELAY = 60.0
@@ -31,6 +32,10 @@ DELAY = 60.0
 def entry(size: int) -> bytes:
     """An entry that is told apart by its size."""
     return pack(Entry(size, 0, bytes(16), bytes(16)))
+
+
+async def keep_tokens(tokens: Sequence[Token]) -> None:
+    """Announces nothing: a deleted branch leaves its tokens."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +80,12 @@ class Lake:
         return path_key(path)
 
     async def drop_everything_removed(self) -> int:
-        """What the cleaner does once D is over."""
-        self.clock.advance(DELAY + 1)
-        return await self.graveler.cleaning.drop_due()
+        """What the cleaner does once D is over: it looks at announced tokens, and D later drops them."""
+        count = 0
+        for _ in range(2):
+            self.clock.advance(DELAY * 1.25 + 1)
+            count += await self.graveler.cleaning.drop_due()
+        return count
 
 
 class Replicas:

@@ -24,12 +24,12 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
-from tarn.kv.records import Repository, encode_branch
+from tarn.kv.records import Drop, Repository, TokenOwner, encode_branch
 from tarn.testing.guards import Guard, Weakening
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.stamps import OwnClock, OwnRowsRecent, ProcessMaximum
 from tarn_graveler.attempts import BranchLife
-from tarn_graveler.branches import BranchChange, Branches, BranchVersion
+from tarn_graveler.branches import Attempts, BranchChange, Branches, BranchVersion
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.committing import CommitRequest, Committing
 from tarn_graveler.conditional import ConditionalStaging
@@ -180,11 +180,16 @@ _compare_and_set = Branches.compare_and_set
 
 
 async def _set(
-    self: Branches, repository: Repository, branch_id: str, before: BranchVersion, after: Branch
+    self: Branches,
+    repository: Repository,
+    branch_id: str,
+    before: BranchVersion,
+    after: Branch,
+    attempts: Attempts,
 ) -> Any:
     """A commit's last step overwrites whatever is there."""
     if after.commit_id == before.branch.commit_id:
-        return await _compare_and_set(self, repository, branch_id, before, after)
+        return await _compare_and_set(self, repository, branch_id, before, after, attempts)
     partition = self._repositories.keys_of(repository).refs
     key = RepositoryKeys.branch(branch_id)
     while True:
@@ -215,6 +220,12 @@ def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
     return before.tokens
 
 
+async def _drop_announced(self: Cleaning, drop: Drop, owner: TokenOwner) -> None:
+    """Whatever was announced is dropped, whether its record still names it or not."""
+    del owner
+    await self._add_or_raise(Drop(drop.partition, self._after(self._drop_delay_us)))
+
+
 _cleaning_init = Cleaning.__init__
 
 
@@ -232,19 +243,25 @@ async def _build_and_drop(
 ) -> Any:
     """Tokens are given up when they are scanned, before the commit is confirmed."""
     built = await _build(self, repository, branch_id, record, request)
-    await self._cleaning.register_tokens(repository, branch_id, record.sealed)
+    keys = self._layers._repositories.keys_of(repository)
+    await self._cleaning.register([keys.token(branch_id, token) for token in record.sealed])
     return built
 
 
 async def _assume_applied(
-    self: Branches, repository: Repository, branch_id: str, before: Branch, after: Branch
+    self: Branches,
+    repository: Repository,
+    branch_id: str,
+    before: BranchVersion,
+    after: Branch,
+    attempts: Attempts,
 ) -> BranchChange:
     """Unknown is taken for success."""
     partition = self._repositories.keys_of(repository).refs
     (found,) = await self._kv.get_many(partition, [RepositoryKeys.branch(branch_id)])
     if found is None:
         raise OutcomeUnknownError("gone")
-    return BranchChange(before, BranchVersion(after, found.predicate))
+    return BranchChange(before.branch, BranchVersion(after, found.predicate))
 
 
 async def _always_claims(
@@ -390,7 +407,18 @@ GUARDS: Sequence[Guard] = (
         "5",
         "I1",
         "a commit drops every token of the record that it replaced",
-        (Weakening(tarn_graveler.committing, "removed_tokens", _all_tokens),),
+        (
+            Weakening(tarn_graveler.committing, "removed_tokens", _all_tokens),
+            Weakening(Cleaning, "_look", _drop_announced),
+        ),
+    ),
+    Guard(
+        "drop-looks",
+        "5",
+        "I1 I4",
+        "announced tokens are dropped without a look at the record that may still name them",
+        (Weakening(Cleaning, "_look", _drop_announced),),
+        runs=300,
     ),
     Guard(
         "drop-after-d",

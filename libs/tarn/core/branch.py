@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId, TokenId
 
 __all__ = [
@@ -76,6 +77,10 @@ class Branch:
         """The uncommitted layers, newest first."""
         return (self.staging, *self.sealed)
 
+    def names(self, token_id: TokenId) -> bool:
+        """Whether a token is one of the uncommitted layers."""
+        return any(token.token_id == token_id for token in self.tokens)
+
     def same_layers(self, other: Branch) -> bool:
         """Whether a reader of one reads exactly what a reader of the other does (rules 2 and 3)."""
         return self is other or (
@@ -100,14 +105,40 @@ def _remember(branch: Branch, op_id: bytes) -> tuple[bytes, ...]:
     return (op_id, *branch.recent_op_ids)[:RECENT_OPS]
 
 
+def _checked(branch: Branch) -> Branch:
+    """The record, which names each token once.
+
+    A token that is staging and sealed at once would be dropped by a commit while it takes writes.
+
+    Raises:
+        TarnError: CORRUPT.
+    """
+    ids = [token.token_id for token in branch.tokens]
+    if len(set(ids)) != len(ids):
+        text = f"a branch record would name a token twice: {', '.join(ids)}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+    return branch
+
+
 def seal(branch: Branch, token: Token, op_id: bytes) -> Branch:
-    """Writes go to `token` from now on; what was staged waits to be committed (rule 4)."""
-    return replace(
+    """Writes go to `token` from now on; what was staged waits to be committed (rule 4).
+
+    Args:
+        branch: the current record.
+        token: new in each attempt. An earlier attempt may wait in a queue and be applied later; the same
+            token would then be sealed beneath itself.
+        op_id: new in each attempt, too.
+
+    Raises:
+        TarnError: CORRUPT if the record names the token already.
+    """
+    after = replace(
         branch,
         staging=token,
         sealed=(branch.staging, *branch.sealed),
         recent_op_ids=_remember(branch, op_id),
     )
+    return _checked(after)
 
 
 def finish_commit(built_from: Branch, current: Branch, commit_id: CommitId, op_id: bytes) -> Branch:
@@ -186,20 +217,27 @@ class Settled(enum.Enum):
 
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
+    """It was not applied and never will be: the record has changed, so its predicate fails."""
+    PENDING = "pending"
+    """It was not applied, but the request may wait in a queue: the record is still the one it expects."""
     UNDECIDABLE = "undecidable"
     """Too many changes since: the record has forgotten."""
 
 
 def settle(base: Branch, op_id: bytes, current: Branch | None) -> Settled:
-    """Decides from a settling read of the record whether operation `op_id` on `base` was applied.
+    """Decides from a settling read of the record what became of operation `op_id` on `base`.
 
     The record remembers the last eight operations; if the one that made `base` is still among them,
-    or the record has forgotten none yet, the absence of `op_id` proves that it was not applied.
+    or the record has forgotten none yet, the absence of `op_id` proves that it was not applied. It may
+    still be applied later if the record is `base` itself: no read can void a request that no replica
+    has seen yet. Only another change of the record does.
     """
     if current is None or current.incarnation != base.incarnation:
         return Settled.UNDECIDABLE
     if op_id in current.recent_op_ids:
         return Settled.APPLIED
+    if current == base:
+        return Settled.PENDING
     if base.recent_op_ids and base.recent_op_ids[0] in current.recent_op_ids:
         return Settled.NOT_APPLIED
     if len(current.recent_op_ids) < RECENT_OPS:

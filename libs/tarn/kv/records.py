@@ -20,6 +20,7 @@ __all__ = [
     "Drop",
     "Repository",
     "Tag",
+    "TokenOwner",
     "decode_branch",
     "decode_drop",
     "decode_repository",
@@ -56,12 +57,35 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenOwner:
+    """The branch record that names a token, or did.
+
+    Attributes:
+        root: of the partitions of its repository (`RepositoryKeys`).
+        look_count: how often the cleaner has found the token still named.
+    """
+
+    root: str
+    branch_id: BranchId
+    token_id: TokenId
+    look_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
-    """A partition to drop, not before `drop_time_us`; `count` times dropped already."""
+    """A partition to drop.
+
+    Attributes:
+        drop_time_us: not before this time.
+        count: how often it was dropped already.
+        owner: whose record must be read before: announced, and perhaps still in use. None: surely not
+            in use any more.
+    """
 
     partition: Partition
     drop_time_us: int
     count: int = 0
+    owner: TokenOwner | None = None
 
 
 def parse_record(message: M, value: bytes) -> M:
@@ -169,7 +193,23 @@ def encode_drop(drop: Drop) -> bytes:
         buckets=drop.partition.buckets,
         drop_time_us=drop.drop_time_us,
         drop_count=drop.count,
+        owner=None if drop.owner is None else _owner_to(drop.owner),
     ).SerializeToString()
+
+
+def _owner_to(owner: TokenOwner) -> pb.TokenOwner:
+    return pb.TokenOwner(
+        root=owner.root,
+        branch_id=owner.branch_id,
+        token_id=owner.token_id,
+        look_count=owner.look_count,
+    )
+
+
+def _owner_from(record: pb.TokenOwner) -> TokenOwner:
+    return TokenOwner(
+        record.root, BranchId(record.branch_id), TokenId(record.token_id), record.look_count
+    )
 
 
 def decode_drop(value: bytes) -> Drop:
@@ -177,4 +217,5 @@ def decode_drop(value: bytes) -> Drop:
     record = parse_record(pb.CleanupRecord(), value)
     kind = PartitionKind.REGISTER if record.is_register else PartitionKind.PLAIN
     partition = Partition(record.partition, kind, record.buckets)
-    return Drop(partition, record.drop_time_us, record.drop_count)
+    owner = _owner_from(record.owner) if record.HasField("owner") else None
+    return Drop(partition, record.drop_time_us, record.drop_count, owner)

@@ -2,7 +2,9 @@
 
 `GatedKv` wraps a real driver. A *gate* holds the next operation that fits, before it is sent or after
 it was applied but before its answer, so that a test plays one interleaving of the protocol exactly. A
-*loss* turns an answer into `OutcomeUnknownError`, with or without the write having been applied.
+*loss* turns an answer into `OutcomeUnknownError`, with or without the write having been applied. A *late*
+compare-and-set is told as unknown, too, and waits in a queue, where no read sees it; it is applied right
+before the next one of its key, or when the test says so.
 """
 
 from __future__ import annotations
@@ -15,9 +17,18 @@ from typing import TypeVar
 import pyarrow as pa
 
 from tarn.core.errors import TarnError
-from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Predicate, Row, Versioned
+from tarn.kv.port import (
+    Group,
+    Kv,
+    OutcomeUnknownError,
+    Partition,
+    Predicate,
+    PredicateFailedError,
+    Row,
+    Versioned,
+)
 
-__all__ = ["Gate", "GatedKv"]
+__all__ = ["Gate", "GatedKv", "Late"]
 
 R = TypeVar("R")
 
@@ -42,11 +53,37 @@ class Gate:
         self.opened.set()
 
 
+@dataclass(eq=False)
+class Late:
+    """A compare-and-set that waits in a queue once it was sent.
+
+    Attributes:
+        landed: None while it waits; whether it was applied then.
+    """
+
+    key: bytes
+    request: Callable[[], Awaitable[object]] | None = None
+    landed: bool | None = None
+
+    async def land(self) -> None:
+        """Takes it out of the queue: applied if its predicate still holds."""
+        if self.request is None or self.landed is not None:
+            return
+        request, self.request = self.request, None
+        try:
+            await request()
+        except PredicateFailedError:
+            self.landed = False
+        else:
+            self.landed = True
+
+
 class GatedKv:
     """See the module."""
 
     def __init__(self, kv: Kv) -> None:
         self._kv = kv
+        self._late: list[Late] = []
         self._gates: list[Gate] = []
         self._losses: list[tuple[Fits, bool]] = []
         self.calls: list[tuple[str, str]] = []
@@ -60,6 +97,22 @@ class GatedKv:
     def lose(self, operation: str, key: bytes | None = None, *, applied: bool) -> None:
         """Loses the answer of the next call of an operation, applied or not."""
         self._losses.append((_fits(operation, key), applied))
+
+    def delay(self, key: bytes) -> Late:
+        """Makes the next compare-and-set of a key a late one."""
+        late = Late(key)
+        self._late.append(late)
+        return late
+
+    async def _compare(self, key: bytes, request: Callable[[], Awaitable[R]]) -> R:
+        late = next((each for each in self._late if each.key == key), None)
+        if late is not None and late.request is None and late.landed is None:
+            late.request = request
+            raise OutcomeUnknownError("the request waits in a queue")
+        if late is not None:
+            self._late.remove(late)
+            await late.land()
+        return await request()
 
     async def _run(
         self,
@@ -108,9 +161,11 @@ class GatedKv:
         self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
     ) -> Predicate:
         """See `Kv.set_if`."""
-        return await self._run(
-            "set_if", partition, [key], lambda: self._kv.set_if(partition, key, value, predicate)
-        )
+
+        def request() -> Awaitable[Predicate]:
+            return self._kv.set_if(partition, key, value, predicate)
+
+        return await self._run("set_if", partition, [key], lambda: self._compare(key, request))
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
@@ -120,9 +175,11 @@ class GatedKv:
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
         """See `Kv.delete_if`."""
-        await self._run(
-            "delete_if", partition, [key], lambda: self._kv.delete_if(partition, key, predicate)
-        )
+
+        def request() -> Awaitable[None]:
+            return self._kv.delete_if(partition, key, predicate)
+
+        await self._run("delete_if", partition, [key], lambda: self._compare(key, request))
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int

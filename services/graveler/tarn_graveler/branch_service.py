@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tarn.core.actions import branch_resource, tag_resource
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
@@ -96,8 +98,8 @@ class BranchHandler:
         if branch_id == repository.default_branch:
             text = f"{branch_id} is the default branch of {request.repository_id}"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
-        branch = await self._branches.delete(repository, branch_id)
-        await self._cleaning.register_tokens(repository, branch_id, branch.tokens)
+        announce = partial(self._cleaning.announce, repository, branch_id)
+        await self._branches.delete(repository, branch_id, announce)
         return branch_pb.DeleteBranchResponse()
 
 

@@ -8,7 +8,8 @@ shared, but only with callers that asked before it was sent (`turn.TurnBatches`)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tarn.core.branch import Branch, Settled, Token, TokenKind, settle
@@ -30,7 +31,7 @@ from tarn.rpc.tasks import TaskSet
 from tarn_graveler.repositories import Repositories
 from tarn_graveler.turn import TurnBatches
 
-__all__ = ["BranchChange", "BranchVersion", "Branches", "branch_not_found"]
+__all__ = ["Attempts", "BranchChange", "BranchVersion", "Branches", "branch_not_found"]
 
 _CACHE_SECONDS = 2.0
 _CACHED_MAX = 10_000
@@ -64,6 +65,72 @@ class BranchChange:
 
     before: Branch
     after: BranchVersion
+
+
+class Attempts:
+    """The attempts of one change of a branch record whose answers were lost (rule 8).
+
+    An attempt is *pending* while the record is still the one that it expects: it was not applied, but its
+    request may wait in a queue and be applied at any time, also after a settling read. It is decided as
+    soon as the record has changed. Until then no failure of a later step says that nothing was done.
+    """
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Branch, bytes]] = []
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether an attempt may still be applied, or have been applied without a sign."""
+        return bool(self._pending)
+
+    def add(self, base: Branch, op_id: bytes) -> None:
+        """An attempt whose answer was lost."""
+        self._pending.append((base, op_id))
+
+    def clear(self) -> None:
+        """A later attempt was applied: the record has changed, so no earlier one can be."""
+        self._pending = []
+
+    def judge(self, current: Branch) -> Branch | None:
+        """Decides the attempts by a record that was read after they were sent.
+
+        Returns:
+            The record that an attempt was applied to; None if none was applied so far.
+
+        Raises:
+            OutcomeUnknownError: the record has forgotten.
+        """
+        pending, self._pending = self._pending, []
+        for base, op_id in pending:
+            match settle(base, op_id, current):
+                case Settled.APPLIED:
+                    self._pending = []
+                    return base
+                case Settled.PENDING:
+                    self._pending.append((base, op_id))
+                case Settled.UNDECIDABLE:
+                    raise OutcomeUnknownError("a change of a branch: too many changes since")
+                case Settled.NOT_APPLIED:
+                    pass
+        return None
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turns every failure into an unknown outcome while an attempt is pending.
+
+        A failed predicate is no failure: the record that it carries decides the attempts.
+        """
+        try:
+            yield
+        except (OutcomeUnknownError, PredicateFailedError):
+            raise
+        except TarnError as error:
+            if not self._pending:
+                raise
+            text = f"an earlier attempt may still be applied, then: {error.message}"
+            raise OutcomeUnknownError(text) from error
 
 
 @dataclass(slots=True)
@@ -212,53 +279,67 @@ class Branches:
         branch_id: str,
         before: BranchVersion,
         after: Branch,
+        attempts: Attempts,
     ) -> BranchChange | BranchVersion | None:
         """One attempt at a change, settled if its answer is lost (rule 8).
 
-        `after` must carry a new operation id in front of `recent_op_ids`.
+        Args:
+            repository: where.
+            branch_id: which.
+            before: the record that the attempt replaces.
+            after: carries a new operation id in front of `recent_op_ids`.
+            attempts: the earlier ones of the same change, which this one adds itself to.
 
         Returns:
-            The confirmed change; or the record that is there instead, surely without the change; or
-            None when the branch is gone.
+            The confirmed change, also if it was an earlier attempt that was applied; or the record that
+            is there instead, without the change; or None when the branch is gone.
 
         Raises:
             OutcomeUnknownError: it cannot be told any more whether the change was made.
+            TarnError: UNAVAILABLE: surely not made by any attempt.
         """
         partition = self._repositories.keys_of(repository).refs
         key = RepositoryKeys.branch(branch_id)
         value = encode_branch(after)
         try:
-            predicate = await self._kv.set_if(partition, key, value, before.predicate)
+            with attempts.told():
+                predicate = await self._kv.set_if(partition, key, value, before.predicate)
         except PredicateFailedError as error:
-            if error.current is None:
-                return None
-            current = decode_branch(error.current.value)
-            return None if current.is_deleted else BranchVersion(current, error.current.predicate)
+            return self._judge(attempts, error.current)
         except OutcomeUnknownError:
-            return await self._settle(repository, branch_id, before.branch, after)
+            return await self._settle(repository, branch_id, before, after, attempts)
+        attempts.clear()
         self._keep((repository.instance_uid, branch_id), value, after)
         return BranchChange(before.branch, BranchVersion(after, predicate))
 
     async def _settle(
-        self, repository: Repository, branch_id: str, before: Branch, after: Branch
+        self,
+        repository: Repository,
+        branch_id: str,
+        before: BranchVersion,
+        after: Branch,
+        attempts: Attempts,
     ) -> BranchChange | BranchVersion | None:
+        """Decides an attempt whose answer was lost, as far as a read can."""
+        attempts.add(before.branch, after.recent_op_ids[0])
         partition = self._repositories.keys_of(repository).refs
-        key = RepositoryKeys.branch(branch_id)
-        try:
-            (found,) = await self._kv.get_many(partition, [key], settle=True)
-        except TarnError as error:  # a refused read says nothing about the change
-            raise OutcomeUnknownError(f"change of branch {branch_id}: {error.message}") from error
+        with attempts.told():  # a refused read says nothing about the change
+            (found,) = await self._kv.get_many(
+                partition, [RepositoryKeys.branch(branch_id)], settle=True
+            )
+        return self._judge(attempts, found)
+
+    @staticmethod
+    def _judge(attempts: Attempts, found: Versioned | None) -> BranchChange | BranchVersion | None:
         if found is None:
+            if attempts.is_pending:
+                raise OutcomeUnknownError("a change of a branch that has been deleted since")
             return None
-        current = decode_branch(found.value)
-        version = BranchVersion(current, found.predicate)
-        match settle(before, after.recent_op_ids[0], current):
-            case Settled.APPLIED:
-                return BranchChange(before, version)
-            case Settled.NOT_APPLIED:
-                return version
-            case Settled.UNDECIDABLE:
-                raise OutcomeUnknownError(f"change of branch {branch_id}: too many changes since")
+        version = BranchVersion(decode_branch(found.value), found.predicate)
+        base = attempts.judge(version.branch)
+        if base is not None:
+            return BranchChange(base, version)
+        return None if version.branch.is_deleted else version
 
     async def change(
         self,
@@ -271,31 +352,50 @@ class Branches:
         Args:
             repository: where.
             branch_id: which.
-            decide: pure; gets the current record and this operation's id, returns the next record, or
-                the current one itself when there is nothing to change.
+            decide: gets the current record and an id of this attempt, returns the next record, or
+                the current one itself when there is nothing to change. Tokens that it adds are new in each
+                call (`new_token`).
 
         Raises:
-            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES.
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
+        attempts = Attempts()
         current = await self.fresh(repository, branch_id)
         for _ in range(_CAS_TRIES):
             after = decide(current.branch, self._ids.nonce())
             if after is current.branch:
                 return BranchChange(after, current)
-            outcome = await self.compare_and_set(repository, branch_id, current, after)
+            outcome = await self.compare_and_set(repository, branch_id, current, after, attempts)
             if isinstance(outcome, BranchChange):
                 return outcome
             if outcome is None:
                 raise branch_not_found(repository, branch_id)
             current = outcome
-        raise _changed_too_often(branch_id, "one change")
+        with attempts.told():
+            raise _changed_too_often(branch_id, "one change")
 
-    async def delete(self, repository: Repository, branch_id: str) -> Branch:
-        """Removes the record; returns what it was, so that its tokens can be dropped."""
+    async def delete(
+        self,
+        repository: Repository,
+        branch_id: str,
+        announce: Callable[[Sequence[Token]], Awaitable[None]],
+    ) -> Branch:
+        """Removes the record; returns what it was.
+
+        Args:
+            repository: where.
+            branch_id: which.
+            announce: puts the tokens of the record on the list of what is dropped (rule 5), before each
+                attempt. If it raises, nothing is removed.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
         partition = self._repositories.keys_of(repository).refs
         key = RepositoryKeys.branch(branch_id)
         current = await self.fresh(repository, branch_id)
         for _ in range(_CAS_TRIES):
+            await announce(current.branch.tokens)
             try:
                 await self._kv.delete_if(partition, key, current.predicate)
             except PredicateFailedError as error:

@@ -29,7 +29,13 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
-from tarn_graveler.branches import BranchChange, Branches, BranchVersion, branch_not_found
+from tarn_graveler.branches import (
+    Attempts,
+    BranchChange,
+    Branches,
+    BranchVersion,
+    branch_not_found,
+)
 from tarn_graveler.building import Builder, BuildOrder
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.commits import Commits
@@ -39,6 +45,8 @@ __all__ = ["CommitRequest", "Committing", "Made"]
 
 _TRIES = 16
 _ANCESTRY_MAX = 10_000
+_SEALED_MAX = 8
+"""So many sealed tokens, each a layer for every read, before a commit seals no more until it can build."""
 
 _log = structlog.get_logger()
 
@@ -138,31 +146,43 @@ class Committing:
     ) -> BranchVersion:
         """Seals the staging token; returns the confirmed record, the only one that may be scanned.
 
-        A branch that holds nothing uncommitted is left as it is.
+        A staging token that holds nothing is not sealed: then everything that was acknowledged lies
+        in the sealed tokens already, and commits that fail one after the other add no layer.
         """
         current = await self._branches.fresh(repository, branch_id)
         branch = current.branch
-        if not branch.sealed and branch.compacted_metarange_id is None and not request.allow_empty:
+        if branch.sealed or (branch.compacted_metarange_id is None and not request.allow_empty):
             empty = await self._layers.is_empty(repository, branch_id, branch.staging)
             verified = await self._branches.fresh(repository, branch_id)
             if empty and verified.branch.same_layers(branch):
-                raise self._nothing(branch_id, branch.commit_id)
-        token = self._branches.new_token()
+                if not branch.sealed:
+                    raise self._nothing(branch_id, branch.commit_id)
+                return verified
+        if len(branch.sealed) >= _SEALED_MAX:
+            # Earlier commits failed. One more layer only if what they failed at works again.
+            await self._list(repository, branch_id, branch)
 
         def decide(now: Branch, op_id: bytes) -> Branch:
-            return seal(now, token, op_id)
+            return seal(now, self._branches.new_token(), op_id)
 
         return (await self._branches.change(repository, branch_id, decide)).after
+
+    async def _list(
+        self, repository: Repository, branch_id: BranchId, record: Branch
+    ) -> BuildResult:
+        """Ranges and metarange of a record's sealed tokens over its base; all durable."""
+        base = await self._layers.base_of(repository, record)
+        tokens = [self._layers.partition(repository, branch_id, token) for token in record.sealed]
+        return await self._builder.build(
+            BuildOrder(repository.storage_namespace, base, tuple(tokens))
+        )
 
     async def _build(
         self, repository: Repository, branch_id: BranchId, record: Branch, request: CommitRequest
     ) -> _Built:
-        """Ranges, metarange and commit of a record's sealed tokens over its base; all durable."""
+        """A commit of a record's sealed tokens; durable, and named by no branch yet."""
         head = await self._commits.get(repository, record.commit_id)
-        base = await self._layers.base_of(repository, record)
-        tokens = [self._layers.partition(repository, branch_id, token) for token in record.sealed]
-        order = BuildOrder(repository.storage_namespace, base, tuple(tokens))
-        result = await self._builder.build(order)
+        result = await self._list(repository, branch_id, record)
         if result.metarange_id == head.metarange_id and not request.allow_empty:
             return _Built(record, record.commit_id, head, result)
         commit = Commit(
@@ -187,15 +207,22 @@ class Committing:
 
         Sealed tokens that change nothing are only taken out of the record. That must be confirmed as
         well: if it is lost, they were perhaps empty because another commit had taken them.
+
+        After the record has changed nothing turns the answer into a refusal: what the change gives up
+        was announced before it, and what fails later is logged.
         """
         if not built.changed and not record.branch.sealed:
             return Made(built.commit_id, built.commit, built.result)
+        attempts = Attempts()
         current = record
         for _ in range(_TRIES):
             after = self._after(built, current.branch)
             try:
+                with attempts.told():
+                    removed = removed_tokens(current.branch, after)
+                    await self._cleaning.announce(repository, branch_id, removed)
                 outcome = await self._branches.compare_and_set(
-                    repository, branch_id, current, after
+                    repository, branch_id, current, after, attempts
                 )
             except OutcomeUnknownError:
                 if not built.changed or not await self._is_published(
@@ -204,8 +231,6 @@ class Committing:
                     raise
                 outcome = BranchChange(current.branch, BranchVersion(after, current.predicate))
             if isinstance(outcome, BranchChange):
-                removed = removed_tokens(current.branch, after)
-                await self._cleaning.register_tokens(repository, branch_id, removed)
                 if built.changed:
                     await self._write_manifest(repository, branch_id, built.commit_id)
                 return Made(built.commit_id, built.commit, built.result)
@@ -215,7 +240,8 @@ class Committing:
                 return outcome
             current = outcome
         text = f"branch {branch_id} was sealed {_TRIES} times under one commit"
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+        with attempts.told():
+            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     def _after(self, built: _Built, current: Branch) -> Branch:
         """The record after a build."""

@@ -132,10 +132,11 @@ class ConditionalStaging:
         record = await life.fresh(written=written)
         if record.staging.kind is TokenKind.CONDITIONAL:
             return record
-        token = self._branches.new_token(TokenKind.CONDITIONAL)
 
         def decide(now: Branch, op_id: bytes) -> Branch:
-            return now if now.staging.kind is TokenKind.CONDITIONAL else seal(now, token, op_id)
+            if now.staging.kind is TokenKind.CONDITIONAL:
+                return now
+            return seal(now, self._branches.new_token(TokenKind.CONDITIONAL), op_id)
 
         with unknown_if(written):
             change = await self._branches.change(repository, branch_id, decide)

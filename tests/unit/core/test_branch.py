@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
@@ -15,6 +17,7 @@ from tarn.core.branch import (
     seal,
     settle,
 )
+from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import CommitId, MetarangeId, TokenId
 
 
@@ -97,7 +100,18 @@ def test_an_operation_in_the_record_was_applied() -> None:
 def test_an_operation_that_a_remembering_record_does_not_hold_was_not_applied() -> None:
     base = seal(branch(), token("t1"), b"before")
     assert settle(base, b"op", seal(base, token("t2"), b"other")) is Settled.NOT_APPLIED
-    assert settle(base, b"op", base) is Settled.NOT_APPLIED
+
+
+def test_an_operation_on_a_record_that_has_not_changed_may_still_be_applied() -> None:
+    base = seal(branch(), token("t1"), b"before")
+    assert settle(base, b"op", base) is Settled.PENDING
+
+
+def test_a_token_is_never_sealed_beneath_itself() -> None:
+    base = seal(branch(), token("t1"), b"before")
+    with pytest.raises(TarnError) as raised:
+        seal(base, token("t1"), b"op")
+    assert raised.value.kind is Kind.CORRUPT
 
 
 def test_after_eight_other_operations_nothing_can_be_told() -> None:

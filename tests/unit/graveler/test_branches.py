@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lake import MAIN, Lake
+from lake import MAIN, Lake, keep_tokens
 
 from tarn.core.branch import Branch, seal
 from tarn.core.errors import Reason, TarnError
@@ -57,7 +57,7 @@ async def test_a_branch_that_is_gone_is_not_known(lake: Lake, other: Lake, ended
         await other.graveler.branches.mark_deleted(lake.repository, MAIN)
     else:
         by = lake if ended == "by us" else other
-        await by.graveler.branches.delete(lake.repository, MAIN)
+        await by.graveler.branches.delete(lake.repository, MAIN, keep_tokens)
     assert (cached(lake) is None) == (ended == "by us")
     with pytest.raises(TarnError) as caught:
         await fresh(lake)

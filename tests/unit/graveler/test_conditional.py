@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from lake import MAIN, Lake, Running, entry
+from lake import MAIN, Lake, Running, entry, keep_tokens
 
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import ANY, WriteCondition
@@ -291,7 +291,7 @@ async def test_a_write_does_not_leak_into_a_re_created_branch(
     held = lake.kv.hold("get_many", lake.row_key("a"))
     slow = running.start(writer.put("a", 1))
     await reached(held)
-    await branches.delete(lake.repository, MAIN)
+    await branches.delete(lake.repository, MAIN, keep_tokens)
     await branches.create(lake.repository, MAIN, commit_id)
     held.open()
     with pytest.raises(TarnError) as caught:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from lake import MAIN, Lake, Running, entry
+from lake import MAIN, Lake, Running, entry, keep_tokens
 
 from tarn.core.branch import seal
 from tarn.core.errors import Kind, Reason, TarnError
@@ -111,7 +111,7 @@ async def test_a_commit_does_not_end_on_a_re_created_branch(lake: Lake, running:
     finish = lake.kv.hold("set_if", lake.branch_key)
     seal_done.open()
     await reached(finish)
-    await branches.delete(lake.repository, MAIN)
+    await branches.delete(lake.repository, MAIN, keep_tokens)
     await branches.create(lake.repository, MAIN, first)
     assert first != second
     finish.open()

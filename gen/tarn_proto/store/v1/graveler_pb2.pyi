@@ -154,15 +154,29 @@ class UploadPartRecord(_message.Message):
     def __init__(self, part_number: _Optional[int] = ..., attempt: _Optional[str] = ..., size_bytes: _Optional[int] = ..., md5: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class CleanupRecord(_message.Message):
-    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count")
+    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     IS_REGISTER_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     DROP_TIME_US_FIELD_NUMBER: _ClassVar[int]
     DROP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     partition: str
     is_register: bool
     buckets: int
     drop_time_us: int
     drop_count: int
-    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ...) -> None: ...
+    owner: TokenOwner
+    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ...) -> None: ...
+
+class TokenOwner(_message.Message):
+    __slots__ = ("root", "branch_id", "token_id", "look_count")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    LOOK_COUNT_FIELD_NUMBER: _ClassVar[int]
+    root: str
+    branch_id: str
+    token_id: str
+    look_count: int
+    def __init__(self, root: _Optional[str] = ..., branch_id: _Optional[str] = ..., token_id: _Optional[str] = ..., look_count: _Optional[int] = ...) -> None: ...

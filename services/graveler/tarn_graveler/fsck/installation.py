@@ -120,7 +120,7 @@ class Installation:
     # ---- drops and partitions
 
     async def check_drops(self) -> None:
-        """No token that a branch record names is registered to be dropped."""
+        """No token that a branch record names will be dropped. An announced one may still be named."""
         partition = self._keys.cleanup
         async for row in self._reads.rows(partition):
             if row[0] != self._keys.DONE_BEFORE:
@@ -131,6 +131,8 @@ class Installation:
             if not await self._decodes(partition, row, _check_drop):
                 continue
             drop = decode_drop(row[1])
+            if drop.owner is not None:
+                continue
             token_id = drop.partition.name.rpartition(":")[2]
             known = self._state.all(
                 "SELECT uid, branch FROM tokens WHERE token_id=? AND partition=?",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -175,8 +176,8 @@ async def test_a_branch_that_is_deleted_meanwhile_misses_nothing(lab: Lab) -> No
 
     async def delete_branch(request: str) -> None:
         if request == "list data/" and block in await lab.listed("data/"):
-            branch = await graveler.branches.delete(repository, dev)
-            await graveler.cleaning.register_tokens(repository, dev, branch.tokens)
+            announce = partial(graveler.cleaning.announce, repository, dev)
+            await graveler.branches.delete(repository, dev, announce)
             await lab.blocks.delete_many(lab.namespace, [block])
 
     assert await watch(lab, delete_branch).check() == []

@@ -1,0 +1,131 @@
+"""Rule 5: what a change gives up is announced before it, and dropped once no record names it."""
+
+from collections.abc import Sequence
+
+import pytest
+from graveler_service import Service
+from lake import MAIN, Lake
+
+from tarn.core.branch import Branch
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import Group, OutcomeUnknownError, Partition
+from tarn_graveler.drop_list import DropList
+
+
+def refused() -> TarnError:
+    return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the list's partition does not answer")
+
+
+def refuse_drop_list(lake: Lake, answer: TarnError, *, is_raised: bool) -> None:
+    """The store answers for every partition but those of the drop list."""
+    write = lake.kv.set_many
+
+    async def set_many(partition: Partition, groups: Sequence[Group]) -> list[TarnError | None]:
+        if "/cleanup/" not in partition.name:
+            return await write(partition, groups)
+        if is_raised:
+            raise answer
+        return [answer for _ in groups]
+
+    lake.kv.set_many = set_many  # type: ignore[method-assign]
+
+
+async def record(lake: Lake) -> Branch:
+    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+@pytest.mark.parametrize("answer", [refused(), OutcomeUnknownError("no answer")])
+async def test_a_commit_whose_tokens_cannot_be_announced_is_not_made(
+    lake: Lake, answer: TarnError, is_raised: bool
+) -> None:
+    await lake.put("x", 1)
+    before = (await record(lake)).commit_id
+    refuse_drop_list(lake, answer, is_raised=is_raised)
+    with pytest.raises(TarnError) as raised:
+        await lake.commit()
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert (await record(lake)).commit_id == before
+    assert await lake.get("x") == 1
+
+
+async def test_a_branch_whose_tokens_cannot_be_announced_is_not_deleted(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_branch(admin, "lake", "dev", "main")
+
+    async def add(*_: object) -> None:
+        raise refused()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DropList, "add", add)
+        with pytest.raises(TarnError) as raised:
+            await graveler.delete_branch(admin, "lake", "dev")
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert (await graveler.get_branch(admin, "lake", "dev")).branch_id == "dev"
+
+
+async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake: Lake) -> None:
+    """Whatever comes after the compare-and-set: the list knows the tokens before it."""
+    await lake.put("x", 1)
+    token = await lake.staging_rows()
+    set_if, changes = lake.kv.set_if, 0
+
+    async def die_after_finish(*args: object) -> object:
+        nonlocal changes
+        done = await set_if(*args)  # type: ignore[arg-type]
+        changes += args[1] == lake.branch_key
+        if args[1] == lake.branch_key and changes == 2:
+            raise RuntimeError("the process is gone")
+        return done
+
+    lake.kv.set_if = die_after_finish  # type: ignore[method-assign,assignment]
+    with pytest.raises(RuntimeError):
+        await lake.commit()
+    await lake.drop_everything_removed()
+    assert await lake.kv.scan(token, b"", None, 10) == []
+    assert await lake.get("x") == 1
+
+
+async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) -> None:
+    """A commit announced its tokens and was not made; they are looked for more and more seldom."""
+    await lake.put("x", 1)
+    branch = await record(lake)
+    await lake.graveler.cleaning.announce(lake.repository, MAIN, branch.tokens)
+    looks = []
+    for _ in range(40):
+        before = len(lake.kv.calls)
+        lake.clock.advance(76)
+        await lake.graveler.cleaning.drop_due()
+        reads = [name for operation, name in lake.kv.calls[before:] if operation == "get_many"]
+        looks.append(reads.count(lake.graveler.repositories.keys_of(lake.repository).refs.name))
+        assert await lake.get("x") == 1
+    assert 3 <= sum(looks) / len(branch.tokens) <= 7  # after D, 2 D, 4 D, 8 D, …: not at each pass
+    await lake.commit()
+    for _ in range(3):
+        await lake.drop_everything_removed()
+    assert await lake.get("x") == 1
+
+
+async def test_repeated_failures_to_commit_leave_a_bounded_number_of_layers(lake: Lake) -> None:
+    await lake.put("x", 1)
+    build = lake.graveler.committed.build
+
+    async def away(*_: object, **__: object) -> None:
+        raise refused()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(lake.graveler.committed), "build", away)
+        for number in range(50):
+            with pytest.raises(TarnError):
+                await lake.commit()
+            if number == 9:
+                assert len((await record(lake)).sealed) == 1  # nothing new: no new layer
+            if number >= 9:
+                await lake.put(f"y{number}", number)
+        assert len((await record(lake)).sealed) == 8
+    assert lake.graveler.committed.build == build
+    made = await lake.commit()
+    assert made.built.added == 42
+    assert (await record(lake)).sealed == ()
