@@ -29,9 +29,9 @@ MAIN = BranchId("main")
 DELAY = 60.0
 
 
-def entry(size: int) -> bytes:
+def entry(size: int, operation_id: str = "") -> bytes:
     """An entry that is told apart by its size."""
-    return pack(Entry(size, 0, bytes(16), bytes(16)))
+    return pack(Entry(size, 0, bytes(16), bytes(16), operation_id=operation_id))
 
 
 async def keep_tokens(tokens: Sequence[Token]) -> None:

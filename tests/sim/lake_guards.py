@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import tarn_graveler.committing
+import tarn_graveler.completion
 import tarn_graveler.conditional
 import tarn_graveler.staging
 from tarn.core.branch import (
@@ -32,11 +33,13 @@ from tarn_graveler.attempts import BranchLife
 from tarn_graveler.branches import Attempts, BranchChange, Branches, BranchVersion
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.committing import CommitRequest, Committing
+from tarn_graveler.completion import StagingAttempt, _Fate
 from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.layers import Found
 from tarn_graveler.reading import Reading
 from tarn_graveler.staging import Staging
 from tarn_graveler.turn import TurnBatches
+from tarn_graveler.upload_records import RecordedAttempts
 from tarn_graveler.uploads import Claim, Uploads
 
 __all__ = ["GUARDS", "STRONGEST"]
@@ -271,11 +274,16 @@ async def _always_claims(
     return Claim(self._ids.nonce(), b"")
 
 
-async def _stage_again(
-    self: Uploads, repository: Repository, upload_id: str, claim: bytes, entry: bytes
-) -> None:
-    record, _ = await self._read(repository, upload_id)
-    await self._staging.stage(repository, BranchId(record.branch_id), record.path, entry)
+async def _no_attempts(self: RecordedAttempts) -> Sequence[StagingAttempt]:
+    """Every attempt takes itself for the first one."""
+    self._read = await self._records.read(self._repository, self._upload_id)
+    return []
+
+
+async def _not_landed(self: Any, record: Branch, attempts: Sequence[StagingAttempt]) -> Any:
+    """A later attempt never asks what became of the earlier ones."""
+    del record, attempts
+    return _Fate.NOT_LANDED
 
 
 async def _no_is_published(self: Committing, *args: Any) -> bool:
@@ -459,9 +467,25 @@ GUARDS: Sequence[Guard] = (
         "a repeated completion of an upload stages its object again",
         (
             Weakening(Uploads, "begin_complete", _always_claims),
-            Weakening(Uploads, "finish_complete", _stage_again),
+            Weakening(RecordedAttempts, "load", _no_attempts),
         ),
         runs=60,
+    ),
+    Guard(
+        "completion-once",
+        "uploads",
+        "I1 I3",
+        "a repeated completion under its claim writes its row as if it were the first",
+        (Weakening(RecordedAttempts, "load", _no_attempts),),
+        runs=600,
+    ),
+    Guard(
+        "completion-looks",
+        "uploads",
+        "I1 I3",
+        "a later attempt does not look whether an earlier one landed",
+        (Weakening(tarn_graveler.completion._Staging, "_fate", _not_landed),),
+        runs=600,
     ),
     Guard(
         "stamp-after-seen",

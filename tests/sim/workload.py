@@ -323,7 +323,7 @@ class Client:
 
         async def complete(graveler: Graveler) -> None:
             repository = await graveler.repositories.get(repository_id)
-            uploads, entry = graveler.uploads, packed_value(value)
+            uploads, entry = graveler.uploads, packed_value(value, upload_id)
             claim = await uploads.begin_complete(repository, upload_id, b"manifest")
             if not claim.completed_entry:
                 await uploads.finish_complete(repository, upload_id, claim.op_id, entry)

@@ -17,6 +17,7 @@ from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId, UploadId
 from tarn.kv.port import Partition, PartitionKind
 
 __all__ = [
+    "STAGED_UPLOADS",
     "InstallationKeys",
     "RepositoryKeys",
     "after_prefix",
@@ -25,11 +26,15 @@ __all__ = [
     "path_key",
     "path_of",
     "paths_of",
+    "staged_upload",
 ]
 
 _REGISTER_BUCKETS = 8
 _DAY_MS = 86_400_000
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
+STAGED_UPLOADS = b"upload/"
+"""Where the notes of completed uploads start in a staging token."""
+
 _PATH = b"key/"
 _BETWEEN_PATHS = "\nkey/"
 
@@ -49,6 +54,11 @@ def paths_of(keys: Sequence[bytes]) -> list[str]:
     paths = b"\n".join(keys)[len(_PATH) :].decode().split(_BETWEEN_PATHS)
     # More, if a path holds what is between them; one, if there are none.
     return paths if len(paths) == len(keys) else [path_of(key) for key in keys]
+
+
+def staged_upload(upload_id: str) -> bytes:
+    """The note in a staging token that a completed upload left with its row: `upload/<upload id>`."""
+    return STAGED_UPLOADS + upload_id.encode()
 
 
 def after_prefix(prefix: bytes) -> bytes:

@@ -30,6 +30,8 @@ __all__ = [
     "encode_repository",
     "encode_tag",
     "parse_record",
+    "token_from",
+    "token_to",
 ]
 
 
@@ -102,7 +104,8 @@ def parse_record(message: M, value: bytes) -> M:
     return message
 
 
-def _token_to(token: Token) -> pb.Token:
+def token_to(token: Token) -> pb.Token:
+    """A token as part of a record."""
     return pb.Token(
         token_id=token.token_id,
         is_conditional=token.kind is TokenKind.CONDITIONAL,
@@ -111,7 +114,8 @@ def _token_to(token: Token) -> pb.Token:
     )
 
 
-def _token_from(record: pb.Token) -> Token:
+def token_from(record: pb.Token) -> Token:
+    """The token of a part of a record."""
     kind = TokenKind.CONDITIONAL if record.is_conditional else TokenKind.PLAIN
     return Token(TokenId(record.token_id), kind, record.buckets, record.create_time_us)
 
@@ -120,8 +124,8 @@ def encode_branch(branch: Branch) -> bytes:
     """A branch as one value."""
     return pb.BranchRecord(
         incarnation=branch.incarnation,
-        staging=_token_to(branch.staging),
-        sealed=[_token_to(token) for token in branch.sealed],
+        staging=token_to(branch.staging),
+        sealed=[token_to(token) for token in branch.sealed],
         commit_id=branch.commit_id,
         compacted_metarange_id=branch.compacted_metarange_id or "",
         compaction_start_time_us=branch.compaction_start_time_us,
@@ -137,8 +141,8 @@ def decode_branch(value: bytes) -> Branch:
     compacted = record.compacted_metarange_id
     return Branch(
         incarnation=record.incarnation,
-        staging=_token_from(record.staging),
-        sealed=tuple(_token_from(token) for token in record.sealed),
+        staging=token_from(record.staging),
+        sealed=tuple(token_from(token) for token in record.sealed),
         commit_id=CommitId(record.commit_id),
         create_time_us=record.create_time_us,
         compacted_metarange_id=MetarangeId(compacted) if compacted else None,

@@ -18,6 +18,7 @@ from tarn_graveler.building import Builder, InlineBuilder
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.commits import Commits
 from tarn_graveler.committing import Committing
+from tarn_graveler.completion import Completion
 from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.diffing import Diffing
 from tarn_graveler.history import History
@@ -102,6 +103,7 @@ def assemble(
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, repositories, branches, layers, tasks)
     conditional = ConditionalStaging(kv, repositories, branches, layers)
+    completion = Completion(kv, branches, layers)
     cleaning = Cleaning(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
     upload_days = UploadDays(kv, repositories, cleaning, clock, tasks)
     committing = Committing(
@@ -129,6 +131,6 @@ def assemble(
         diffing=Diffing(layers, reading, committed),
         history=History(commits),
         upload_days=upload_days,
-        uploads=Uploads(kv, upload_days, staging, conditional, clock, ids),
+        uploads=Uploads(kv, upload_days, completion, clock, ids),
         clock=clock,
     )

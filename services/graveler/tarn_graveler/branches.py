@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tarn.core.branch import Branch, Settled, Token, TokenKind, settle
+from tarn.core.branch import Branch, Settled, Token, TokenKind, seal, settle
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TokenId, parse_branch_id
@@ -37,6 +37,8 @@ _CACHE_SECONDS = 2.0
 _CACHED_MAX = 10_000
 _CAS_TRIES = 32
 _STAGING_BUCKETS = 4
+_SEALED_MAX = 32
+"""Sealed tokens, each a layer for every read, beyond which only a commit that can build seals."""
 
 
 def branch_not_found(repository: Repository, branch_id: str) -> TarnError:
@@ -373,6 +375,37 @@ class Branches:
             current = outcome
         with attempts.told():
             raise _changed_too_often(branch_id, "one change")
+
+    async def seal(
+        self,
+        repository: Repository,
+        branch_id: str,
+        kind: TokenKind,
+        *,
+        unless: Callable[[Branch], bool],
+    ) -> Branch:
+        """Gives a branch a new staging token of a kind, unless its record fits already.
+
+        Returns:
+            The confirmed record.
+
+        Raises:
+            TarnError: UNAVAILABLE when so many tokens are sealed that commits must have failed for some
+                time; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+
+        def decide(now: Branch, op_id: bytes) -> Branch:
+            if unless(now):
+                return now
+            if len(now.sealed) >= _SEALED_MAX:
+                text = (
+                    f"branch {branch_id} has {len(now.sealed)} sealed tokens: its commits fail, and "
+                    "one must succeed before it can be sealed again"
+                )
+                raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+            return seal(now, self.new_token(kind), op_id)
+
+        return (await self.change(repository, branch_id, decide)).after.branch
 
     async def delete(
         self,

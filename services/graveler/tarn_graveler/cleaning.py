@@ -94,7 +94,7 @@ class Cleaning:
         Returns:
             Whether all are on the list; if not, the caller keeps what names them and tries again.
         """
-        drop_time_us = self._after(self._drop_delay_us)
+        drop_time_us = self._clock.now_us() + self._drop_delay_us
         errors = await self._add([Drop(partition, drop_time_us) for partition in partitions])
         for error in filter(None, errors):
             _log.warning("cannot register a drop", reason=error.reason, error=error.message)

@@ -201,10 +201,8 @@ class UploadHandler:
             request.condition,
             resource,
         )
-        if condition and entry.operation_id != upload.upload_id:
-            raise _invalid(
-                "the entry of a conditional completion names the upload as its operation"
-            )
+        if entry.operation_id != upload.upload_id:
+            raise _invalid("the entry of a completed upload names the upload as its operation")
         await self._uploads.finish_complete(
             repository, upload.upload_id, request.claim, request.entry, condition
         )

@@ -10,7 +10,6 @@ both win.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tarn.core.clock import Clock, IdSource
@@ -18,11 +17,11 @@ from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.port import Group, Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository, parse_record
-from tarn_graveler.conditional import ConditionalStaging
-from tarn_graveler.staging import Staging
+from tarn_graveler.completion import Completion, UploadedObject
 from tarn_graveler.upload_days import ENDED, LIVE, UploadDays, upload_not_found
+from tarn_graveler.upload_records import RecordedAttempts, UploadRecords, require_claim
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
@@ -30,8 +29,6 @@ __all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
 PARTS_MAX = 10_000
 _CLAIM_US = 300_000_000
 """A completion that is silent for five minutes has died; another one may take over."""
-
-_CAS_TRIES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +66,14 @@ class Uploads:
         self,
         kv: Kv,
         days: UploadDays,
-        staging: Staging,
-        conditional: ConditionalStaging,
+        completion: Completion,
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._kv = kv
         self._days = days
-        self._staging = staging
-        self._conditional = conditional
+        self._completion = completion
+        self._records = UploadRecords(kv, days)
         self._clock = clock
         self._ids = ids
 
@@ -102,22 +98,13 @@ class Uploads:
         await self._kv.set_if(day, index, b"", None)
         return OpenUpload(upload_id, record)
 
-    async def _read(
-        self, repository: Repository, upload_id: str
-    ) -> tuple[pb.UploadRecord, Versioned]:
-        day = self._days.of(repository, upload_id)
-        (found,) = await self._kv.get_many(day, [RepositoryKeys.upload(UploadId(upload_id))])
-        if found is None:
-            raise upload_not_found(upload_id)
-        return parse_record(pb.UploadRecord(), found.value), found
-
     async def get(self, repository: Repository, upload_id: str) -> OpenUpload:
         """An upload that is not aborted; complete ones too, so that their answer can be replayed.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND.
         """
-        record, _ = await self._read(repository, upload_id)
+        record, _ = await self._records.read(repository, upload_id)
         if record.state == pb.UPLOAD_STATE_ABORTED:
             raise upload_not_found(upload_id)
         return OpenUpload(UploadId(upload_id), record)
@@ -130,7 +117,7 @@ class Uploads:
         Raises:
             TarnError: UPLOAD_NOT_FOUND, also when the upload was completed or aborted.
         """
-        record, _ = await self._read(repository, upload_id)
+        record, _ = await self._records.read(repository, upload_id)
         if record.state not in LIVE:
             raise upload_not_found(upload_id)
         key = RepositoryKeys.upload_part(UploadId(upload_id), part.part_number)
@@ -172,27 +159,6 @@ class Uploads:
         found = await self._days.open_rows(repository, start, end, limit)
         return [OpenUpload(each.upload_id, each.record) for each in found]
 
-    async def _change(
-        self,
-        repository: Repository,
-        upload_id: str,
-        decide: Callable[[pb.UploadRecord], bool],
-    ) -> pb.UploadRecord:
-        """Compare-and-set of a record that `decide` edits in place; False leaves it as it is."""
-        day = self._days.of(repository, upload_id)
-        key = RepositoryKeys.upload(UploadId(upload_id))
-        for _ in range(_CAS_TRIES):
-            record, found = await self._read(repository, upload_id)
-            if not decide(record):
-                return record
-            try:
-                await self._kv.set_if(day, key, record.SerializeToString(), found.predicate)
-            except PredicateFailedError:
-                continue
-            return record
-        text = f"upload {upload_id} changed {_CAS_TRIES} times under one change"
-        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
-
     async def begin_complete(
         self, repository: Repository, upload_id: str, manifest_hash: bytes
     ) -> Claim:
@@ -221,7 +187,7 @@ class Uploads:
             record.manifest_hash = manifest_hash
             return True
 
-        record = await self._change(repository, upload_id, decide)
+        record = await self._records.change(repository, upload_id, decide)
         if record.state == pb.UPLOAD_STATE_COMPLETED:
             return Claim(b"", record.completed_entry)
         return Claim(op_id, b"")
@@ -236,54 +202,48 @@ class Uploads:
     ) -> None:
         """Stages the object, then records the answer; acknowledged only when both are durable.
 
-        The claim is checked, and renewed, right before the entry is staged: a completion that was
-        taken over because it seemed dead stages nothing.
+        May be repeated under one claim, also while an earlier call goes on: the object is staged once.
+
+        Args:
+            repository: where.
+            upload_id: which.
+            claim: of `begin_complete`.
+            entry: packed; its operation is the upload.
+            condition: what must be true of the path right before.
 
         Raises:
-            TarnError: UPLOAD_BUSY when the claim was lost; what `Staging.stage` raises, with a condition
-                `ConditionalStaging.stage`; OUTCOME_UNKNOWN when the object is staged and the answer is
-                not recorded, or not known to be.
+            TarnError: UPLOAD_BUSY when the claim was lost; what `Completion.stage` raises;
+                OUTCOME_UNKNOWN when the object is staged and the answer is not recorded, or not known
+                to be.
         """
-
-        def renew(record: pb.UploadRecord) -> bool:
-            self._require(record, upload_id, claim)
-            record.completing_time_us = self._clock.now_us()
-            return True
+        record, _ = await self._records.read(repository, upload_id)
+        made = UploadedObject(BranchId(record.branch_id), record.path, upload_id, entry, condition)
+        log = RecordedAttempts(self._records, self._clock, repository, upload_id, claim)
+        await self._completion.stage(repository, made, log)
 
         def complete(record: pb.UploadRecord) -> bool:
-            self._require(record, upload_id, claim)
+            if record.state == pb.UPLOAD_STATE_COMPLETED:
+                return False
+            require_claim(record, upload_id, claim)
             record.state = pb.UPLOAD_STATE_COMPLETED
             record.completed_entry = entry
             return True
 
-        record = await self._change(repository, upload_id, renew)
-        branch_id = BranchId(record.branch_id)
-        if condition:
-            await self._conditional.stage(repository, branch_id, record.path, entry, condition)
-        else:
-            await self._staging.stage(repository, branch_id, record.path, entry)
         try:
-            await self._change(repository, upload_id, complete)
+            record = await self._records.change(repository, upload_id, complete)
             await self._end(repository, upload_id, record)
         except TarnError as error:  # whatever it is, the object can be read
             raise OutcomeUnknownError(f"staged, then: {error.message}") from error
-
-    @staticmethod
-    def _require(record: pb.UploadRecord, upload_id: str, claim: bytes) -> None:
-        is_ours = record.completing_op_id == claim
-        if record.state != pb.UPLOAD_STATE_COMPLETING or not is_ours:
-            text = f"the completion of upload {upload_id} was taken over"
-            raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
 
     async def reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
         """Gives up a claim; nothing was staged under it."""
 
         def decide(record: pb.UploadRecord) -> bool:
-            self._require(record, upload_id, claim)
+            require_claim(record, upload_id, claim)
             record.state = pb.UPLOAD_STATE_OPEN
             return True
 
-        await self._change(repository, upload_id, decide)
+        await self._records.change(repository, upload_id, decide)
 
     async def abort(self, repository: Repository, upload_id: str) -> pb.UploadRecord:
         """Ends an upload; repeating it is no error.
@@ -306,7 +266,7 @@ class Uploads:
             record.state = pb.UPLOAD_STATE_ABORTED
             return True
 
-        record = await self._change(repository, upload_id, decide)
+        record = await self._records.change(repository, upload_id, decide)
         await self._end(repository, upload_id, record)
         return record
 

@@ -169,7 +169,9 @@ async def test_many_uploads_that_ended_are_passed_over_without_a_tombstone_warni
                 await uploads.abort(repository, upload_id)
                 return
             claim = await uploads.begin_complete(repository, upload_id, bytes(32))
-            await uploads.finish_complete(repository, upload_id, claim.op_id, entry(number + 1))
+            await uploads.finish_complete(
+                repository, upload_id, claim.op_id, entry(number + 1, upload_id)
+            )
 
         async def look() -> list[str]:
             found = await uploads.page(repository, MAIN, "", ("", ""), 1000)

@@ -125,19 +125,22 @@ async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(l
     new = NewUpload(MAIN, "x", b"", "ann", "", is_full_object_checksum=False)
     upload_id = (await uploads.create(lake.repository, new)).upload_id
     claim = await uploads.begin_complete(lake.repository, upload_id, b"m")
-    stage = lake.graveler.staging.stage
+    write = lake.kv.set_many
 
-    async def stage_then_break(*args: object) -> None:
-        await stage(*args)  # type: ignore[arg-type]
+    async def write_then_break(
+        partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        done = await write(partition, groups)
 
         async def set_if(*args: object) -> None:
             raise refused()
 
         lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
+        return done
 
-    lake.graveler.staging.stage = stage_then_break  # type: ignore[method-assign,assignment]
+    lake.kv.set_many = write_then_break  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknownError):
-        await uploads.finish_complete(lake.repository, upload_id, claim.op_id, entry(7))
+        await uploads.finish_complete(lake.repository, upload_id, claim.op_id, entry(7, upload_id))
     assert await lake.get("x") == 7
 
 

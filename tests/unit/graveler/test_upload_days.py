@@ -32,7 +32,7 @@ async def begin(lake: Lake, path: str) -> str:
 async def complete(lake: Lake, upload_id: str) -> None:
     uploads = lake.graveler.uploads
     claim = await uploads.begin_complete(lake.repository, upload_id, MANIFEST)
-    await uploads.finish_complete(lake.repository, upload_id, claim.op_id, entry(1))
+    await uploads.finish_complete(lake.repository, upload_id, claim.op_id, entry(1, upload_id))
 
 
 async def listed(lake: Lake, prefix: str = "", path: str = "", limit: int = 100) -> list[str]:
@@ -105,7 +105,7 @@ async def test_an_answer_is_replayed_for_days_and_then_goes_with_its_day(lake: L
     lake.clock.advance(3 * DAY)
     assert await tidy(lake) == 0
     claim = await lake.graveler.uploads.begin_complete(lake.repository, upload_id, MANIFEST)
-    assert claim.completed_entry == entry(1)
+    assert claim.completed_entry == entry(1, upload_id)
     lake.clock.advance(DAY)
     assert await tidy(lake) == 1
     assert await tidy(lake) == 0

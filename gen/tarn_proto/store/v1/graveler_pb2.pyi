@@ -108,7 +108,7 @@ class CommitRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., parents: _Optional[_Iterable[str]] = ..., metarange_id: _Optional[str] = ..., committer: _Optional[str] = ..., message: _Optional[str] = ..., create_time_us: _Optional[int] = ..., generation: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class UploadRecord(_message.Message):
-    __slots__ = ("path", "branch_id", "address", "template", "create_time_us", "user_id", "state", "completing_op_id", "completing_time_us", "manifest_hash", "completed_entry", "checksum_algorithm", "is_full_object_checksum")
+    __slots__ = ("path", "branch_id", "address", "template", "create_time_us", "user_id", "state", "completing_op_id", "completing_time_us", "manifest_hash", "completed_entry", "checksum_algorithm", "is_full_object_checksum", "attempts")
     PATH_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class UploadRecord(_message.Message):
     COMPLETED_ENTRY_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     IS_FULL_OBJECT_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     path: str
     branch_id: str
     address: bytes
@@ -135,7 +136,16 @@ class UploadRecord(_message.Message):
     completed_entry: bytes
     checksum_algorithm: str
     is_full_object_checksum: bool
-    def __init__(self, path: _Optional[str] = ..., branch_id: _Optional[str] = ..., address: _Optional[bytes] = ..., template: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., user_id: _Optional[str] = ..., state: _Optional[_Union[UploadState, str]] = ..., completing_op_id: _Optional[bytes] = ..., completing_time_us: _Optional[int] = ..., manifest_hash: _Optional[bytes] = ..., completed_entry: _Optional[bytes] = ..., checksum_algorithm: _Optional[str] = ..., is_full_object_checksum: _Optional[bool] = ...) -> None: ...
+    attempts: _containers.RepeatedCompositeFieldContainer[StagingAttempt]
+    def __init__(self, path: _Optional[str] = ..., branch_id: _Optional[str] = ..., address: _Optional[bytes] = ..., template: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., user_id: _Optional[str] = ..., state: _Optional[_Union[UploadState, str]] = ..., completing_op_id: _Optional[bytes] = ..., completing_time_us: _Optional[int] = ..., manifest_hash: _Optional[bytes] = ..., completed_entry: _Optional[bytes] = ..., checksum_algorithm: _Optional[str] = ..., is_full_object_checksum: _Optional[bool] = ..., attempts: _Optional[_Iterable[_Union[StagingAttempt, _Mapping]]] = ...) -> None: ...
+
+class StagingAttempt(_message.Message):
+    __slots__ = ("token", "is_comparison")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPARISON_FIELD_NUMBER: _ClassVar[int]
+    token: Token
+    is_comparison: bool
+    def __init__(self, token: _Optional[_Union[Token, _Mapping]] = ..., is_comparison: _Optional[bool] = ...) -> None: ...
 
 class UploadPartRecord(_message.Message):
     __slots__ = ("part_number", "attempt", "size_bytes", "md5", "create_time_us", "checksum")

@@ -154,8 +154,8 @@ async def _complete(
         recorded = await _recorded_parts(backend, asked, upload)
         parts = _match(listed, recorded, upload)
         entry = plan_object(upload, parts, expected)
-        operation = upload.upload_id if condition else ""
-        entry = dataclasses.replace(entry, mtime_us=backend.clock.now_us(), operation_id=operation)
+        now_us = backend.clock.now_us()
+        entry = dataclasses.replace(entry, mtime_us=now_us, operation_id=upload.upload_id)
         await _join(backend, upload, parts, entry)
     except (S3Error, TarnError):
         await _reopen(backend, asked, upload, claim)

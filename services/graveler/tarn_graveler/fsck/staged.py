@@ -14,7 +14,7 @@ from tarn.core.entry import HEAD_BYTES, VERSION, is_marker, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.run import VALUE_END, data_of, offsets_of
-from tarn.kv.keys import after_prefix, path_key
+from tarn.kv.keys import STAGED_UPLOADS, after_prefix, day_of_upload, path_key
 from tarn.kv.records import decode_branch
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.references import Records, References, records_of
@@ -164,6 +164,7 @@ def look_at(batch: pa.RecordBatch, source: int, *, with_md5: bool) -> tuple[Reco
 
     Rows are looked at one by one only where a whole column cannot tell.
     """
+    batch, notes = _without_notes(batch)
     keys, values = batch.column("key"), batch.column("value")
     ends = offsets_of(values)
     lengths = np.diff(ends)
@@ -178,7 +179,26 @@ def look_at(batch: pa.RecordBatch, source: int, *, with_md5: bool) -> tuple[Reco
     values = values.filter(pa.array(good)) if bad else values
     records, impossible = records_of(values, source, with_md5=with_md5)
     keys = keys.filter(pa.array(good)) if bad else keys
-    return records, bad + [keys[row].as_py() for row in impossible.tolist()]
+    return records, notes + bad + [keys[row].as_py() for row in impossible.tolist()]
+
+
+def _without_notes(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[bytes]]:
+    """The rows without the notes of completed uploads, and the keys of notes that are damaged."""
+    keys = batch.column("key")
+    are_notes = pc.equal(
+        pc.binary_slice(keys, 0, len(STAGED_UPLOADS)), pa.scalar(STAGED_UPLOADS, pa.binary())
+    )
+    if not pc.any(are_notes).as_py():
+        return batch, []
+    notes = batch.filter(are_notes)
+    bad = [
+        key
+        for key, value in zip(
+            notes.column("key").to_pylist(), notes.column("value").to_pylist(), strict=True
+        )
+        if _wrong(key, value) is not None
+    ]
+    return batch.filter(pc.invert(are_notes)), bad
 
 
 def _are_paths(keys: pa.BinaryArray) -> bool:
@@ -217,6 +237,10 @@ def _wrong_entry(value: bytes) -> str | None:
 
 
 def _wrong(key: bytes, value: bytes) -> str | None:
+    if key.startswith(STAGED_UPLOADS):
+        upload_id = key.removeprefix(STAGED_UPLOADS).decode(errors="replace")
+        is_note = not value and day_of_upload(upload_id) is not None
+        return None if is_note else "no note of a completed upload"
     why = _wrong_key(key) or _wrong_entry(value)
     if why is None and not is_marker(value):
         values = pa.array([value], pa.binary())

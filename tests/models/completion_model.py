@@ -1,0 +1,466 @@
+"""An explicit-state model of completing a multipart upload once (docs/design/protocol.md, "Uploads").
+
+One branch, one key, one upload. Every request to the KV is one atomic step; all interleavings are explored
+breadth-first, so a trace is a shortest one. An attempt of the completion may stop for good at any
+step, which is what a process does that dies, or go on much later, which is what one does that hangs.
+
+    python -m tests.models.completion_model            the table of guards
+    python -m tests.models.completion_model NAME       one guard off, with its trace
+
+Values of the key: 0 what was there before, `UPLOAD`, and one value for each PUT (a PUT stands for a delete
+as well: a tombstone is a row like any other).
+
+What must hold in every state:
+- *once*: a PUT that replaced the upload and that is acknowledged is not replaced by the upload again;
+- *kept*: once the completion was acknowledged, the key shows the upload or a PUT that was not
+  acknowledged before the completion began;
+- *put kept*: an acknowledged PUT is visible, or a write is that was not over before that PUT began.
+"""
+
+# ruff: noqa: T201 - it is a command
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+UPLOAD = -1
+STATES_MAX = 250_000
+
+GUARDS = {
+    "designates": "an attempt records its token in the upload before it writes there",
+    "fences": "a later attempt seals the token that an earlier one may still write to plainly",
+    "notes": "a plain row leaves a note beside it, in the same atomic group",
+    "verifies": "the record is read again after the layers and the notes were",
+    "compares": "a later attempt compares-and-sets its row over the one that it read",
+    "rows first": "notes are read after the row that the comparison expects",
+    "once": "an upload that was written over is done, not written again",
+    "carries": "a row in a sealed token that the answer rests on is set in the staging token",
+    "rechecks": "the row counts only if a record read after it still names its token",
+}
+
+
+@dataclass(frozen=True)
+class Token:
+    """Rows of one staging token: the key's, and whether the note of the upload is there."""
+
+    row: int | None = None
+    note: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A token that an attempt was to write to, as the upload's record has it."""
+
+    token: int
+    by_compare: bool
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Branch record, tokens, upload record, and what clients were told."""
+
+    staging: int = 0
+    sealed: tuple[int, ...] = ()  # newest first
+    committed: int = 0
+    tokens: tuple[Token, ...] = (Token(),)
+    droppable: frozenset[int] = frozenset()
+    version: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    completed: bool = False
+    upload_began: bool = False
+    upload_seen: bool = False
+    acked_before_seen: frozenset[int] = frozenset()
+    upload_acked: bool = False
+    upload_done_before: frozenset[int] = (
+        frozenset()
+    )  # PUTs that began after the upload was acknowledged
+    acked: frozenset[int] = frozenset()
+    acked_before_upload: frozenset[int] = frozenset()
+    replaced_upload: frozenset[int] = frozenset()  # PUTs that were visible after the upload was
+    undone: frozenset[int] = frozenset()  # those of them that the upload replaced once more
+    before: tuple[tuple[int, frozenset[int]], ...] = ()  # PUT → PUTs that were over when it began
+
+    def visible(self) -> int:
+        """What a reader finds."""
+        for token in (self.staging, *self.sealed):
+            if (row := self.tokens[token].row) is not None:
+                return row
+        return self.committed
+
+    def looked_at(self) -> Lake:
+        """The same state, with what readers saw of it."""
+        shown = self.visible()
+        if shown == UPLOAD:
+            if not self.upload_seen:
+                return replace(self, upload_seen=True, acked_before_seen=self.acked)
+            return replace(self, undone=self.replaced_upload & self.acked)
+        if self.upload_seen and shown > 0 and shown not in self.acked_before_seen:
+            return replace(self, replaced_upload=self.replaced_upload | {shown})
+        return self
+
+    def with_token(self, number: int, token: Token) -> Lake:
+        """One token's rows changed."""
+        tokens = self.tokens
+        return replace(self, tokens=(*tokens[:number], token, *tokens[number + 1 :]))
+
+    def seal(self) -> Lake:
+        """A new staging token over the old one."""
+        return replace(
+            self,
+            staging=len(self.tokens),
+            sealed=(self.staging, *self.sealed),
+            tokens=(*self.tokens, Token()),
+        )
+
+
+@dataclass(frozen=True)
+class Local:
+    """Where one process is."""
+
+    kind: str
+    number: int
+    pc: str = "begin"
+    token: int | None = None
+    version: int = 0
+    record: tuple[int, tuple[int, ...], int] | None = None
+    read: int | None = None
+    row: int | None = None
+    value: int = UPLOAD
+    fate: str = ""
+    order: tuple[str, ...] = ()
+    tries_of: tuple[Attempt, ...] = ()
+    tries: int = 0
+
+
+Step = tuple[str, Lake, Local]
+
+
+class Model:
+    """The protocol with some guards off."""
+
+    def __init__(self, processes: tuple[str, ...], *off: str, tries: int = 1) -> None:
+        unknown = set(off) - set(GUARDS)
+        assert not unknown, f"no such guard: {unknown}"
+        self.off = set(off)
+        self.tries = tries
+        self.locals = tuple(Local(kind, number) for number, kind in enumerate(processes, 1))
+
+    def has(self, guard: str) -> bool:
+        """Whether a guard is on."""
+        return guard not in self.off
+
+    # ---- processes
+
+    def steps(self, lake: Lake, me: Local) -> Iterator[Step]:
+        """All next steps of one process."""
+        if me.pc != "end":
+            yield from getattr(self, f"_{me.kind}")(lake, me)
+
+    def _put(self, lake: Lake, me: Local) -> Iterator[Step]:
+        if me.pc == "begin":
+            begun = replace(lake, before=(*lake.before, (me.number, lake.acked)))
+            if lake.upload_acked:
+                begun = replace(begun, upload_done_before=lake.upload_done_before | {me.number})
+            yield "reads the record", begun, replace(me, pc="write", token=lake.staging)
+        elif me.pc == "write":
+            assert me.token is not None
+            token = replace(lake.tokens[me.token], row=me.number)
+            yield (
+                f"writes its row to T{me.token}",
+                lake.with_token(me.token, token),
+                replace(me, pc="check"),
+            )
+        elif lake.staging == me.token:
+            told = replace(lake, acked=lake.acked | {me.number})
+            yield "is acknowledged", told, replace(me, pc="end")
+        elif me.tries < self.tries:
+            again = replace(me, pc="write", token=lake.staging, tries=me.tries + 1)
+            yield "met a seal, writes again", lake, again
+        else:
+            yield "gives up", lake, replace(me, pc="end")
+
+    def _commit(self, lake: Lake, me: Local) -> Iterator[Step]:
+        if me.pc == "begin":
+            sealed = lake.seal()
+            record = (sealed.staging, sealed.sealed, sealed.committed)
+            yield f"seals T{lake.staging}", sealed, replace(me, pc="scan", record=record)
+        elif me.pc == "scan":
+            assert me.record is not None
+            rows = [lake.tokens[token].row for token in me.record[1]]
+            value = next((row for row in rows if row is not None), me.record[2])
+            yield f"scans: {value}", lake, replace(me, pc="finish", read=value)
+        elif me.pc == "finish":
+            assert me.record is not None
+            assert me.read is not None
+            ours = me.record[1]
+            if (
+                lake.committed == me.record[2]
+                and lake.sealed[len(lake.sealed) - len(ours) :] == ours
+            ):
+                kept = lake.sealed[: len(lake.sealed) - len(ours)]
+                made = replace(
+                    lake,
+                    sealed=kept,
+                    committed=me.read,
+                    droppable=lake.droppable | set(ours),
+                )
+                yield "publishes", made, replace(me, pc="end")
+            else:
+                yield "meets another commit", lake, replace(me, pc="end")
+
+    def _complete(self, lake: Lake, me: Local) -> Iterator[Step]:
+        step = getattr(self, f"_at_{me.pc.replace(' ', '_')}")
+        yield from step(lake, me)
+
+    # The first attempt writes plainly, with a note.
+
+    def _at_begin(self, lake: Lake, me: Local) -> Iterator[Step]:
+        if not lake.upload_began:
+            lake = replace(lake, upload_began=True, acked_before_upload=lake.acked)
+        at = replace(me, version=lake.version)
+        if lake.completed:
+            yield "finds it completed", self._told(lake), replace(me, pc="end")
+        elif lake.attempts and self.has("designates"):
+            yield (
+                f"reads the upload: {lake.attempts}",
+                lake,
+                replace(at, pc="record", tries_of=lake.attempts),
+            )
+        else:
+            yield "reads the upload", lake, replace(at, pc="designate", token=lake.staging)
+
+    def _at_designate(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.token is not None
+        if lake.version != me.version and self.has("designates"):
+            yield from self._again(lake, me, "another attempt was quicker")
+            return
+        attempts = (Attempt(me.token, by_compare=False),)
+        begun = replace(lake, attempts=attempts, version=lake.version + 1)
+        yield (
+            f"designates T{me.token}",
+            begun,
+            replace(me, pc="write", version=begun.version, tries_of=attempts),
+        )
+
+    def _at_write(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.token is not None
+        written = lake.with_token(me.token, Token(UPLOAD, note=True))
+        yield f"writes its row to T{me.token}", written, replace(me, pc="check")
+
+    def _at_check(self, lake: Lake, me: Local) -> Iterator[Step]:
+        if lake.staging == me.token or not self.has("rechecks"):
+            yield "its token still takes writes", lake, replace(me, pc="answer")
+        elif self.has("compares"):
+            yield "its token was sealed meanwhile", lake, replace(me, pc="record")
+        else:
+            yield from self._again(
+                lake, replace(me, token=lake.staging), "writes once more", pc="write"
+            )
+
+    # Every later one compares and sets, and decides first what became of the earlier ones.
+
+    def _at_record(self, lake: Lake, me: Local) -> Iterator[Step]:
+        plain = {each.token for each in me.tries_of if not each.by_compare}
+        if self.has("fences") and lake.staging in plain:
+            lake = lake.seal()
+        record = (lake.staging, lake.sealed, lake.committed)
+        order = ("row", "look", "beneath") if self.has("rows first") else ("look", "row", "beneath")
+        yield (
+            "reads the record",
+            lake,
+            replace(me, pc=order[0], record=record, order=(*order, "decide")),
+        )
+
+    def _at_row(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.record is not None
+        row = lake.tokens[me.record[0]].row
+        yield f"its staging token has {row}", lake, replace(me, pc=_after(me), row=row, read=row)
+
+    def _at_look(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.record is not None
+        named = (me.record[0], *me.record[1])
+        fates = {self._fate(lake, each, named) for each in me.tries_of}
+        fate = next((each for each in ("landed", "unknown") if each in fates), "not landed")
+        yield f"earlier attempts: {fate}", lake, replace(me, pc=_after(me), fate=fate)
+
+    def _at_beneath(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.record is not None
+        if me.row is not None:
+            yield "no need to look beneath", lake, replace(me, pc="decide")
+            return
+        rows = [lake.tokens[token].row for token in me.record[1]]
+        newest = next((each for each in rows if each is not None), me.record[2])
+        yield f"newest is {newest}", lake, replace(me, pc="decide", read=newest)
+
+    def _at_decide(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.record is not None
+        assert me.read is not None
+        if self.has("verifies") and (lake.staging, lake.sealed, lake.committed) != me.record:
+            yield from self._again(lake, me, "the record changed", pc="record")
+        elif me.read == UPLOAD and me.row == UPLOAD:
+            yield "its row is in the staging token", lake, replace(me, pc="answer")
+        elif me.read != UPLOAD and me.fate == "landed" and self.has("once"):
+            if me.row is not None or not self.has("carries"):
+                yield "it was written over", lake, replace(me, pc="answer")
+            else:
+                yield (
+                    "it was written over in a sealed token",
+                    lake,
+                    replace(me, pc="set", token=me.record[0], value=me.read),
+                )
+        elif me.read != UPLOAD and me.fate == "unknown" and self.has("once"):
+            yield "cannot tell", lake, replace(me, pc="end")
+        else:
+            yield (
+                "will set the row",
+                lake,
+                replace(me, pc="extend", token=me.record[0], value=UPLOAD),
+            )
+
+    def _at_extend(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.token is not None
+        if lake.version != me.version and self.has("designates"):
+            yield from self._again(lake, me, "another attempt was quicker")
+            return
+        attempts = me.tries_of
+        if me.token not in {each.token for each in attempts}:
+            attempts = (*attempts, Attempt(me.token, by_compare=True))
+        begun = replace(lake, attempts=attempts, version=lake.version + 1)
+        yield (
+            f"designates T{me.token}",
+            begun,
+            replace(me, pc="set", version=begun.version, tries_of=attempts),
+        )
+
+    def _at_set(self, lake: Lake, me: Local) -> Iterator[Step]:
+        assert me.token is not None
+        if self.has("compares") and lake.tokens[me.token].row != me.row:
+            yield from self._again(lake, me, "another row came", pc="record")
+        else:
+            token = replace(lake.tokens[me.token], row=me.value)
+            yield (
+                f"sets {me.value} in T{me.token}",
+                lake.with_token(me.token, token),
+                replace(me, pc="set done"),
+            )
+
+    def _at_set_done(self, lake: Lake, me: Local) -> Iterator[Step]:
+        if lake.staging == me.token:
+            yield "its token still takes writes", lake, replace(me, pc="answer")
+        else:
+            yield from self._again(lake, me, "its token was sealed meanwhile", pc="record")
+
+    def _at_answer(self, lake: Lake, me: Local) -> Iterator[Step]:
+        done = replace(lake, completed=True, version=lake.version + 1)
+        yield "records the answer", self._told(done), replace(me, pc="end")
+
+    def _fate(self, lake: Lake, attempt: Attempt, named: tuple[int, ...]) -> str:
+        """What became of an earlier attempt, by the token that it was to write to."""
+        token = lake.tokens[attempt.token]
+        if attempt.token not in named:
+            return "unknown"
+        if token.row == UPLOAD:
+            return "landed"
+        if token.row is None:
+            return "not landed"
+        if attempt.by_compare or not self.has("notes"):
+            return "unknown" if self.has("notes") else "not landed"
+        return "landed" if token.note else "not landed"
+
+    def _again(self, lake: Lake, me: Local, why: str, pc: str = "begin") -> Iterator[Step]:
+        if me.tries < self.tries + 1:
+            again = replace(
+                me, pc=pc, tries=me.tries + 1, record=None, read=None, row=None, fate=""
+            )
+            yield why, lake, again
+        else:
+            yield f"{why}: gives up", lake, replace(me, pc="end")
+
+    @staticmethod
+    def _told(lake: Lake) -> Lake:
+        return replace(lake, upload_acked=True)
+
+    # ---- what must hold
+
+    def broken(self, lake: Lake) -> str | None:
+        """Which promise a state breaks."""
+        shown = lake.visible()
+        if shown == UPLOAD and (twice := lake.undone):
+            return (
+                f"once: PUT {set(twice)} was acknowledged, and the upload replaced it a second time"
+            )
+        if lake.upload_acked and (shown == 0 or shown in lake.acked_before_upload):
+            return f"kept: the completion was acknowledged, and the key shows {shown}"
+        over = dict(lake.before)
+        for put in lake.acked:
+            lost = shown == 0 or (shown > 0 and shown in over[put])
+            if lost or (shown == UPLOAD and put in lake.upload_done_before):
+                return f"put kept: PUT {put} was acknowledged, and the key shows {shown}"
+        return None
+
+    def check(self, states_max: int = STATES_MAX) -> tuple[str | None, int, list[str]]:
+        """Explores everything; the first broken promise, how many states, and the steps to it."""
+        start = (Lake(), self.locals)
+        seen: dict[tuple[Lake, tuple[Local, ...]], tuple[object, str] | None] = {start: None}
+        queue = deque([start])
+        while queue:
+            state = queue.popleft()
+            lake, processes = state
+            for at, me in enumerate(processes):
+                for label, after, then in self.steps(lake, me):
+                    after = after.looked_at()  # noqa: PLW2901 - the same state, and what readers saw
+                    new = (after, (*processes[:at], then, *processes[at + 1 :]))
+                    if new in seen:
+                        continue
+                    seen[new] = (state, f"{me.kind}{me.number} {label}")
+                    if (why := self.broken(after)) is not None:
+                        return why, len(seen), _trace(seen, new)
+                    queue.append(new)
+            for token in lake.droppable:
+                if lake.tokens[token] != Token():
+                    dropped = (lake.with_token(token, Token()), processes)
+                    if dropped not in seen:
+                        seen[dropped] = (state, f"drops T{token}")
+                        queue.append(dropped)
+            if len(seen) > states_max:
+                return "no answer: too many states", len(seen), []
+        return None, len(seen), []
+
+
+def _after(me: Local) -> str:
+    return me.order[me.order.index(me.pc) + 1]
+
+
+def _trace(seen: dict, state: object) -> list[str]:  # type: ignore[type-arg]  # states of any shape
+    steps: list[str] = []
+    while (link := seen[state]) is not None:
+        state, label = link
+        steps.append(label)
+    return steps[::-1]
+
+
+SCENARIOS = (
+    ("complete", "complete", "put"),
+    ("complete", "complete", "put", "commit"),
+    ("complete", "put", "commit", "commit"),
+)
+
+
+def main() -> int:
+    """Prints the table, or one trace."""
+    off = sys.argv[1:]
+    for scenario in SCENARIOS:
+        for guard in [*off] or ["", *GUARDS]:
+            why, states, steps = Model(scenario, *([guard] if guard else [])).check()
+            name = f"{'+'.join(scenario):32} without {guard or '-':12}"
+            print(f"{name} {states:9,} states: {why or 'holds'}", flush=True)
+            if off:
+                print(*(f"    {step}" for step in steps), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,311 @@
+"""An upload is staged once, whoever repeats its completion and whatever dies or hangs half-way."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from lake import MAIN, Lake, Running, entry
+
+from tarn.core.branch import TokenKind, seal
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import OutcomeUnknownError
+from tarn.testing.gates import Gate
+from tarn_graveler.uploads import Claim, NewUpload
+
+NEW = WriteCondition(if_none_match=True)
+
+
+async def reached(gate: Gate) -> None:
+    async with asyncio.timeout(5.0):
+        await gate.reached.wait()
+
+
+async def ended(task: "asyncio.Task[object]") -> None:
+    """Waits until a task is over, however it ends."""
+    await asyncio.wait([task])
+
+
+@dataclass
+class Upload:
+    """An upload to the path `k`, through either replica."""
+
+    lake: Lake
+    upload_id: str
+    claim: Claim
+
+    async def finish(
+        self, lake: Lake | None = None, condition: WriteCondition = UNCONDITIONAL
+    ) -> None:
+        packed = entry(1, self.upload_id)
+        by = lake or self.lake
+        uploads = by.graveler.uploads
+        await uploads.finish_complete(
+            by.repository, self.upload_id, self.claim.op_id, packed, condition
+        )
+
+    async def take_over(self, lake: Lake) -> None:
+        """A client repeats the completion when the claim has become old."""
+        lake.clock.advance(301)
+        uploads = lake.graveler.uploads
+        self.claim = await uploads.begin_complete(lake.repository, self.upload_id, bytes(32))
+
+    async def is_complete(self) -> bool:
+        uploads = self.lake.graveler.uploads
+        again = await uploads.begin_complete(self.lake.repository, self.upload_id, bytes(32))
+        return bool(again.completed_entry)
+
+
+@pytest.fixture
+async def upload(lake: Lake, other: Lake) -> Upload:
+    uploads = lake.graveler.uploads
+    new = NewUpload(MAIN, "k", b"", "ann", "", is_full_object_checksum=False)
+    made = await uploads.create(lake.repository, new)
+    claim = await uploads.begin_complete(lake.repository, made.upload_id, bytes(32))
+    await lake.put("warm", 0)
+    await other.put("warm", 0)
+    return Upload(lake, made.upload_id, claim)
+
+
+async def kind_of_staging(lake: Lake) -> TokenKind:
+    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.staging.kind
+
+
+async def seal_main(lake: Lake) -> None:
+    branches = lake.graveler.branches
+    await branches.change(
+        lake.repository, MAIN, lambda b, op: seal(b, branches.new_token(b.staging.kind), op)
+    )
+
+
+async def commit_and_drop(lake: Lake) -> None:
+    await lake.commit()
+    await lake.drop_everything_removed()
+
+
+async def test_a_completion_that_nothing_disturbs_writes_plainly(
+    lake: Lake, upload: Upload
+) -> None:
+    await upload.finish()
+    assert await lake.get("k") == 1
+    assert await kind_of_staging(lake) is TokenKind.PLAIN
+    assert await upload.is_complete()
+
+
+async def test_a_completion_that_is_repeated_after_its_answer_changes_nothing(
+    lake: Lake, upload: Upload
+) -> None:
+    await upload.finish()
+    await lake.put("k", 2)
+    await upload.finish()
+    assert await lake.get("k") == 2
+
+
+async def test_a_late_row_of_a_repeated_completion_takes_no_newer_write_away(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    await upload.finish(other)  # the gateway sends it again, under the same claim
+    await other.put("k", 2)
+    held.open()
+    await first  # meets the answer of the second one
+    assert await other.get("k") == 2
+    await commit_and_drop(other)
+    assert await other.get("k") == 2
+
+
+async def test_a_late_row_does_not_bring_back_what_was_deleted_and_committed(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    await upload.finish(other)
+    await other.delete("k")
+    await commit_and_drop(other)
+    held.open()
+    await ended(first)
+    assert await other.get("k") is None
+    await other.put("x", 1)
+    await other.commit()
+    assert await other.get("k") is None
+
+
+async def test_a_completion_whose_process_died_after_its_row_is_not_staged_again(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+    first = running.start(upload.finish())
+    await reached(staged)
+    first.cancel()
+    await ended(first)
+    assert await other.get("k") == 1
+    await other.put("k", 2)
+    await upload.take_over(other)
+    await upload.finish(other)
+    assert await other.get("k") == 2
+    assert await upload.is_complete()
+
+
+async def test_a_completion_whose_process_died_before_its_row_is_staged_by_the_next(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    first.cancel()
+    await ended(first)
+    await other.put("k", 2)
+    await upload.take_over(other)
+    await upload.finish(other)
+    assert await other.get("k") == 1
+    await commit_and_drop(other)
+    assert await other.get("k") == 1
+
+
+async def test_a_row_that_met_a_seal_is_carried_over_only_if_it_is_the_newest(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    for newer in (False, True):
+        written = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+        first = running.start(upload.finish())
+        await reached(written)
+        await seal_main(other)  # the row lies in a sealed token now
+        if newer:
+            await other.put("k", 2)
+        written.open()
+        await first
+        assert await other.get("k") == (2 if newer else 1)
+        await commit_and_drop(other)
+        assert await other.get("k") == (2 if newer else 1)
+        if not newer:
+            uploads = lake.graveler.uploads
+            new = NewUpload(MAIN, "k", b"", "ann", "", is_full_object_checksum=False)
+            upload.upload_id = (await uploads.create(lake.repository, new)).upload_id
+            upload.claim = await uploads.begin_complete(
+                lake.repository, upload.upload_id, bytes(32)
+            )
+
+
+async def test_a_row_that_a_commit_has_missed_is_carried_over(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    await other.put("x", 1)
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    publish = other.kv.hold("set_if", other.branch_key)
+    publish.open()  # the seal
+    scanned = other.kv.hold("scan_arrow", after=True)
+    commit = running.start(other.commit())
+    await reached(scanned)
+    finish = other.kv.hold("set_if", other.branch_key)
+    scanned.open()
+    await reached(finish)
+    held.open()  # the row lands in a token that was scanned
+    await first
+    finish.open()
+    await ended(commit)
+    await other.drop_everything_removed()
+    assert await other.get("k") == 1
+
+
+async def test_what_cannot_be_told_any_more_stays_unknown_and_stages_nothing(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """The token of a dead attempt was committed, and the key holds something else."""
+    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+    first = running.start(upload.finish())
+    await reached(staged)
+    first.cancel()
+    await ended(first)
+    await other.delete("k")
+    await commit_and_drop(other)
+    await upload.take_over(other)
+    with pytest.raises(OutcomeUnknownError) as raised:
+        await upload.finish(other)
+    assert "upload again" in raised.value.message
+    assert await other.get("k") is None
+
+
+async def test_an_attempt_that_was_committed_is_recognised(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+    first = running.start(upload.finish())
+    await reached(staged)
+    first.cancel()
+    await ended(first)
+    await commit_and_drop(other)
+    await upload.take_over(other)
+    await upload.finish(other)
+    assert await other.get("k") == 1
+    assert await upload.is_complete()
+
+
+async def test_a_completion_that_lost_its_claim_stages_nothing(lake: Lake, upload: Upload) -> None:
+    await upload.take_over(lake)
+    taken = upload.claim
+    upload.claim = Claim(bytes(16), b"")
+    with pytest.raises(TarnError) as raised:
+        await upload.finish()
+    assert raised.value.reason is Reason.UPLOAD_BUSY
+    assert await lake.get("k") is None
+    upload.claim = taken
+    await upload.finish()
+    assert await lake.get("k") == 1
+
+
+async def test_an_answer_is_recorded_only_under_the_claim(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """The row is there, and meanwhile another completion with other parts has taken over."""
+    written = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+    first = running.start(upload.finish())
+    await reached(written)
+    other.clock.advance(301)
+    uploads = other.graveler.uploads
+    await uploads.begin_complete(other.repository, upload.upload_id, b"2" * 32)
+    written.open()
+    with pytest.raises(OutcomeUnknownError):
+        await first
+    with pytest.raises(TarnError) as raised:
+        await uploads.begin_complete(other.repository, upload.upload_id, b"3" * 32)
+    assert raised.value.reason is Reason.UPLOAD_BUSY  # not completed by the first one
+
+
+async def test_a_completed_upload_answers_no_other_part_list(lake: Lake, upload: Upload) -> None:
+    await upload.finish()
+    uploads = lake.graveler.uploads
+    with pytest.raises(TarnError) as raised:
+        await uploads.begin_complete(lake.repository, upload.upload_id, b"2" * 32)
+    assert raised.value.reason is Reason.UPLOAD_NOT_FOUND
+
+
+async def test_a_conditional_completion_is_refused_and_staged_by_its_condition(
+    lake: Lake, upload: Upload
+) -> None:
+    await lake.put("k", 2)
+    with pytest.raises(TarnError) as raised:
+        await upload.finish(condition=NEW)
+    assert raised.value.kind is Kind.FAILED_PRECONDITION
+    await lake.delete("k")
+    await upload.finish(condition=NEW)
+    assert await lake.get("k") == 1
+
+
+async def test_a_conditional_completion_that_was_written_over_is_never_refused_nor_repeated(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    staged = lake.kv.hold("set_if", lake.row_key("k"), after=True)
+    first = running.start(upload.finish(condition=NEW))
+    await reached(staged)
+    first.cancel()
+    await ended(first)
+    await other.delete("k")  # acknowledged: it saw the object
+    await upload.take_over(other)
+    with pytest.raises(OutcomeUnknownError):
+        await upload.finish(other, NEW)
+    assert await other.get("k") is None
