@@ -9,6 +9,8 @@ from lake import MAIN, Lake, Running, entry
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UploadId
+from tarn.kv.keys import RepositoryKeys, staged_upload
 from tarn.kv.port import OutcomeUnknownError
 from tarn.testing.gates import Gate
 from tarn_graveler.uploads import Claim, NewUpload
@@ -189,15 +191,21 @@ async def test_a_row_that_met_a_seal_is_carried_over_only_if_it_is_the_newest(
             )
 
 
+@pytest.mark.parametrize(
+    ("operation", "condition"), [("set_many", UNCONDITIONAL), ("set_if", NEW)]
+)
 async def test_a_row_that_a_commit_has_missed_is_carried_over(
-    lake: Lake, other: Lake, upload: Upload, running: Running
+    lake: Lake,
+    other: Lake,
+    upload: Upload,
+    running: Running,
+    operation: str,
+    condition: WriteCondition,
 ) -> None:
     await other.put("x", 1)
-    held = lake.kv.hold("set_many", lake.row_key("k"))
-    first = running.start(upload.finish())
+    held = lake.kv.hold(operation, lake.row_key("k"))
+    first = running.start(upload.finish(condition=condition))
     await reached(held)
-    publish = other.kv.hold("set_if", other.branch_key)
-    publish.open()  # the seal
     scanned = other.kv.hold("scan_arrow", after=True)
     commit = running.start(other.commit())
     await reached(scanned)
@@ -308,4 +316,82 @@ async def test_a_conditional_completion_that_was_written_over_is_never_refused_n
     await upload.take_over(other)
     with pytest.raises(OutcomeUnknownError):
         await upload.finish(other, NEW)
+    assert await other.get("k") is None
+
+
+async def test_notes_are_read_after_the_row_that_the_comparison_expects(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """The late row is visible for a moment, and a PUT replaces it, while a second attempt looks."""
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    looked = lake.kv.hold("get_many", staged_upload(upload.upload_id), after=True)
+    second = running.start(upload.finish(other))
+    await reached(looked)
+    late = lake.kv.hold("get_many", lake.branch_key)  # the first one's re-check waits
+    held.open()
+    await reached(late)
+    assert await other.get("k") == 1
+    await other.put("k", 2)
+    looked.open()
+    await second
+    assert await other.get("k") == 2
+    late.open()
+    await ended(first)
+    assert await other.get("k") == 2
+
+
+async def test_a_note_is_missed_only_in_a_token_that_the_record_still_names(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+    first = running.start(upload.finish())
+    await reached(staged)
+    first.cancel()
+    await ended(first)
+    await other.put("k", 2)
+    looking = lake.kv.hold("get_many", staged_upload(upload.upload_id))
+    second = running.start(upload.finish(other))
+    await reached(looking)
+    await commit_and_drop(lake)  # of the sealed token only: the new one is empty
+    looking.open()
+    await ended(second)
+    assert isinstance(second.exception(), OutcomeUnknownError)
+    assert await other.get("k") == 2
+
+
+async def test_a_conditional_token_that_a_plain_row_may_land_in_is_sealed_as_well(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    await lake.graveler.branches.seal(
+        lake.repository, MAIN, TokenKind.CONDITIONAL, unless=lambda _: False
+    )
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    await upload.finish(other)
+    await other.put("k", 2)
+    held.open()
+    await first
+    assert await other.get("k") == 2
+
+
+@pytest.mark.parametrize("condition", [UNCONDITIONAL, NEW])
+async def test_an_attempt_that_cannot_record_its_token_writes_nothing(
+    lake: Lake, other: Lake, upload: Upload, running: Running, condition: WriteCondition
+) -> None:
+    """It hung, and another completion has the claim now."""
+    record = RepositoryKeys.upload(UploadId(upload.upload_id))
+    held = lake.kv.hold("set_if", record)
+    first = running.start(upload.finish(condition=condition))
+    await reached(held)
+    other.clock.advance(301)
+    uploads = other.graveler.uploads
+    await uploads.begin_complete(other.repository, upload.upload_id, b"2" * 32)
+    held.open()
+    await ended(first)
+    error = first.exception()
+    assert isinstance(error, TarnError)
+    assert error.reason is Reason.UPLOAD_BUSY
     assert await other.get("k") is None
