@@ -108,7 +108,9 @@ class Registers:
                 future = self._submit(sets[index], nonce)
                 failed = outcomes[index] = await self._set_outcome(sets[index], nonce, future)
             else:
-                text = f"not sent, because rows of the same call and bucket failed: {failed.message}"
+                text = (
+                    f"not sent, because rows of the same call and bucket failed: {failed.message}"
+                )
                 outcomes[index] = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
     async def delete_rows(self, place: Place, keys: frozenset[bytes]) -> None:
