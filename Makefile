@@ -76,7 +76,7 @@ mutate:  ## Switch each guard of the protocol off; every one must be missed (ARG
 	@tools/setup python
 	@$(BIN)/python -m tests.sim --mutate $(ARGS)
 
-fuzz:  ## Fuzz every parser, 60 s each (TARGET=sigv4 SECONDS=600 SEED=7; INPUT=file: try it again)
+fuzz:  ## Fuzz every parser by time, 60 s each (TARGET=sigv4 SECONDS=600 SEED=7; INPUT=file: try it again)
 	@tools/setup python
 	@$(BIN)/python -m tests.fuzz $(if $(TARGET),--target $(TARGET)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(INPUT),--input $(INPUT)) $(ARGS)

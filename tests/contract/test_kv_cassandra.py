@@ -31,6 +31,7 @@ def settings(cassandra_nodes: CassandraNodes) -> CassandraSettings:
 
 class TestCassandraKv(KvContract, SharedKvContract):
     installation = "one"
+    put_repeats = 5
 
     @pytest.fixture
     def opener(self, settings: CassandraSettings) -> Opener:
@@ -60,6 +61,7 @@ class TestCassandraKvInBuckets(RowsContract, RegistersContract):
     """The same rows in several pieces: merged scans, and groups by their anchor."""
 
     installation = "buckets"
+    put_repeats = 5
 
     @pytest.fixture
     async def kv(self, settings: CassandraSettings) -> AsyncIterator[Kv]:

@@ -1,4 +1,4 @@
-"""How long and from which seed the targets are fuzzed."""
+"""How many inputs the targets are fed, and from which seed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ __all__ = ["Budget"]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Of each target; the same under CI each time, so that a failure comes back the same."""
+    """Of each target.
 
-    seconds: float
+    Attributes:
+        seed: decides the inputs.
+        seconds: how long to go on; None: for the target's own number of inputs, so that every machine,
+            slow or fast, tries the same ones.
+    """
+
     seed: int
+    seconds: float | None
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "fuzz: feeds a parser bytes for FUZZ_SECONDS (60)")
+    config.addinivalue_line(
+        "markers", "fuzz: feeds a parser bytes, FUZZ_SECONDS long or a fixed number of inputs"
+    )
 
 
 @pytest.fixture(scope="session")
 def budget() -> Budget:
-    return Budget(
-        float(os.environ.get("FUZZ_SECONDS", "60")), int(os.environ.get("FUZZ_SEED", "1"))
-    )
+    seconds = os.environ.get("FUZZ_SECONDS")
+    return Budget(int(os.environ.get("FUZZ_SEED", "1")), float(seconds) if seconds else None)

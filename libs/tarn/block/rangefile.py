@@ -167,11 +167,20 @@ def decode_metarange(metarange_id: MetarangeId, body: bytes) -> Metarange:
         columns = [table.column(name).to_pylist() for name in METARANGE_SCHEMA.names]
         rows = zip(*columns, strict=True)
         metarange = Metarange(tuple(RangeInfo(RangeId(row[0]), *row[1:]) for row in rows))
+        _check_counts(metarange)
     except _UNREADABLE as error:
         raise _corrupt("metarange", metarange_id, str(error)) from error
     if metarange.metarange_id != metarange_id:
         raise _corrupt("metarange", metarange_id, f"its rows hash to {metarange.metarange_id}")
     return metarange
+
+
+def _check_counts(metarange: Metarange) -> None:
+    """Builds and weighings divide work by these numbers, and no range is empty."""
+    for info in metarange.ranges:
+        if info.count < 1 or info.size_bytes < 1:
+            text = f"range {info.range_id} has {info.count} rows of {info.size_bytes} bytes"
+            raise ValueError(text)
 
 
 def _bounded(table: pa.Table) -> pa.Table:

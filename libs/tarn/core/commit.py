@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,7 +22,8 @@ __all__ = ["VERSION", "Commit", "canonical_bytes", "commit_id_of", "from_json", 
 
 VERSION = 1
 
-_T = TypeVar("_T", str, int)
+_T = TypeVar("_T", str, int, list[object])
+_ID = re.compile(r"[0-9a-f]{64}")
 _MAGIC = b"tarn commit\n"
 _U32 = struct.Struct("<I")
 _TIMES = struct.Struct("<qQ")
@@ -108,8 +110,8 @@ def from_json(data: bytes) -> Commit:
         fields = json.loads(data)
         _check_version(fields["version"])
         commit = Commit(
-            parents=tuple(CommitId(_of(str, parent)) for parent in fields["parents"]),
-            metarange_id=MetarangeId(_of(str, fields["metarange_id"])),
+            parents=tuple(CommitId(_id(parent)) for parent in _of(list, fields["parents"])),
+            metarange_id=MetarangeId(_id(fields["metarange_id"])),
             committer=_of(str, fields["committer"]),
             message=_of(str, fields["message"]),
             create_time_us=_of(int, fields["create_time_us"]),
@@ -122,14 +124,23 @@ def from_json(data: bytes) -> Commit:
     except _UNREADABLE as error:
         raise _corrupt(f"commit object cannot be read: {error!r}") from error
     if claimed != found:
-        raise _corrupt(f"the commit object of {claimed} hashes to {found}")
+        raise _corrupt(f"the commit object of {claimed!r} hashes to {found}")
     return commit
 
 
 def _of(kind: type[_T], value: object) -> _T:
-    if not isinstance(value, kind):
+    # True is an int to Python, and would be another spelling of 1.
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
+
+
+def _id(value: object) -> str:
+    """An id becomes a name in the bucket: nothing else may stand in its place."""
+    text = _of(str, value)
+    if not _ID.fullmatch(text):
+        raise ValueError(f"{value!r} is no id")
+    return text
 
 
 def _check_version(version: int) -> None:

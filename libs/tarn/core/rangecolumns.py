@@ -254,11 +254,12 @@ def _spread(values: pa.DictionaryArray, rows: Ints, count: int) -> pa.Dictionary
 def run_of_columns(table: pa.Table) -> Run:
     """The packed rows of a table of `RANGE_SCHEMA`.
 
-    The caller checks them against the range's id; what is wrong in a way that no packed row can
-    express is found here.
+    The caller checks them against the range's id. That alone is not enough: an id can be computed for
+    any bytes, also for rows that no writer makes. So what readers rely on is checked here.
 
     Raises:
-        TarnError: CORRUPT for another schema or nulls.
+        TarnError: CORRUPT for another schema, nulls, texts that are not UTF-8, and paths that are not
+            strictly ascending. Damage inside an entry is found where it is unpacked.
     """
     if not table.schema.equals(RANGE_SCHEMA):
         raise _corrupt(f"the columns of a range are {table.schema.names}")
@@ -266,12 +267,39 @@ def run_of_columns(table: pa.Table) -> Run:
     for field in RANGE_SCHEMA:
         if not field.nullable and columns[field.name].null_count:
             raise _corrupt(f"the column {field.name} of a range holds nulls")
+    _check_texts(columns)
+    _check_paths(columns["path"])
     parts = [_packed_heads(columns)]
     parts += _content_type_fields(columns["content_type"])
     parts += _metadata_fields(columns["metadata"])
     parts.append(columns["tail"])
     values = pc.binary_join_element_wise(*parts, b"") if len(parts) > 1 else parts[0]
     return Run(columns["path"], values)
+
+
+def _check_texts(columns: dict[str, pa.Array]) -> None:
+    """Parquet readers take the bytes of a text column as they are; later code decodes them."""
+    texts = {
+        "path": columns["path"],
+        "content_type": columns["content_type"].dictionary,
+        "metadata": columns["metadata"].keys,
+        "metadata values": columns["metadata"].items,
+    }
+    for name, column in texts.items():
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise _corrupt(f"the column {name} of a range cannot be read: {error}") from error
+
+
+def _check_paths(paths: pa.StringArray) -> None:
+    if len(paths) > 1:
+        ascending = pc.less(paths.slice(0, len(paths) - 1), paths.slice(1)).to_numpy(
+            zero_copy_only=False
+        )
+        if not ascending.all():
+            row = int((~ascending).argmax()) + 1
+            raise _corrupt(f"path {paths[row].as_py()!r} of a range is not after the one before it")
 
 
 def _packed_heads(columns: dict[str, pa.Array]) -> pa.BinaryArray:

@@ -222,7 +222,7 @@ class RowsContract(KvFixtures):
         """Over several batches, with and without bounds."""
         rows = numbered(40_000)
         for at in range(0, len(rows), 5_000):
-            await put(kv, either, *rows[at : at + 5_000])
+            await put(kv, either, *rows[at : at + 5_000], repeats=self.put_repeats)
         assert await arrow_rows(kv, either) == rows
         assert await scan_all(kv, either) == rows
         assert await arrow_rows(kv, either, rows[5][0], rows[30_000][0]) == rows[5:30_000]

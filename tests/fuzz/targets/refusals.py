@@ -82,6 +82,10 @@ def corrupt_only(work: Callable[[], _T]) -> _T:
     except TarnError as error:
         if error.kind is not Kind.CORRUPT:
             raise PropertyError(f"damage is reported as {error!r}") from error
+        try:
+            error.message.encode()
+        except UnicodeEncodeError:
+            raise PropertyError(f"a refusal that no log can hold: {error!r}") from error
         if isinstance(error.__cause__, MemoryError) and not _is_one_page(error.__cause__):
             raise PropertyError(f"memory was asked for without a bound: {error!r}") from error
         raise

@@ -88,7 +88,7 @@ def test_nothing_is_written_outside_of_the_namespace(
             await store.put(where, bytes(size))
             assert await store.read(where) == bytes(size)
         except TarnError as error:
-            assert error.kind in {Kind.INVALID, Kind.CORRUPT}  # noqa: PT017
+            assert error.kind in {Kind.INVALID, Kind.CORRUPT, Kind.ALREADY_EXISTS}  # noqa: PT017
             return False
         else:
             return True
@@ -289,3 +289,52 @@ async def test_repeated_completion_is_durable_by_itself(
     )
     assert await store.uploads.complete(where, "u", [(1, "a")]) == 100_000
     assert synced == [(tmp_path / "lake" / data_path(1)).parent]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+async def test_acknowledged_completion_outlives_the_failed_sync_of_another(
+    store: LocalBlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """Two processes complete one upload; the one that linked the file cannot sync its directory."""
+    where = key(data_path(1))
+    body = b"".join(bytes([number]) * 100_000 for number in range(parts))
+    for number in range(parts):
+        async with await store.uploads.open_part(where, "u", number + 1, "a") as part:
+            await part.write(body[number * 100_000 : (number + 1) * 100_000])
+            await part.finish()
+    asked = [(number + 1, "a") for number in range(parts)]
+    linked, acknowledged = threading.Event(), threading.Event()
+
+    def fail(names: tuple[str, ...]) -> None:
+        linked.set()
+        assert acknowledged.wait(30)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    other = await open_local(tmp_path, clock=Clock())
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(store._tree, "sync_dir", fail)
+            async with asyncio.TaskGroup() as group:
+                first = group.create_task(_complete_all(store, where, asked))
+                assert await asyncio.to_thread(linked.wait, 30)
+                assert await _complete_all(other, where, asked) == len(body)
+                acknowledged.set()
+            assert isinstance(first.result(), TarnError)
+            assert await other.read(where) == body
+            # A completion that fails before anything was acknowledged can be repeated, here and there.
+            assert isinstance(await _complete_all(store, where, asked), TarnError)
+        for again in (store, other):
+            assert await _complete_all(again, where, asked) == len(body)
+            assert await again.read(where) == body
+    finally:
+        acknowledged.set()
+        await other.close()
+
+
+async def _complete_all(
+    store: LocalBlockStore, where: BlockKey, parts: list[tuple[int, str]]
+) -> int | TarnError:
+    try:
+        return await store.uploads.complete(where, "u", parts)
+    except TarnError as error:
+        return error

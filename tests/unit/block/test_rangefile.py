@@ -21,7 +21,7 @@ from tarn.block.rangefile import (
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.rangecolumns import RANGE_SCHEMA
+from tarn.core.rangecolumns import RANGE_SCHEMA, columns_of
 from tarn.testing.listings import Listing, listings, run_of, sample_entry
 
 ROWS = {f"k{number:03}": sample_entry(number) for number in range(100)}
@@ -121,7 +121,15 @@ def test_a_metarange_file_cut_off_is_refused(cut: int) -> None:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("range_id", "xy"), ("range_id", None), ("count", None), ("count", -1), ("min_path", "z")],
+    [
+        ("range_id", "xy"),
+        ("range_id", None),
+        ("count", None),
+        ("count", -1),
+        ("count", 0),
+        ("size_bytes", 0),
+        ("min_path", "z"),
+    ],
 )
 def test_rows_that_are_no_metarange_are_refused(column: str, value: object) -> None:
     row = {name: getattr(INFO, name) for name in METARANGE_SCHEMA.names} | {column: value}
@@ -133,6 +141,62 @@ def test_rows_that_are_no_metarange_are_refused(column: str, value: object) -> N
     pq.write_table(table, sink)
     with pytest.raises(TarnError, match=METARANGE.metarange_id) as caught:
         decode_metarange(METARANGE.metarange_id, sink.getvalue().to_pybytes())
+    assert caught.value.kind is Kind.CORRUPT
+
+
+def texts_of(*texts: bytes) -> pa.StringArray:
+    """Texts as a damaged file holds them: Parquet readers do not look whether they are UTF-8."""
+    _, offsets, data = pa.array(texts, pa.binary()).buffers()
+    return pa.StringArray.from_buffers(len(texts), offsets, data)
+
+
+def file_of(columns: dict[str, pa.Array], schema: pa.Schema) -> bytes:
+    sink = pa.BufferOutputStream()
+    arrays = [columns[name] for name in schema.names]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def pairs_of(names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
+    return pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), names, values)
+
+
+@pytest.mark.parametrize(
+    ("column", "damaged"),
+    [
+        ("path", texts_of(b"a", b"\xff")),
+        ("path", texts_of(b"b", b"a")),
+        ("path", texts_of(b"a", b"a")),
+        (
+            "content_type",
+            pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), texts_of(b"\xfe")),
+        ),
+        ("metadata", pairs_of(texts_of(b"\xff", b"a"), texts_of(b"x", b"y"))),
+        ("metadata", pairs_of(texts_of(b"a", b"b"), texts_of(b"x", b"\xed\xa0\x80"))),
+    ],
+)
+def test_a_range_that_readers_cannot_trust_is_refused_whatever_its_id(
+    column: str, damaged: pa.Array
+) -> None:
+    """Its rows hash to the id that it is asked for by, so only the columns can give it away."""
+    table = columns_of(RUN.slice(0, 2))
+    columns = {name: table.column(name).combine_chunks() for name in table.schema.names}
+    body = file_of(columns | {column: damaged}, RANGE_SCHEMA)
+    with pytest.raises(TarnError, match=r"is damaged: .* of a range") as caught:
+        decode_range(INFO.range_id, body)
+    assert caught.value.kind is Kind.CORRUPT
+    caught.value.message.encode()
+
+
+@pytest.mark.parametrize("column", ["range_id", "min_path", "max_path"])
+def test_a_metarange_whose_texts_are_not_utf_8_is_refused(column: str) -> None:
+    columns = {
+        field.name: pa.array([getattr(INFO, field.name)], field.type) for field in METARANGE_SCHEMA
+    }
+    body = file_of(columns | {column: texts_of(b"\xff")}, METARANGE_SCHEMA)
+    with pytest.raises(TarnError, match=METARANGE.metarange_id) as caught:
+        decode_metarange(METARANGE.metarange_id, body)
     assert caught.value.kind is Kind.CORRUPT
 
 

@@ -112,8 +112,15 @@ def test_every_field_is_in_the_id(change: dict[str, object]) -> None:
         (lambda fields: fields.update(metadata=[]), "cannot be read"),
         (lambda fields: fields.update(metadata={"a": 1}), "cannot be read"),
         (lambda fields: fields.update(parents=[1]), "cannot be read"),
+        (lambda fields: fields.update(parents="11"), "cannot be read"),
+        (lambda fields: fields.update(parents=["1"]), "no id"),
+        (lambda fields: fields.update(metarange_id="../" * 21 + "a"), "no id"),
+        (lambda fields: fields.update(create_time_us=True), "cannot be read"),
+        (lambda fields: fields.update(message="\ud800"), "cannot be read"),
+        (lambda fields: fields.update(metadata={"\ud800": "1"}), "cannot be read"),
         (lambda fields: fields.update(version=2), "version 2"),
         (lambda fields: fields.update(message="other"), "hashes to"),
+        (lambda fields: fields.update(commit_id="\ud800"), "hashes to"),
     ],
 )
 def test_a_damaged_object_is_refused(damage: object, match: str) -> None:
@@ -123,6 +130,7 @@ def test_a_damaged_object_is_refused(damage: object, match: str) -> None:
     with pytest.raises(TarnError, match=match) as caught:
         from_json(json.dumps(fields).encode())
     assert caught.value.kind is Kind.CORRUPT
+    caught.value.message.encode()  # it goes into logs and answers
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null"])

@@ -271,3 +271,39 @@ async def test_a_set_of_unknown_outcome_is_settled_by_its_nonce(
     cluster.faults.append(Fault(error=CUT, applied=False))
     (outcome,) = await registers.set_rows([rows])
     assert isinstance(outcome, OutcomeUnknownError)
+
+
+async def test_sets_of_one_call_do_not_expire_behind_each_other(
+    cluster: Cluster, registers: Registers
+) -> None:
+    """Each takes a second, as on a starved node; together they take longer than one may wait."""
+    clock = ManualClock()
+    registers._lanes._now = clock.monotonic
+    submit = cluster.submit
+
+    def slow(statement: Any, profile: Profile, answered: Answered) -> None:
+        clock.advance(1.0)
+        submit(statement, profile, answered)
+
+    registers._lanes._session.submit = slow  # type: ignore[method-assign]
+    large = CassandraLimits().batch_bytes_max
+    sets = [RegisterSet(PLACE, ((b"%d" % n, b"v"),), large) for n in range(10)]
+    assert CassandraLimits().request_seconds < len(sets)
+    assert await registers.set_rows(sets) == [None] * len(sets)
+    assert len(cluster.rows) == len(sets)
+
+
+async def test_after_a_set_failed_those_behind_it_are_not_sent(
+    cluster: Cluster, registers: Registers
+) -> None:
+    cluster.faults.append(Fault(error=CUT, applied=False))
+    other = Place(b"p", 1)
+    sets = [RegisterSet(p, ((b"%d" % n, b"v"),), 2) for n, p in enumerate([PLACE, PLACE, other])]
+    first, second, elsewhere = await registers.set_rows(sets)
+    assert first is not None
+    assert first.kind is Kind.UNKNOWN_OUTCOME
+    assert second is not None
+    assert second.kind is Kind.UNAVAILABLE
+    assert "not sent" in second.message
+    assert elsewhere is None
+    assert list(cluster.rows) == [b"2"]

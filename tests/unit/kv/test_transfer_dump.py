@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -28,6 +30,8 @@ from tarn.kv.transfer import (
     ranges,
     read_dump,
 )
+from tarn.kv.transfer.dump_format import Begun, Finished, Part
+from tarn.kv.transfer.parts import read_part
 from tarn.testing.clock import ManualClock, SeededIds
 
 TOKEN = next(each for each in sample_installation() if each.name.endswith("main:t3"))
@@ -265,6 +269,76 @@ async def test_an_index_that_was_edited_is_found(tmp_path: Path) -> None:
     index.write_text(edited)
     with pytest.raises(TarnError, match="was changed after the dump"):
         read_dump(folder)
+
+
+async def test_an_index_cut_off_in_its_first_line_is_damaged(tmp_path: Path) -> None:
+    """Of an unfinished dump, which nothing vouches for."""
+    folder = tmp_path / "dump"
+    await dumped(await filled(), folder)
+    (folder / "manifest.json").unlink()
+    index = (folder / "index.jsonl").read_bytes()
+    for left in (0, 1, index.index(b"\n")):
+        (folder / "index.jsonl").write_bytes(index[:left])
+        with pytest.raises(TarnError, match="cannot be read") as caught:
+            await dumped(await filled(), folder)
+        assert caught.value.kind is Kind.CORRUPT
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"part": "x.parquet"},
+        {"part": "../00000001.parquet"},
+        {"part": "00000001.parquet\n"},
+        {"sha256": "\ud800"},
+        {"ranges": [["\ud800", "plain", 1, "", None, 0, 0, ""]]},
+        {"ranges": [["a", "plain", 1, "x", None, 0, 0, ""]]},
+        {"ranges": [["a", "other", 1, "", None, 0, 0, ""]]},
+        {"ranges": [["a", "plain", True, "", None, 0, 0, ""]]},
+        {"ranges": {}},
+        {"size_bytes": -1},
+    ],
+)
+def test_a_line_of_the_index_that_no_dump_has_is_damaged(changed: dict[str, object]) -> None:
+    fields = {"part": "00000001.parquet", "size_bytes": 1, "sha256": "", "ranges": []}
+    Part.decode(json.dumps(fields).encode())
+    with pytest.raises(TarnError) as caught:
+        Part.decode(json.dumps(fields | changed).encode())
+    assert caught.value.kind is Kind.CORRUPT
+
+
+@pytest.mark.parametrize("decode", [Begun.decode, Part.decode, Finished.decode])
+@pytest.mark.parametrize("line", [b"", b"\xff", b"null", b"[" * 100_000, b'{"a":' * 100_000])
+def test_what_is_no_line_is_damaged(decode: Callable[[bytes], object], line: bytes) -> None:
+    with pytest.raises(TarnError, match="cannot be read") as caught:
+        decode(line)
+    assert caught.value.kind is Kind.CORRUPT
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"partition": ["a"], "key": [b"k"]}),
+        pa.table({"partition": ["a"], "key": ["k"], "value": [b"v"]}),
+        pa.table({"partition": ["a"], "key": [b"k"], "value": [1]}),
+        None,
+    ],
+)
+def test_a_part_without_rows_of_a_store_is_damaged(table: pa.Table | None, tmp_path: Path) -> None:
+    """Its bytes are those that the index names: whoever wrote them wrote the index, too."""
+    path = tmp_path / "parts" / "00000001.parquet"
+    path.parent.mkdir()
+    if table is None:
+        path.write_bytes(b"PAR1")
+    else:
+        pq.write_table(table, path)
+    partition = Partition("a", PartitionKind.PLAIN)
+    found = ranges.Range(partition, b"", None, 1, 2, "")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    part = Part("00000001.parquet", path.stat().st_size, sha256, (found,))
+    with pytest.raises(TarnError) as caught:
+        list(read_part(tmp_path, part))
+    assert caught.value.kind is Kind.CORRUPT
 
 
 async def test_a_missing_part_is_found(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The group commit: one thread per process that makes names appear in a store.
 
-Whoever wants a name waits in its queue. The thread takes all that is ready, locks out the other processes,
-and gives the names in one transaction with one fsync. Because the rows of small bodies and the links of
+Whoever wants a name waits in its queue. The thread locks out the other processes, takes all that is
+ready, and gives the names in one transaction with one fsync. Because the rows of small bodies and the links of
 large ones both appear under this lock, a path is written once, whatever the size of its two writers.
 
 The lock is a `flock` on a file of its own: it queues processes fairly enough, and a killed process frees
-it. Waiting for it is not bounded here; callers have deadlines of their own.
+it. Waiting for it is not bounded here; callers have deadlines of their own. A request is handed to the
+writer only once the lock is held. Until then a caller that is cancelled takes its request with it, body and
+all; afterwards the request is carried out, and its outcome reaches nobody.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -31,8 +32,11 @@ from tarn.core.value import hot_value
 
 __all__ = ["Commits"]
 
-QUEUE_MAX: Final = 1024
-"""Requests that may wait; each holds at most one small body."""
+HELD_REQUESTS_MAX: Final = 4096
+HELD_BYTES_MAX: Final = 64 << 20
+"""What the process holds of requests that are not answered, waiting or being written: above either
+bound a request is refused, unless nothing is held. A writer elsewhere that keeps the lock (a stopped
+process, a disk that hangs) must not fill the memory of this one."""
 _BATCH_MAX: Final = 256
 _BATCH_BYTES_MAX: Final = 4 << 20
 _DOING: Final = "cannot commit small blocks"
@@ -69,6 +73,10 @@ _Outcome = int | BaseException
 _Waiter = tuple[_Request, "asyncio.Future[int]"]
 
 
+def _size_bytes(request: _Request) -> int:
+    return len(request.body) if isinstance(request, _Insert) else 0
+
+
 class Commits:
     """The queue and its thread.
 
@@ -88,9 +96,14 @@ class Commits:
         self._fsync = fsync
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._room = asyncio.Semaphore(QUEUE_MAX)
-        self._queue: queue.SimpleQueue[_Waiter | None] = queue.SimpleQueue()
+        # Oldest first. Invariant: changed under the guard, which is notified of more and of the close.
+        self._waiting: dict[asyncio.Future[int], _Request] = {}
+        self._guard = threading.Condition()
         self._open = True
+        self._taken: list[_Waiter] = []  # by the thread; not answered yet
+        # Counted on the loop's thread.
+        self.held_requests = 0
+        self.held_bytes = 0
         # Daemonic, because a process that forgot to close must still be able to end: what was
         # acknowledged is on disk already.
         self._thread = threading.Thread(target=self._run, name="tarn-block-commit", daemon=True)
@@ -119,79 +132,115 @@ class Commits:
 
     async def close(self) -> None:
         """Serves what is queued, then ends the thread. Idempotent."""
-        if self._open:
+        with self._guard:
             self._open = False
-            self._queue.put(None)
+            self._guard.notify()
         await asyncio.shield(self._ended)
 
     async def _ask(self, request: _Request) -> int:
-        async with self._room:
-            if not self._open:
-                raise _closed()
-            done: asyncio.Future[int] = self._loop.create_future()
-            self._queue.put((request, done))
+        self._hold(_size_bytes(request))
+        done: asyncio.Future[int] = self._loop.create_future()
+        with self._guard:
+            is_open = self._open
+            if is_open:
+                self._waiting[done] = request
+                self._guard.notify()
+        if not is_open:
+            self._release(request)
+            raise _closed()
+        try:
             return await done
+        except asyncio.CancelledError:
+            with self._guard:
+                withdrawn = self._waiting.pop(done, None)
+            if withdrawn is not None:  # else the thread has it, and `_settle` releases it
+                self._release(withdrawn)
+            raise
+
+    def _hold(self, size_bytes: int) -> None:
+        requests, total = self.held_requests + 1, self.held_bytes + size_bytes
+        if self.held_requests and (requests > HELD_REQUESTS_MAX or total > HELD_BYTES_MAX):
+            raise _full(self.held_requests, self.held_bytes)
+        self.held_requests, self.held_bytes = requests, total
+
+    def _release(self, request: _Request) -> None:
+        self.held_requests -= 1
+        self.held_bytes -= _size_bytes(request)
 
     def _run(self) -> None:
-        batch: list[_Waiter] = []
         writer: SmallWriter | None = None
         try:
-            last = False
-            while not last:
-                batch, last = self._gather()
-                writer = self._serve(writer, batch)
+            while self._wait():
+                writer = self._serve(writer)
         finally:
             # After a close nothing is left here. After a defect the waiters must not hang.
-            self._open = False
-            with suppress(queue.Empty):
-                while True:
-                    waiter = self._queue.get_nowait()
-                    if waiter is not None:
-                        batch.append(waiter)
-            self._answer(_settle, batch, [_closed()] * len(batch))
+            with self._guard:
+                self._open = False
+                left = [(request, done) for done, request in self._waiting.items()]
+                self._waiting.clear()
+            batch = self._taken + left
+            self._answer(self._settle, batch, [_closed()] * len(batch))
             if writer is not None:
                 writer.close()
             os.close(self._lock)
             self._answer(_end, self._ended)
 
-    def _serve(self, writer: SmallWriter | None, batch: Sequence[_Waiter]) -> SmallWriter | None:
-        """Commits a batch and answers it; the connection is opened at the first one."""
+    def _wait(self) -> bool:
+        """Waits for a request; False: the store is closed and there is none."""
+        with self._guard:
+            while self._open and not self._waiting:
+                self._guard.wait()
+            return bool(self._waiting)
+
+    def _serve(self, writer: SmallWriter | None) -> SmallWriter | None:
+        """Commits what is ready and answers it; the connection is opened at the first time."""
         outcomes: Sequence[_Outcome]
         try:
             writer = writer or SmallWriter(self._database, fsync=self._fsync)
-            outcomes = self._commit(writer, [request for request, _ in batch])
-        except sqlite3.Error as error:
-            outcomes = [from_sqlite(error, _DOING)] * len(batch)
-        except OSError as error:
-            outcomes = [from_os(error, _DOING)] * len(batch)
-        self._answer(_settle, batch, outcomes)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                self._take()
+                outcomes = self._commit(writer, [request for request, _ in self._taken])
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+        except (sqlite3.Error, OSError) as error:
+            if not self._taken:
+                self._take()
+            outcomes = [_failure(error)] * len(self._taken)
+        batch, self._taken = self._taken, []
+        self._answer(self._settle, batch, outcomes)
         return writer
+
+    def _take(self) -> None:
+        """Takes the oldest requests: from here on they are carried out, whoever waits for them."""
+        size_bytes = 0
+        with self._guard:
+            for done, request in self._waiting.items():
+                if len(self._taken) >= _BATCH_MAX or size_bytes >= _BATCH_BYTES_MAX:
+                    break
+                self._taken.append((request, done))
+                size_bytes += _size_bytes(request)
+            for _, done in self._taken:
+                del self._waiting[done]
+
+    def _settle(self, batch: Sequence[_Waiter], outcomes: Sequence[_Outcome]) -> None:
+        for (request, done), outcome in zip(batch, outcomes, strict=True):
+            self._release(request)
+            if done.done():
+                continue  # its caller was cancelled
+            if isinstance(outcome, BaseException):
+                done.set_exception(outcome)
+            else:
+                done.set_result(outcome)
 
     def _answer(self, call: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    def _gather(self) -> tuple[list[_Waiter], bool]:
-        """Waits for a request and takes what else is ready; the flag says that no more will come."""
-        batch: list[_Waiter] = []
-        size = 0
-        with suppress(queue.Empty):
-            while len(batch) < _BATCH_MAX and size < _BATCH_BYTES_MAX:
-                waiter = self._queue.get_nowait() if batch else self._queue.get()
-                if waiter is None:
-                    return batch, True
-                request, done = waiter
-                if done.cancelled():
-                    continue
-                size += len(request.body) if isinstance(request, _Insert) else 0
-                batch.append(waiter)
-        return batch, False
-
     def _commit(self, writer: SmallWriter, batch: Sequence[_Request]) -> list[_Outcome]:
         if not batch:
             return []
         outcomes: list[_Outcome] = [0] * len(batch)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             if all(isinstance(request, _Place) for request in batch):
                 self._place(writer, batch, outcomes)  # nothing to write in sqlite
@@ -203,15 +252,11 @@ class Commits:
             writer.commit()
         except (sqlite3.Error, OSError) as error:
             writer.rollback()
-            failure = (
-                from_os(error, _DOING) if isinstance(error, OSError) else from_sqlite(error, _DOING)
-            )
+            failure = _failure(error)
             # A link is made whatever becomes of the rows; any other answer was about the rows.
             for at, request in enumerate(batch):
                 if not (isinstance(request, _Place) and outcomes[at] == 1):
                     outcomes[at] = failure
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
         return outcomes
 
     def _change(
@@ -261,14 +306,17 @@ def _closed() -> TarnError:
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the block store is closed")
 
 
-def _settle(batch: Sequence[_Waiter], outcomes: Sequence[_Outcome]) -> None:
-    for (_, done), outcome in zip(batch, outcomes, strict=True):
-        if done.done():
-            continue  # its caller was cancelled
-        if isinstance(outcome, BaseException):
-            done.set_exception(outcome)
-        else:
-            done.set_result(outcome)
+def _full(requests: int, size_bytes: int) -> TarnError:
+    text = (
+        f"{requests} writes of {size_bytes} bytes wait in this process for the block store's lock, as"
+        f" many as it may hold ({HELD_REQUESTS_MAX} writes, {HELD_BYTES_MAX} bytes); try again later. If"
+        " it lasts, look for a process of this store that is stopped, or for a disk that hangs"
+    )
+    return TarnError(Kind.UNAVAILABLE, Reason.OVERLOADED, text)
+
+
+def _failure(error: sqlite3.Error | OSError) -> TarnError:
+    return from_os(error, _DOING) if isinstance(error, OSError) else from_sqlite(error, _DOING)
 
 
 def _end(ended: asyncio.Future[None]) -> None:

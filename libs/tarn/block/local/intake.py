@@ -72,8 +72,18 @@ class Intake:
         if not await self._commits.insert(home.number, key.path, file, body):
             raise BlockExistsError(key)
 
-    async def place(self, home: Home, key: BlockKey, source: Source) -> None:
-        """Makes a synced file visible and durable under a block's name."""
+    async def place(
+        self, home: Home, key: BlockKey, source: Source, *, is_shared: bool = False
+    ) -> None:
+        """Makes a synced file visible and durable under a block's name.
+
+        Args:
+            home: the namespace.
+            key: the name.
+            source: the file.
+            is_shared: another call may find the file and acknowledge it, as completions of one upload
+                do. Then it stays when its directory cannot be synced; else it is removed.
+        """
         target = home.file(key.path)
         if key.path.startswith(METADATA_PREFIX):
             if not await self.threads.run(lambda: self._place_metadata(source, target)):
@@ -81,7 +91,7 @@ class Intake:
             return
         if not await self._commits.place(home.number, key.path, lambda: source.link(target)):
             raise BlockExistsError(key)
-        await self.threads.run(lambda: self._confirm(target, len(home.names)))
+        await self.threads.run(lambda: self._confirm(target, len(home.names), is_shared=is_shared))
 
     def _place_metadata(self, source: Source, target: tuple[str, ...]) -> bool:
         try:
@@ -96,11 +106,12 @@ class Intake:
         self.tree.sync_dir(target[:-1])  # the other writer may not have come so far
         return True
 
-    def _confirm(self, target: tuple[str, ...], keep: int) -> None:
+    def _confirm(self, target: tuple[str, ...], keep: int, *, is_shared: bool) -> None:
         try:
             self.tree.sync_dir(target[:-1])
         except OSError:
-            self.tree.remove(target, keep)  # ours: nobody else can have linked it
+            if not is_shared:
+                self.tree.remove(target, keep)  # a writer's own address: no other call looks there
             raise
 
 

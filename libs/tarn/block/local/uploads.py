@@ -110,7 +110,7 @@ class LocalUploads:
         if len(parts) == 1:
             part = Part(intake.tree, parts[0], intake.drafts.clock)
             size = part.size()
-            await intake.place(home, key, part)
+            await intake.place(home, key, part, is_shared=True)
             return size
         draft: Draft | None = None
 
@@ -129,7 +129,7 @@ class LocalUploads:
         intake.files.take()
         try:
             whole = await intake.threads.run(join)
-            await intake.place(home, key, whole)
+            await intake.place(home, key, whole, is_shared=True)
             return whole.size()
         finally:
             if draft is not None:

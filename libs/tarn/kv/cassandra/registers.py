@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tarn.core.clock import IdSource
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.lanes import Answer, Comparison, Lanes, Stored
 from tarn.kv.cassandra.outcomes import (
     Fate,
@@ -83,13 +83,35 @@ class Registers:
             raise PredicateFailedError(key, _versioned(answer.stored))
 
     async def set_rows(self, sets: Sequence[RegisterSet]) -> list[TarnError | None]:
-        """Sets rows, each of the `sets` whole or not at all; one outcome for each."""
-        nonces = [Predicate(self._ids.nonce()) for _ in sets]
-        asked = [self._submit(item, nonce) for item, nonce in zip(sets, nonces, strict=True)]
-        return [
-            await self._set_outcome(item, nonce, future)
-            for item, nonce, future in zip(sets, nonces, asked, strict=True)
-        ]
+        """Sets rows, each of the `sets` whole or not at all; one outcome for each.
+
+        Sets of one place go one after the other: they would wait for each other in its lane anyway, and
+        the last of a large call would expire there behind its own neighbours. If one fails, those behind
+        it are not sent, as each would wait as long for the same answer.
+        """
+        outcomes: list[TarnError | None] = [None] * len(sets)
+        by_place: dict[Place, list[int]] = {}
+        for index, item in enumerate(sets):
+            by_place.setdefault(item.place, []).append(index)
+        async with asyncio.TaskGroup() as group:
+            for indexes in by_place.values():
+                group.create_task(self._set_in_turn(sets, indexes, outcomes))
+        return outcomes
+
+    async def _set_in_turn(
+        self, sets: Sequence[RegisterSet], indexes: Sequence[int], outcomes: list[TarnError | None]
+    ) -> None:
+        failed: TarnError | None = None
+        for index in indexes:
+            if failed is None:
+                nonce = Predicate(self._ids.nonce())
+                future = self._submit(sets[index], nonce)
+                failed = outcomes[index] = await self._set_outcome(sets[index], nonce, future)
+            else:
+                text = (
+                    f"not sent, because rows of the same call and bucket failed: {failed.message}"
+                )
+                outcomes[index] = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
     async def delete_rows(self, place: Place, keys: frozenset[bytes]) -> None:
         """Removes rows, absent ones too.

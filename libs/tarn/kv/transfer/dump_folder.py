@@ -71,7 +71,7 @@ def read_dump(path: Path) -> DumpFolder:
         raise corrupt_error(f"{path / INDEX} is missing") from None
     if hashlib.sha256(index).hexdigest() != manifest.index_sha256:
         raise corrupt_error(f"{path / INDEX} was changed after the dump")
-    begun, *lines = index.splitlines()
+    begun, *lines = index.splitlines() or [b""]
     if Begun.decode(begun) != manifest.begun:
         raise corrupt_error(f"{path / MANIFEST} is of another dump")
     return DumpFolder(path, manifest, tuple(Part.decode(line) for line in lines))
@@ -184,7 +184,7 @@ class DumpWriter:
                 raise _refused(f"{self._path} is not empty") from None
             _replace(self._path, INDEX, begun.encode())
             return begun, []
-        header, *lines = text[: text.rfind(b"\n") + 1].splitlines()
+        header, *lines = text[: text.rfind(b"\n") + 1].splitlines() or [b""]
         found = Begun.decode(header)
         if found.installation_id != begun.installation_id:
             text_ = f"{self._path} holds a dump of installation {found.installation_id!r}"

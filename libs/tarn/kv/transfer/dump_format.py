@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +20,7 @@ __all__ = ["VERSION", "Begun", "Finished", "Part", "corrupt_error"]
 
 VERSION = 1
 _FORMAT = "tarn kv dump"
+_FILE = re.compile(r"[0-9]{1,18}\.parquet")
 
 T = TypeVar("T")
 
@@ -111,7 +113,7 @@ class Part:
         def read(found: Mapping[str, object]) -> Part:
             ranges = found["ranges"]
             file = _text(found["part"])
-            if not isinstance(ranges, list) or "/" in file or not file.endswith(".parquet"):
+            if not isinstance(ranges, list) or not _FILE.fullmatch(file):
                 raise ValueError(file)
             return cls(
                 file,
@@ -243,7 +245,7 @@ def _decoded(text: bytes, read: Callable[[Mapping[str, object]], T]) -> T:
         if not isinstance(found, dict):
             raise TypeError(found)
         return read(found)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise corrupt_error(f"the dump cannot be read: {text[:120]!r}… ({error!r})") from error
 
 
@@ -254,6 +256,7 @@ def _sha256(fields: Mapping[str, object]) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    value.encode()  # JSON can spell half of a surrogate pair, which is no text
     return value
 
 

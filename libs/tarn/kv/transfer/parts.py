@@ -95,11 +95,16 @@ class _Rows:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._batches = pq.ParquetFile(path).iter_batches(
+            file = pq.ParquetFile(path)
+            found = [(field.name, field.type) for field in file.schema_arrow]
+            self._batches = file.iter_batches(
                 _READ_ROWS, columns=["key", "value"], use_threads=False
             )
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             raise corrupt_error(f"{path} cannot be read: {error}") from error
+        # The column `partition` is for other tools; ours go by the index.
+        if found[1:] != [(field.name, field.type) for field in _SCHEMA][1:]:
+            raise corrupt_error(f"{path} has the columns {found}")
         self._left: pa.RecordBatch | None = None
 
     def take(self, rows: int) -> list[pa.RecordBatch]:
