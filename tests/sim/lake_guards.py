@@ -148,13 +148,12 @@ async def _set_blindly(
     path: str,
     value: bytes,
     newest: Any,
-) -> bool:
+) -> None:
     partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
     key = path_key(path)
     (error,) = await self._kv.set_many(partition, [Group(key, ((key, value),))])
     if error is not None:
         raise error
-    return True
 
 
 async def _verify_no_condition(self: ConditionalStaging, *args: Any, **kwargs: Any) -> Branch:

@@ -58,7 +58,7 @@ class GatewayApplication:
         self._tls = tls
         self._listens = listens
         bounds = settings.bounds
-        backend = Backend(
+        backend = self._backend = Backend(
             graveler, blocks, Homes(graveler, clock), clock, ids, bounds, settings.region
         )
         policy = SigV4Policy(settings.region)
@@ -103,7 +103,10 @@ class GatewayApplication:
     async def __aexit__(self, *exc: object) -> None:
         """Aborts what is left; `drain` first to lose nothing."""
         await self._server.__aexit__(*exc)
+        await self._backend.removals.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops listening and lets requests under way finish, for at most `timeout_s`."""
+        """Stops listening and lets requests under way finish, for at most `timeout_s`; then the removals
+        of blocks behind their answers, for as long again."""
         await self._server.drain(timeout_s)
+        await self._backend.removals.drain(timeout_s)

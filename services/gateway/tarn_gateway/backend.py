@@ -8,10 +8,12 @@ from tarn.block.port import BlockStore
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.call import Call
+from tarn.rpc.tasks import TaskSet
 from tarn_gateway.asked import Asked
 from tarn_gateway.checksums import Algorithm
 from tarn_gateway.homes import Homes
 from tarn_gateway.http import Request
+from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.payload import Payload, PayloadPolicy, open_payload
 
 __all__ = ["Backend", "Bounds"]
@@ -28,6 +30,8 @@ class Bounds:
         complete_timeout_s: how long graveler may take to stage a completed upload.
         small_body_bytes: bodies up to this size are held in memory and stored in one piece.
         refs_max: refs that a listing of a whole bucket looks through.
+        removals_max: blocks that may be removed behind answers at a time; further answers wait for
+            the removal of theirs.
         payload: which bodies are accepted.
     """
 
@@ -36,12 +40,18 @@ class Bounds:
     complete_timeout_s: float = 60.0
     small_body_bytes: int = 64 * 1024
     refs_max: int = 10_000
+    removals_max: int = 256
     payload: PayloadPolicy = field(default_factory=PayloadPolicy)
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Everything that operations reach for; they keep no state of their own."""
+    """Everything that operations reach for; they keep no state of their own.
+
+    Attributes:
+        locks: of keys that are written conditionally.
+        removals: blocks of refused writes that are being removed behind the answers.
+    """
 
     graveler: GravelerClient
     blocks: BlockStore
@@ -50,6 +60,8 @@ class Backend:
     ids: IdSource
     bounds: Bounds
     region: str
+    locks: KeyLocks = field(default_factory=KeyLocks)
+    removals: TaskSet = field(default_factory=TaskSet)
 
     def call(self, asked: Asked, timeout_s: float = 0.0) -> Call:
         """The context of one call to graveler, its time beginning now: bodies take as long as they

@@ -12,6 +12,10 @@ Two writers that both saw the path as it was meet in one row, and one compare-an
 met different tokens, and then the older token was sealed, so that the writer on it is sent round again
 and finds the other one's row.
 
+A lost compare-and-set brings the row that won. It is the newest row of the path if the record, read again,
+still has the same layers: the loser judges its condition by that row and reads no layer again. So a loser
+of `If-None-Match: *` is refused by one more read of the record, however many writers there are.
+
 An attempt that comes round again, or a client that repeats its request because the answer was lost, finds
 its own earlier row: the entry names its operation. Its condition was judged when that row was written, so
 it is not judged again; what may still have to be done is to write it where rule 1 wants it. Once a row of
@@ -38,6 +42,10 @@ from tarn_graveler.repositories import Repositories
 
 __all__ = ["ConditionalStaging"]
 
+_LOST_MAX = 64
+"""Compare-and-sets that one attempt may lose, each to another write of the path that was made. Only
+writers whose condition still holds after a loss, such as `If-Match: *`, lose more than one."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
@@ -52,6 +60,45 @@ class _Newest:
     packed: bytes | None
     predicate: Predicate | None
     is_staged: bool
+
+
+@dataclass(slots=True)
+class _Write:
+    """One conditional write, over all its attempts.
+
+    Attributes:
+        path: which path.
+        packed: the entry of this call.
+        operation_id: of the entry.
+        condition: what must be true of the path right before.
+        value: the row to write: `packed`, or the row of an earlier call of the same operation.
+        written: a row of this call is there, in whatever token.
+    """
+
+    path: str
+    packed: bytes
+    operation_id: str
+    condition: WriteCondition
+    value: bytes
+    written: bool = False
+
+    def judge(self, newest: _Newest) -> bool:
+        """Decides by the newest row of the path.
+
+        Returns:
+            Whether the row of the operation is where rule 1 wants it, so that nothing is to be written.
+
+        Raises:
+            TarnError: the condition does not hold; OUTCOME_UNKNOWN instead if a row of this call is there.
+        """
+        row = newest.packed
+        if row is None or not _is_repeated(row, self.packed, self.operation_id):
+            with unknown_if(self.written):
+                self.condition.check(self.path, row)
+            return False
+        if not self.written:
+            self.value = row
+        return newest.is_staged
 
 
 class ConditionalStaging:
@@ -97,33 +144,52 @@ class ConditionalStaging:
             text = "a conditional write names its operation"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         life = BranchLife(self._branches, repository, branch_id)
-        value, written = packed, False
+        write = _Write(path, packed, operation_id, condition, value=packed)
         for _ in range(TRIES):
-            record = await self._conditional(life, repository, branch_id, written=written)
-            with unknown_if(written):
-                newest = await self._newest(repository, branch_id, record, path)
-            verified = await self._verify(life, written=written)
-            if not verified.same_layers(record):
-                continue
-            if newest.packed is not None and _is_repeated(newest.packed, packed, operation_id):
-                if not written:
-                    value = newest.packed
-                if newest.is_staged:
-                    return value != packed
-            else:
-                with unknown_if(written):
-                    condition.check(path, newest.packed)
-            with unknown_if(written):
-                if not await self._set(repository, branch_id, record, path, value, newest):
-                    continue
-            written = True
-            fresh = await life.fresh(written=True)
-            if fresh.takes_writes_as(record):
-                return value != packed
-        text = f"{path}: branch {branch_id} or the path changed {TRIES} times meanwhile"
-        if written:
+            record = await self._conditional(life, repository, branch_id, written=write.written)
+            if await self._write_on(life, repository, branch_id, record, write):
+                return write.value != packed
+        text = (
+            f"{path}: branch {branch_id} was sealed or committed, or the path was overwritten, during "
+            f"all {TRIES} attempts of a conditional write; repeat the write"
+        )
+        if write.written:
             raise OutcomeUnknownError(text)
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def _write_on(
+        self,
+        life: BranchLife,
+        repository: Repository,
+        branch_id: BranchId,
+        record: Branch,
+        write: _Write,
+    ) -> bool:
+        """Writes the row into the staging token of a record; False if the record is another one by now.
+
+        Raises:
+            TarnError: the condition does not hold.
+        """
+        with unknown_if(write.written):
+            newest = await self._newest(repository, branch_id, record, write.path)
+        for _ in range(_LOST_MAX):
+            verified = await self._verify(life, written=write.written)
+            if not verified.same_layers(record):
+                return False
+            if write.judge(newest):
+                return True
+            with unknown_if(write.written):
+                there = await self._set(
+                    repository, branch_id, record, write.path, write.value, newest
+                )
+            if there is None:
+                write.written = True
+                fresh = await life.fresh(written=True)
+                return fresh.takes_writes_as(record)
+            if there.packed is None:  # rows go only with their token; look at the record again
+                return False
+            newest = there
+        return False
 
     async def _conditional(
         self, life: BranchLife, repository: Repository, branch_id: BranchId, *, written: bool
@@ -164,8 +230,11 @@ class ConditionalStaging:
         path: str,
         value: bytes,
         newest: _Newest,
-    ) -> bool:
-        """Writes the row over the one that was read; False if there is another one now.
+    ) -> _Newest | None:
+        """Writes the row over the one that was read.
+
+        Returns:
+            None when the row is written; otherwise the row that the staging token holds instead.
 
         Raises:
             OutcomeUnknownError: it may be there, and a settling read does not show it.
@@ -174,14 +243,17 @@ class ConditionalStaging:
         key = path_key(path)
         try:
             await self._kv.set_if(partition, key, value, newest.predicate)
-        except PredicateFailedError:
-            return False
+        except PredicateFailedError as error:
+            current = error.current
+            if current is None:
+                return _Newest(None, None, is_staged=False)
+            return _Newest(current.value, current.predicate, is_staged=True)
         except OutcomeUnknownError:
             with unknown_if(True):
                 (found,) = await self._kv.get_many(partition, [key], settle=True)
             if found is None or found.value != value:
                 raise
-        return True
+        return None
 
 
 def _is_repeated(newest: bytes, packed: bytes, operation_id: str) -> bool:

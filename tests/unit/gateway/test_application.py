@@ -126,6 +126,23 @@ async def test_it_says_where_it_listens(running: Running) -> None:
     assert running.application.endpoints == ()
 
 
+async def test_a_drain_waits_for_blocks_that_are_removed_behind_answers(running: Running) -> None:
+    may_remove, removed = asyncio.Event(), asyncio.Event()
+
+    async def remove() -> None:
+        await may_remove.wait()
+        removed.set()
+
+    running.application._backend.removals.spawn(remove())
+    drain = asyncio.get_running_loop().create_task(running.application.drain(30.0))
+    done, _ = await asyncio.wait([drain], timeout=0.05)
+    assert not done
+    may_remove.set()
+    async with asyncio.timeout(5.0):
+        await drain
+    assert removed.is_set()
+
+
 async def test_an_anonymous_client_is_denied(running: Running) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", running.application.port)
     writer.write(b"GET /lake/main/a HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -155,6 +155,93 @@ async def test_a_writer_on_a_sealed_token_does_not_win_beside_one_on_the_next(
     assert await lake.get("a") == 2
 
 
+async def test_a_lost_race_is_decided_by_the_row_that_won(
+    lake: Lake, writer: Writer, rival: Writer, running: Running
+) -> None:
+    """After the compare-and-set one read of the record, whatever lies in the layers."""
+    await lake.put("beneath", 9)
+    await lake.commit()
+    await writer.put("warm", 9)
+    held = lake.kv.hold("set_if", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    await rival.put("a", 2)
+    lake.kv.calls.clear()
+    held.open()
+    with pytest.raises(TarnError) as caught:
+        await slow
+    assert caught.value.reason is Reason.PRECONDITION_FAILED
+    refs = lake.graveler.repositories.keys_of(lake.repository).refs
+    assert lake.kv.calls == [("get_many", refs.name)]
+
+
+async def test_of_many_writers_at_once_one_wins_and_each_loser_costs_the_same(
+    lake: Lake, writer: Writer, rival: Writer
+) -> None:
+    await writer.put("warm", 9)
+    lake.kv.calls.clear()
+    count = 32
+
+    async def outcome(size: int) -> Reason | bool:
+        try:
+            return await (writer, rival)[size % 2].put("a", size)
+        except TarnError as error:
+            return error.reason
+
+    async with asyncio.TaskGroup() as group:
+        puts = [group.create_task(outcome(size)) for size in range(1, count + 1)]
+    outcomes = [put.result() for put in puts]
+    assert outcomes.count(False) == 1
+    assert outcomes.count(Reason.PRECONDITION_FAILED) == count - 1
+    # The record, the row, the record, the compare-and-set, the record; reads of the record are shared.
+    assert len(lake.kv.calls) <= 5 * count
+
+
+@pytest.mark.parametrize("losses", [1, 20])
+async def test_a_writer_whose_condition_still_holds_goes_on_while_others_write(
+    lake: Lake, writer: Writer, losses: int
+) -> None:
+    """Each lost compare-and-set means that another write was made: no reason to give up."""
+    await lake.put("a", 1)
+    await writer.put("warm", 9)
+    set_if, left = lake.kv.set_if, losses
+
+    async def overtaken(partition: object, key: bytes, *rest: object) -> object:
+        nonlocal left
+        if key == lake.row_key("a") and left:
+            left -= 1
+            await lake.put("a", 100 + left)
+        return await set_if(partition, key, *rest)  # type: ignore[arg-type]
+
+    lake.kv.set_if = overtaken  # type: ignore[assignment,method-assign]
+    assert await writer.put("a", 2, WriteCondition(if_match=ANY)) is False
+    assert (await lake.get("a"), left) == (2, 0)
+
+
+async def test_a_row_that_won_too_late_refuses_nobody(
+    lake: Lake, writer: Writer, rival: Writer, running: Running
+) -> None:
+    """It was written to a token that a commit had scanned: no reader sees it."""
+    await writer.put("warm", 9)
+    held = lake.kv.hold("set_if", lake.row_key("a"))
+    slow = running.start(writer.put("a", 1))
+    await reached(held)
+    late = lake.kv.hold("set_if", lake.row_key("a"))
+    fast = running.start(rival.put("a", 2))
+    await reached(late)
+    await lake.commit()
+    again = lake.kv.hold("get_many", lake.branch_key)
+    late.open()
+    await reached(again)  # its row is there
+    held.open()
+    assert await slow is False
+    assert await lake.get("a") == 1
+    again.open()
+    with pytest.raises(OutcomeUnknownError):
+        await fast
+    assert await lake.get("a") == 1
+
+
 async def test_what_was_read_beneath_is_verified_before_it_is_acted_on(
     lake: Lake, writer: Writer, rival: Writer, running: Running
 ) -> None:

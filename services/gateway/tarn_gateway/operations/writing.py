@@ -3,6 +3,9 @@
 The order is the safety: refuse what can be refused, then receive and verify the body, then make its block
 durable, then stage the entry that names the block. What fails before the last step leaves nothing to be
 seen, and no block unless the process dies (garbage collection takes that one).
+
+Of a conditional write the condition is looked at before its block is written, too. Writers that race for
+one key, as table formats do for the next version of a table, are mostly losers: they are told at once.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ from typing import Final
 
 from tarn.block.port import BlockKey
 from tarn.core.condition import ANY, WriteCondition
-from tarn.core.entry import Entry, pack
+from tarn.core.entry import Entry, operation_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies import discard, receive
+from tarn_gateway.checksums import BodySums
 from tarn_gateway.homes import Home
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.object_headers import ObjectHeaders, parse_object_headers
@@ -25,7 +29,7 @@ from tarn_gateway.operations.conditional import asked_condition, operation_id
 from tarn_gateway.payload import Payload
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["check_branch", "described", "lineage_of", "put_object", "stage"]
+__all__ = ["check_branch", "described", "lineage_of", "put_object", "refuse_early", "stage"]
 
 _AUDIT: Final = "https://audit.example.org/hadoop/"
 _LINEAGE_BYTES_MAX: Final = 4096
@@ -55,21 +59,31 @@ async def put_object(backend: Backend, asked: Asked) -> Response:
         return await _put_root(backend, asked, branch, payload, condition)
     home = await backend.homes.get(backend.call(asked), asked.bucket)
     small = backend.bounds.small_body_bytes
-    if payload.size is None or payload.size > small:
+    is_large = payload.size is None or payload.size > small
+    if is_large:
         await check_branch(backend, asked, branch)
+    operation = operation_id(backend, asked) if condition else ""
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     key = BlockKey(home.namespace, physical_path(address))
-    sums = await receive(backend.blocks, key, payload, small)
-    entry = Entry(
-        sums.size,
-        mtime_us,
-        address,
-        sums.md5,
-        operation_id=operation_id(backend, asked) if condition else "",
-        checksums=sums.checksums,
-    )
-    entry = described(entry, about, headers)
-    await stage(backend, asked, home, entry, block=key, condition=condition)
+
+    def entry_of(sums: BodySums) -> Entry:
+        size, md5, checksums = sums.size, sums.md5, sums.checksums
+        entry = Entry(size, mtime_us, address, md5, operation_id=operation, checksums=checksums)
+        return described(entry, about, headers)
+
+    if condition and not is_large:
+        # The body first: a slow client must not hold the lock.
+        body, sums = await payload.read_all(small)
+        entry = entry_of(sums)
+        async with backend.locks.hold((home.instance_uid, branch, path)):
+            await refuse_early(backend, asked, condition, operation)
+            await backend.blocks.put(key, body)
+            await stage(backend, asked, home, entry, block=key, condition=condition)
+    else:
+        if condition:
+            await refuse_early(backend, asked, condition, operation)
+        entry = entry_of(await receive(backend.blocks, key, payload, small))
+        await stage(backend, asked, home, entry, block=key, condition=condition)
     answer = [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)]
     return Response(200, answer)
 
@@ -144,6 +158,41 @@ async def check_branch(backend: Backend, asked: Asked, branch: BranchId) -> None
         raise TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=branch) from None
 
 
+async def refuse_early(
+    backend: Backend, asked: Asked, condition: WriteCondition, operation: str
+) -> None:
+    """Refuses a conditional write of the request's key whose condition does not hold now.
+
+    The loser of a race learns it by one read, and not after a block was written and removed for it. If the
+    read finds the condition broken, it was broken at that moment, so the refusal is true. If the condition
+    holds, nothing is decided yet. A caller who may not read the key is not stopped here.
+
+    Args:
+        backend: where.
+        asked: whose key.
+        condition: of the write.
+        operation: the request's operation. If the object is of an earlier attempt of the same one,
+            graveler gives the first attempt's answer.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION; NOT_FOUND with ENTRY_NOT_FOUND; REF_NOT_WRITABLE for a tag.
+    """
+    call = backend.call(asked)
+    try:
+        newest = (await backend.graveler.lookup(call, asked.bucket, asked.branch, asked.path)).entry
+    except TarnError as error:
+        if error.reason is not Reason.ENTRY_NOT_FOUND:
+            return  # staging meets the same failure, or can do without the read
+        newest = None
+    if newest is not None and operation_of(newest) == operation:
+        return
+    try:
+        condition.check(asked.path, newest)
+    except TarnError:
+        await check_branch(backend, asked, asked.branch)  # a tag is read like a branch
+        raise
+
+
 async def stage(
     backend: Backend,
     asked: Asked,
@@ -181,12 +230,22 @@ async def stage(
         )
     except TarnError as error:
         if block is not None and error.kind in _REFUSED:
-            await discard(backend.blocks, block)
+            await _remove(backend, block)
         if error.reason in (Reason.REPOSITORY_NOT_FOUND, Reason.REPOSITORY_DELETED):
             await _look_again(backend, asked, home)
         raise
     if is_repeat and block is not None:
-        await discard(backend.blocks, block)
+        await _remove(backend, block)
+
+
+async def _remove(backend: Backend, block: BlockKey) -> None:
+    """Removes a block that nothing refers to, behind the answer: a removal is as durable as a write, and
+    the client waits for neither of them to learn that it was refused."""
+    removal = discard(backend.blocks, block)
+    if len(backend.removals) < backend.bounds.removals_max:
+        backend.removals.spawn(removal)
+    else:
+        await removal
 
 
 async def _look_again(backend: Backend, asked: Asked, home: Home) -> None:
