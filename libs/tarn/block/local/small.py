@@ -129,9 +129,17 @@ class SmallReader:
         return rows[0][0] if rows else None
 
     def namespaces(self) -> list[str]:
-        """Names of all registered namespaces."""
+        """Names of all registered namespaces.
+
+        Raises:
+            TarnError: CORRUPT: a page of the file is torn, so that a row has no name.
+        """
         rows = self._connection.execute("SELECT name FROM namespaces ORDER BY name").fetchall()
-        return [name for (name,) in rows]
+        names = [name for (name,) in rows]
+        if not all(isinstance(name, str) for name in names):
+            text = "the database of small blocks names a namespace that is no text: the file is damaged"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+        return names
 
     def read(self, namespace: int, path: str, start: int, length: int | None) -> bytes | None:
         """The body, or its part clipped to its end; None if there is no such row."""
