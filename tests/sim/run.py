@@ -102,6 +102,7 @@ async def _play(world: World) -> None:
         world.is_stormy = False
         await asyncio.wait(others or running)
     await world.calm_down()
+    world.history.begin_quiet_end()
     await _look(world, branches)
     await world.tasks.close()
 
@@ -173,7 +174,8 @@ async def _read_commit(
     except TarnError as error:
         history.dangling.append(f"{commit_id}: {error.message}")
         return ()
-    contents = {path: value_of(packed) for path, packed in zip(paths, entries, strict=True)}
+    lines = zip(paths, map(value_of, entries), strict=True)
+    contents = history.lines(f"commit {commit_id}", lines)
     history.commits[commit_id] = Commit(commit_id, commit.message, commit.parents, contents)
     for path, value in contents.items():
         if not await world.has_block(value):
