@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from structlog.testing import capture_logs
+from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
 from tests.sim.plan import Plan, draw
 from tests.sim.workload import Admin, Client
 from tests.sim.world import Replica, World, value_of
@@ -33,6 +34,11 @@ class Run:
     plan: Plan
     history: History
     report: Report
+
+    @property
+    def shortfalls(self) -> list[str]:
+        """What it acknowledged too rarely to prove anything."""
+        return shortfalls(acknowledged(self.history), [self.plan])
 
     @property
     def violations(self) -> list[Violation]:
@@ -62,6 +68,8 @@ def run_seed(seed: int, *, is_traced: bool = False) -> Run:
         if entry["log_level"] in {"error", "critical"}:
             report.violations.append(Violation("I0", str(entry)))
         report.statistics[f"log: {entry['event']}"] += 1
+    for kind, count in acknowledged(world.history).items():
+        report.statistics[f"{ACKNOWLEDGED}{kind}"] += count
     return Run(plan, world.history, report)
 
 

@@ -1,27 +1,29 @@
 """Decides whether a history keeps the promises of docs/design/protocol.md.
 
-The invariants are those of facts/cassandra B3; linear time per key but for sorting.
+The invariants are those of facts/cassandra B3. Each key of each branch is looked at twice: first one read and
+one write at a time, which tells best what went wrong; then all of them together (`tarn.testing.witness`): some
+order of effects must explain every answer, in which a write takes effect only as often as the protocol lets it.
 
 - *I1 freshness*: an operation that returns a write w is stale if w was over before some other
-  acknowledged write began that itself was over before the operation began. Reads, every key of a page,
-  every key of a commit.
-- *I2 no future*: what is returned was really asked for, before the answer, and did not surely fail.
+  acknowledged write began that itself was over before the operation began; or if no order of effects explains
+  it. Reads, every key of a page, every key of a commit.
+- *I2 no future*: what is returned was really asked for, before the answer, and did not surely fail. A page or
+  a commit has each path once, and in order.
 - *I3 commit = listing*: each key of a commit obeys I1 and I2 for the commit's own interval; "nothing to
   commit: everything is in commit X" is a claim about X and is held to it.
-- *I4 nothing acknowledged is lost*: the reads at the quiet end obey I1; acknowledged commits are in their
-  branch's history, once, in the order in which they were made; failed ones are not.
-- *I6 conditional*: a conditional write that was acknowledged saw what it expected, and that obeys I1 and
-  I2; between two acknowledged creations of a key something emptied it, and a value was written as often
-  as conditional writes replaced it. What a refused one saw obeys I1 and I2 as any read. An unconditional
-  write that meets a seal is written again: replaced meanwhile, it comes back, as if it had come last.
+- *I4 nothing acknowledged is lost*: the quiet end is one state: every read, the commit made there and the
+  head agree on it, and it obeys I1. Acknowledged commits are in their branch's history, once, in the order in
+  which they were made; failed ones are not; "nothing to commit" is not said by a call that made a commit.
+- *I6 conditional*: a conditional write takes effect only right on top of what it expects. So no two win one
+  state of a key. What a refused one saw obeys I1 and I2 as any read.
 - *I7*: crashes, token drops and restarts are no operations, so whatever they change is a violation of the
   others.
 - *I9 no dangling address*.
 
 Creating a branch is a write of every key, removing it too; so "a re-created branch shows no old write" is
 I1. Writes that failed "surely" are no writes: if one is seen, that is a violation of I2. Not reported but
-counted, because they are allowed: unsettled writes that are seen, and reads that go back to an older of
-several concurrent writes (1-3-2, B-A-N-A-N-A).
+counted, because they are allowed: unsettled writes that are seen, writes that take effect again after a seal,
+and reads that go back to an older of several writes that are under way.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tarn.testing.effects import Effect, Reading, Seals
 from tarn.testing.history import ABSENT, GONE, NEVER, History, Op, OpKind, Outcome, shown
-from tarn.testing.witness import Effect, Reading, Seals, explain
+from tarn.testing.witness import explain
 
 __all__ = ["Report", "Violation", "check"]
 
@@ -293,8 +296,7 @@ def _unexplained(
         invariant = "I3"
     elif op.kind is OpKind.PUT and op.expected is not None and op.is_ok:
         invariant = "I6"
-    values = {read.value for read in reads if read.op is op} or {op.value}
-    (value,) = values
+    value = next((read.value for read in reads if read.op is op), op.value)
     end = f" with the answers before it; kept {verdict.states_max} states" * verdict.is_cut
     text = (
         f"has {shown(value)}, and no order of effects explains it with the answers before it, "
