@@ -15,6 +15,8 @@ from collections import Counter
 
 from tests.sim.jobs import miss, play
 from tests.sim.lake_guards import GUARDS
+from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
+from tests.sim.plan import draw
 from tests.sim.run import run_seed
 
 _PROCESSES = 2
@@ -42,6 +44,10 @@ def play_many(first: int, count: int) -> int:
                 print(*stories, f"replay: make sim SEED={seed}", sep="\n", flush=True)
     for what, times in sorted(total.items()):
         print(f"{times:9,} {what}")
+    counts = {kind: total[f"{ACKNOWLEDGED}{kind}"] for kind in KINDS}
+    for text in shortfalls(counts, map(draw, range(first, first + count))):
+        broken += 1
+        print(f"all seeds together: {text}")
     seconds = time.perf_counter() - began
     print(f"{count} seeds in {seconds:.0f} s, {broken} broke a promise")
     return broken
@@ -51,9 +57,9 @@ def play_one(seed: int, *, is_traced: bool) -> int:
     """One seed with its log."""
     run = run_seed(seed, is_traced=is_traced)
     print("\n".join(run.history.log))
-    for violation in run.violations:
-        print(violation)
-    return len(run.violations)
+    found = [*map(str, run.violations), *run.shortfalls]
+    print(*found, sep="\n")
+    return len(found)
 
 
 def mutate(names: list[str]) -> int:

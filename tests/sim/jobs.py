@@ -11,9 +11,10 @@ __all__ = ["miss", "play"]
 
 
 def play(seed: int) -> tuple[int, list[str], Counter[str]]:
-    """Plays a seed: the promises that it broke, and its statistics."""
+    """Plays a seed: the promises that it broke, what it fell short of, and its statistics."""
     run = run_seed(seed)
-    return seed, [str(violation) for violation in run.violations], run.report.statistics
+    stories = [*map(str, run.violations), *run.shortfalls]
+    return seed, stories, run.report.statistics
 
 
 def miss(name: str) -> tuple[str, int | None, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from structlog.testing import capture_logs
+from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
 from tests.sim.plan import Plan, draw
 from tests.sim.workload import Admin, Client
 from tests.sim.world import Replica, World, value_of
@@ -33,6 +34,11 @@ class Run:
     plan: Plan
     history: History
     report: Report
+
+    @property
+    def shortfalls(self) -> list[str]:
+        """What it acknowledged too rarely to prove anything."""
+        return shortfalls(acknowledged(self.history), [self.plan])
 
     @property
     def violations(self) -> list[Violation]:
@@ -62,6 +68,8 @@ def run_seed(seed: int, *, is_traced: bool = False) -> Run:
         if entry["log_level"] in {"error", "critical"}:
             report.violations.append(Violation("I0", str(entry)))
         report.statistics[f"log: {entry['event']}"] += 1
+    for kind, count in acknowledged(world.history).items():
+        report.statistics[f"{ACKNOWLEDGED}{kind}"] += count
     return Run(plan, world.history, report)
 
 
@@ -102,6 +110,7 @@ async def _play(world: World) -> None:
         world.is_stormy = False
         await asyncio.wait(others or running)
     await world.calm_down()
+    world.history.begin_quiet_end()
     await _look(world, branches)
     await world.tasks.close()
 
@@ -173,7 +182,8 @@ async def _read_commit(
     except TarnError as error:
         history.dangling.append(f"{commit_id}: {error.message}")
         return ()
-    contents = {path: value_of(packed) for path, packed in zip(paths, entries, strict=True)}
+    lines = zip(paths, map(value_of, entries), strict=True)
+    contents = history.lines(f"commit {commit_id}", lines)
     history.commits[commit_id] = Commit(commit_id, commit.message, commit.parents, contents)
     for path, value in contents.items():
         if not await world.has_block(value):

@@ -6,12 +6,22 @@ The same 200 seeds as `make sim`; `make mutate` switches every guard off, here t
 import os
 import subprocess
 import sys
+from collections import Counter
+from unittest import mock
 
 import pytest
 from tests.sim.lake_guards import GUARDS, STRONGEST
+from tests.sim.least import KINDS, acknowledged, least_acknowledged, shortfalls
+from tests.sim.plan import draw
 from tests.sim.run import run_seed
 
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.guards import switched_off
+from tarn_graveler.committing import Committing
+from tarn_graveler.conditional import ConditionalStaging
+from tarn_graveler.reading import Reading
+from tarn_graveler.staging import Staging
+from tarn_graveler.uploads import Uploads
 
 _SEEDS = 200
 _AT_A_TIME = 10
@@ -19,9 +29,55 @@ _AT_A_TIME = 10
 
 @pytest.mark.parametrize("first", range(0, _SEEDS, _AT_A_TIME))
 def test_no_promise_is_broken(first: int) -> None:
-    for seed in range(first, first + _AT_A_TIME):
-        violations = run_seed(seed).violations
-        assert not violations, f"make sim SEED={seed}\n" + "\n".join(map(str, violations))
+    counts: Counter[str] = Counter()
+    seeds = range(first, first + _AT_A_TIME)
+    for seed in seeds:
+        run = run_seed(seed)
+        found = [*map(str, run.violations), *run.shortfalls]
+        assert not found, f"make sim SEED={seed}\n" + "\n".join(found)
+        counts += acknowledged(run.history)
+    assert shortfalls(counts, map(draw, seeds)) == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "kind"),
+    [
+        (Staging, "stage", "put"),
+        (Staging, "unstage", "delete"),
+        (Reading, "lookup", "get"),
+        (Reading, "page", "list"),
+        (ConditionalStaging, "stage", "conditional put"),
+        (Committing, "commit", "commit"),
+        (Uploads, "finish_complete", "upload"),
+    ],
+)
+def test_what_is_always_refused_is_missed(owner: object, name: str, kind: str) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused by a test")
+
+    seeds = [seed for seed in range(1, 80, 2) if draw(seed).conditional_weight][:10]
+    counts: Counter[str] = Counter()
+    with mock.patch.object(owner, name, refuse):
+        for seed in seeds:
+            counts += acknowledged(run_seed(seed).history)
+    told = shortfalls(counts, map(draw, seeds))
+    assert any(f"operations {kind!r}" in text for text in told)
+
+
+def test_one_run_whose_writes_are_refused_falls_short() -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused by a test")
+
+    with mock.patch.object(Staging, "stage", refuse):
+        for seed in (0, 1):
+            run = run_seed(seed)
+            assert not run.violations
+            assert "operations 'put'" in run.shortfalls[0]
+
+
+def test_the_seeds_together_state_a_number_of_each_kind() -> None:
+    least = least_acknowledged(map(draw, range(_SEEDS)))
+    assert [kind for kind in KINDS if not least[kind]] == []
 
 
 @pytest.mark.parametrize("seed", [0, 1])

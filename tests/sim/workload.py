@@ -271,14 +271,15 @@ class Client:
             for op in ops:
                 self._finish_read(op, error)
             return ops
-        lines = dict(zip(page.paths, page.entries, strict=True))
+        values = map(value_of, page.entries)
+        what = f"a page of {branch} after {after!r}"
+        lines = self.history.lines(what, zip(page.paths, values, strict=True))
         for op in ops:
             assert op.key is not None
             if page.next_after is not None and op.key > page.next_after:
                 self.history.finish(op, Outcome.INFO, "on a later page")
                 continue
-            packed = lines.pop(op.key, None)
-            op.value = ABSENT if packed is None else value_of(packed)
+            op.value = lines.pop(op.key, ABSENT)
             self.history.finish(op, Outcome.OK)
         if lines:
             self.world.problem(f"a page of {branch} after {after!r} has {sorted(lines)}")
@@ -330,7 +331,8 @@ class Client:
 
         op = self.history.begin(self.name, OpKind.PUT, branch, key, value)
         is_sure, note = True, ""
-        for _ in range(4):
+        for calls in range(1, 5):
+            op.calls = calls
             try:
                 await self.ask(complete)
             except (TarnError, LostError) as error:
@@ -383,6 +385,7 @@ class Admin(Client):
         was_lost = False
         while True:
             op = self.history.begin(self.name, OpKind.REMOVE, branch)
+            op.is_stepwise = branch_id == "main"
             try:
                 await self._remove(repository_id, branch_id)
             except (TarnError, LostError) as error:
@@ -419,6 +422,7 @@ class Admin(Client):
         while True:
             source = "" if branch_id == "main" else await self._main_commit()
             op = self.history.begin(self.name, OpKind.CREATE, branch)
+            op.is_stepwise = branch_id == "main"
             op.commit_id = source
             try:
                 await self._create(repository_id, branch_id, source)

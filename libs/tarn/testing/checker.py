@@ -1,27 +1,29 @@
 """Decides whether a history keeps the promises of docs/design/protocol.md.
 
-The invariants are those of facts/cassandra B3; linear time per key but for sorting.
+The invariants are those of facts/cassandra B3. Each key of each branch is looked at twice: first one read and
+one write at a time, which tells best what went wrong; then all of them together (`tarn.testing.witness`): some
+order of effects must explain every answer, in which a write takes effect only as often as the protocol lets it.
 
 - *I1 freshness*: an operation that returns a write w is stale if w was over before some other
-  acknowledged write began that itself was over before the operation began. Reads, every key of a page,
-  every key of a commit.
-- *I2 no future*: what is returned was really asked for, before the answer, and did not surely fail.
+  acknowledged write began that itself was over before the operation began; or if no order of effects explains
+  it. Reads, every key of a page, every key of a commit.
+- *I2 no future*: what is returned was really asked for, before the answer, and did not surely fail. A page or
+  a commit has each path once, and in order.
 - *I3 commit = listing*: each key of a commit obeys I1 and I2 for the commit's own interval; "nothing to
   commit: everything is in commit X" is a claim about X and is held to it.
-- *I4 nothing acknowledged is lost*: the reads at the quiet end obey I1; acknowledged commits are in their
-  branch's history, once, in the order in which they were made; failed ones are not.
-- *I6 conditional*: a conditional write that was acknowledged saw what it expected, and that obeys I1 and
-  I2; between two acknowledged creations of a key something emptied it, and a value was written as often
-  as conditional writes replaced it. What a refused one saw obeys I1 and I2 as any read. An unconditional
-  write that meets a seal is written again: replaced meanwhile, it comes back, as if it had come last.
+- *I4 nothing acknowledged is lost*: the quiet end is one state: every read, the commit made there and the
+  head agree on it, and it obeys I1. Acknowledged commits are in their branch's history, once, in the order in
+  which they were made; failed ones are not; "nothing to commit" is not said by a call that made a commit.
+- *I6 conditional*: a conditional write takes effect only right on top of what it expects. So no two win one
+  state of a key. What a refused one saw obeys I1 and I2 as any read.
 - *I7*: crashes, token drops and restarts are no operations, so whatever they change is a violation of the
   others.
 - *I9 no dangling address*.
 
 Creating a branch is a write of every key, removing it too; so "a re-created branch shows no old write" is
 I1. Writes that failed "surely" are no writes: if one is seen, that is a violation of I2. Not reported but
-counted, because they are allowed: unsettled writes that are seen, and reads that go back to an older of
-several concurrent writes (1-3-2, B-A-N-A-N-A).
+counted, because they are allowed: unsettled writes that are seen, writes that take effect again after a seal,
+and reads that go back to an older of several writes that are under way.
 """
 
 from __future__ import annotations
@@ -32,11 +34,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tarn.testing.effects import Effect, Reading, Seals
 from tarn.testing.history import ABSENT, GONE, NEVER, History, Op, OpKind, Outcome, shown
+from tarn.testing.witness import explain
 
 __all__ = ["Report", "Violation", "check"]
 
 _STORY_MAX = 60
+_CUT_SHARE_MAX = 0.02
+
+_Problem = tuple[str, Op, str]
+"""Which promise, which operation shows that it is broken, and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,20 @@ class _Read:
     invariant: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """What is known of a branch, whatever the key.
+
+    Attributes:
+        commits: those whose contents are known, and when they were over (`_commits_of`).
+    """
+
+    history: History
+    name: str
+    commits: Sequence[tuple[Op, str, float]]
+    seals: Seals
+
+
 class _Writes:
     """The writes of one key, ready to be asked."""
 
@@ -117,15 +139,6 @@ class _Writes:
         fitting = [w for w in self._by_value.get(value, ()) if w.inv < before]
         return max(fitting, key=lambda w: w.ret, default=None)
 
-    def emptying(self) -> Iterator[_Write]:
-        """The writes after which the key holds nothing."""
-        yield from self._by_value.get(ABSENT, ())
-        yield from self._by_value.get(GONE, ())
-
-    def of(self, value: int) -> Sequence[_Write]:
-        """The writes of a value."""
-        return self._by_value.get(value, ())
-
     def __contains__(self, value: int) -> bool:
         return value in self._by_value
 
@@ -137,18 +150,28 @@ def check(history: History) -> Report:
         report.statistics[f"{op.kind} {op.outcome}"] += 1
         if op.expected is not None:
             report.statistics[f"{op.kind} {op.outcome} of these conditional"] += 1
-    branches = {op.branch for op in history.ops}
     keys = {op.key for op in history.ops if op.key is not None}
     keys |= {key for commit in history.commits.values() for key in commit.contents}
-    for branch in sorted(branches):
-        of_branch = [op for op in history.ops if op.branch == branch]
-        commits = [*_commits_of(history, branch, of_branch, report)]
-        by_key = _by_key(of_branch)
+    for name in sorted({op.branch for op in history.ops}):
+        ops = [op for op in history.ops if op.branch == name]
+        branch = _Branch(history, name, [*_commits_of(history, name, ops, report)], Seals(ops))
+        by_key = _by_key(ops)
         for key in sorted(keys):
-            _check_key(history, branch, key, by_key(key), commits, report)
-        _check_chain(history, branch, of_branch, report)
+            _check_key(branch, key, by_key(key), report)
+        _check_chain(history, name, ops, report)
     report.violations += [Violation("I9", text) for text in history.dangling]
+    report.violations += [Violation("I2", text) for text in history.doubled]
+    _check_searches(report)
     return report
+
+
+def _check_searches(report: Report) -> None:
+    """A search that was cut short proves nothing: many of them are no proof at all."""
+    cut = report.statistics["searches for a witness that were cut short"]
+    made = report.statistics["searches for a witness"]
+    if cut > max(1, made * _CUT_SHARE_MAX):
+        text = f"{cut} of {made} searches for a witness were cut short: play less at a time"
+        report.violations.append(Violation("I0", text))
 
 
 def _by_key(ops: Sequence[Op]) -> Callable[[str], Sequence[Op]]:
@@ -184,7 +207,11 @@ def _commits_of(
         if op.kind is not OpKind.COMMIT:
             continue
         if op.commit_id:
-            if op.commit_id in history.commits:
+            commit = history.commits.get(op.commit_id)
+            if op.is_claim and commit is not None and commit.message == f"#{op.number}":
+                text = f"commit #{op.number} says that there was nothing to commit, and made one"
+                report.violations.append(Violation("I4", text, (op.line(),)))
+            if commit is not None:
                 yield op, op.commit_id, op.end
             elif not any(o.kind is OpKind.REMOVE and o.ret > op.inv for o in ops):
                 text = f"commit {op.commit_id} was acknowledged and cannot be read"
@@ -194,9 +221,7 @@ def _commits_of(
             yield op, by_message[f"#{op.number}"], NEVER
 
 
-def _reads_of(
-    history: History, key: str, ops: Sequence[Op], commits: Sequence[tuple[Op, str, float]]
-) -> Iterator[_Read]:
+def _reads_of(branch: _Branch, key: str, ops: Sequence[Op]) -> Iterator[_Read]:
     for op in ops:
         if op.kind in {OpKind.GET, OpKind.LIST} and op.is_ok and op.key in {key, None}:
             assert op.value is not None, "a read has a value"
@@ -206,32 +231,97 @@ def _reads_of(
                 yield _Read(op.expected, op.inv, op.end, op, "I6")
             elif op.observed is not None:
                 yield _Read(op.observed, op.inv, op.end, op, "I1")
-    for op, commit_id, end in commits:
-        value = history.commits[commit_id].contents.get(key, ABSENT)
+    for op, commit_id, end in branch.commits:
+        value = branch.history.commits[commit_id].contents.get(key, ABSENT)
         yield _Read(value, op.inv, end, op, "I3")
 
 
-def _check_key(
-    history: History,
-    branch: str,
-    key: str,
-    ops: Sequence[Op],
-    commits: Sequence[tuple[Op, str, float]],
-    report: Report,
-) -> None:
-    writes = _Writes([*_writes_of(history, key, ops)])
-    reads = sorted(_reads_of(history, key, ops, commits), key=lambda read: read.inv)
+def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> None:
+    listed = [*_writes_of(branch.history, key, ops)]
+    writes = _Writes(listed)
+    reads = sorted(_reads_of(branch, key, ops), key=lambda read: read.inv)
+    problem = _first_problem(writes, reads)
+    if problem is None:
+        # The last state is one; so of the reads at the quiet end one is enough for the search.
+        quiet = [read for read in reads if read.inv > branch.history.quiet_at]
+        steps = [op for op in ops if op.is_stepwise]
+        asked = [
+            read
+            for read in reads
+            if read.invariant != "I6" and read.inv <= _from(quiet) and not _is_between(read, steps)
+        ]
+        problem = _unexplained(listed, asked, branch.seals, report) or _apart(branch, key, quiet)
+    if problem is not None:
+        invariant, op, text = problem
+        text = f"{branch.name}/{key}: #{op.number} {op.kind} {text}"
+        report.violations.append(Violation(invariant, text, _story(key, ops, op)))
+    _count_oddities(writes, reads, report)
+
+
+def _from(quiet: Sequence[_Read]) -> float:
+    """When the first read at the quiet end began."""
+    return min((read.inv for read in quiet), default=NEVER)
+
+
+def _is_between(read: _Read, steps: Sequence[Op]) -> bool:
+    """Whether a read found no branch while it came or went in several steps: some replicas know it earlier."""
+    return read.value == GONE and any(op.inv < read.ret and op.ret > read.inv for op in steps)
+
+
+def _first_problem(writes: _Writes, reads: Sequence[_Read]) -> _Problem | None:
+    """What one read and one write show; the first one of a key explains the others."""
     for read in reads:
         problem = _problem(writes, read)
-        if problem is None:
-            continue
-        invariant, text = problem
-        story = _story(key, ops, read.op)
-        text = f"{branch}/{key}: #{read.op.number} {read.op.kind} has {shown(read.value)}{text}"
-        report.violations.append(Violation(invariant, text, story))
-        break  # the first one of a key explains the others
-    _check_conditional(branch, key, ops, writes, report)
-    _count_oddities(writes, reads, report)
+        if problem is not None:
+            invariant, text = problem
+            return invariant, read.op, f"has {shown(read.value)}{text}"
+    return None
+
+
+def _unexplained(
+    writes: Sequence[_Write], reads: Sequence[_Read], seals: Seals, report: Report
+) -> _Problem | None:
+    """What only all reads and writes together show."""
+    effects = [Effect(write.value, write.op) for write in writes]
+    readings = [Reading(read.value, read.inv, read.ret, read.op) for read in reads]
+    verdict = explain(effects, readings, seals)
+    report.statistics["effects of a write beyond its first"] += verdict.again
+    report.statistics["searches for a witness"] += 1
+    report.statistics["searches for a witness that were cut short"] += verdict.is_cut
+    op = verdict.failed
+    if op is None:
+        return None
+    invariant = "I1"
+    if op.kind is OpKind.COMMIT:
+        invariant = "I3"
+    elif op.kind is OpKind.PUT and op.expected is not None and op.is_ok:
+        invariant = "I6"
+    value = next((read.value for read in reads if read.op is op), op.value)
+    end = f" with the answers before it; kept {verdict.states_max} states" * verdict.is_cut
+    text = (
+        f"has {shown(value)}, and no order of effects explains it with the answers before it, "
+        f"unless some write takes effect more often than it may or an acknowledged one vanishes{end}"
+    )
+    return invariant, op, text
+
+
+def _apart(branch: _Branch, key: str, quiet: Sequence[_Read]) -> _Problem | None:
+    """I4: at the quiet end every way of reading says the same, and so does the head."""
+    for first, second in itertools.pairwise(quiet):
+        if first.value != second.value:
+            text = (
+                f"has {shown(second.value)}, and #{first.op.number} {first.op.kind} had "
+                f"{shown(first.value)}, at the quiet end"
+            )
+            return "I4", second.op, text
+    head = branch.history.commits.get(branch.history.heads.get(branch.name, ""))
+    commits = [read for read in quiet if read.op.kind is OpKind.COMMIT]
+    if head is not None and commits:
+        value = head.contents.get(key, ABSENT)
+        if value != commits[-1].value:
+            text = f"has {shown(commits[-1].value)}, and the head has {shown(value)}"
+            return "I4", commits[-1].op, text
+    return None
 
 
 def _problem(writes: _Writes, read: _Read) -> tuple[str, str] | None:
@@ -248,43 +338,6 @@ def _problem(writes: _Writes, read: _Read) -> tuple[str, str] | None:
             f"acknowledged at {newest.ret:.0f}, before the read began at {read.inv:.0f}",
         )
     return None
-
-
-def _check_conditional(
-    branch: str, key: str, ops: Sequence[Op], writes: _Writes, report: Report
-) -> None:
-    """I6: no two winners of one state of a key."""
-    won = [op for op in ops if op.key == key and op.expected is not None and op.is_ok]
-    creations = sorted((op for op in won if op.expected == ABSENT), key=lambda op: op.inv)
-    for first, second in itertools.pairwise(creations):
-        begin, end = first.inv, max(first.end, second.end)
-        if not any(w.inv < end and w.ret > begin for w in writes.emptying()):
-            text = f"{branch}/{key}: #{first.number} and #{second.number} both created it"
-            report.violations.append(Violation("I6", text, _story(key, ops, second)))
-    for value, count in Counter(op.expected for op in won if op.expected != ABSENT).items():
-        assert value is not None, "it was expected"
-        both = [op for op in won if op.expected == value]
-        comebacks = sum(_comebacks(write, both, ops) for write in writes.of(value))
-        if comebacks and count > len(writes.of(value)):
-            report.statistics["replaced writes that came back"] += 1
-        if count > len(writes.of(value)) + comebacks:
-            numbers = ", ".join(f"#{op.number}" for op in both)
-            text = f"{branch}/{key}: {numbers} replaced {shown(value)}"
-            report.violations.append(Violation("I6", text, _story(key, ops, both[-1])))
-
-
-def _comebacks(write: _Write, winners: Sequence[Op], ops: Sequence[Op]) -> int:
-    """How often a write may have come back after one of the winners had replaced it.
-
-    Rule 1: its row went to a token that was sealed meanwhile, so it is written to the next one, over what
-    was put there by those who had seen it. That takes a winner and a commit beside the write, each time.
-    """
-    if write.op.kind is not OpKind.PUT or write.op.expected is not None:
-        return 0
-    replaced = sum(op.inv < write.ret for op in winners)
-    commits = [op for op in ops if op.kind is OpKind.COMMIT and op.inv < write.ret]
-    seals = sum(op.outcome is Outcome.INFO or op.end > write.inv for op in commits)
-    return min(replaced, seals)
 
 
 def _story(key: str, ops: Sequence[Op], about: Op) -> tuple[str, ...]:
@@ -315,9 +368,10 @@ def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Repor
     # A branch that was removed or created since began another history.
     turns = [op for op in ops if op.kind in {OpKind.REMOVE, OpKind.CREATE}]
     began = max((op.ret for op in turns if op.ret != NEVER), default=-1.0)
-    is_settled = all(op.outcome is not Outcome.INFO for op in turns)
+    # It takes two unsettled turns to begin another one unseen.
     messages = Counter(history.commits[c].message for c in chain)
     made = [op for op in ops if op.kind is OpKind.COMMIT]
+    unsettled = {op.kind for op in turns if op.outcome is Outcome.INFO}
     for op in made:
         if messages[f"#{op.number}"] > 1:
             text = f"{branch}: commit #{op.number} is in the history more than once"
@@ -325,9 +379,9 @@ def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Repor
         if op.outcome is Outcome.FAIL and messages[f"#{op.number}"]:
             text = f"{branch}: commit #{op.number} surely failed and is in the history"
             report.violations.append(Violation("I4", text, (op.line(),)))
-    acked = [op for op in made if op.is_ok and op.commit_id and op.inv > began and is_settled]
+    acked = [op for op in made if op.is_ok and op.commit_id and op.inv > began]
     for op in acked:
-        if op.commit_id not in place:
+        if op.commit_id not in place and unsettled != {OpKind.REMOVE, OpKind.CREATE}:
             text = f"{branch}: acknowledged commit {op.commit_id[:12]} is not in the history"
             story = tuple(other.line() for other in made)
             report.violations.append(Violation("I4", text, story))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 __all__ = ["ABSENT", "GONE", "NEVER", "Commit", "History", "Op", "OpKind", "Outcome", "shown"]
@@ -60,6 +60,9 @@ class Op:
         is_claim: a commit that answered "nothing to commit: everything is in `commit_id`".
         expected: of a conditional put, what the key must hold right before.
         observed: of a conditional put that was refused, what was there instead.
+        calls: how many requests it is made of, each of which may write (completions of one upload).
+        is_stepwise: of a branch that comes and goes with its repository: until the answer some replicas know
+            it and others do not.
     """
 
     number: int
@@ -76,6 +79,8 @@ class Op:
     is_claim: bool = False
     expected: int | None = None
     observed: int | None = None
+    calls: int = 1
+    is_stepwise: bool = False
     note: str = ""
 
     @property
@@ -129,6 +134,9 @@ class History:
         commits: every commit that is named or reachable, by id; filled in at the end.
         heads: the newest commit of each branch that is there at the end.
         dangling: what a commit or a staging token names and the block store does not have.
+        doubled: lines of pages and commits that do not come after the line before them.
+        quiet_at: when the quiet end began: nothing that was asked for before it is under way any more;
+            `NEVER` if that cannot be said.
         log: a line for each event, in order; equal for equal seeds.
     """
 
@@ -136,6 +144,8 @@ class History:
     commits: dict[str, Commit] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
     dangling: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    quiet_at: float = NEVER
     log: list[str] = field(default_factory=list)
     clock: int = 0
 
@@ -166,6 +176,24 @@ class History:
         op.ret = op.end if outcome is Outcome.OK else NEVER
         op.note = note
         self.log.append(op.line())
+
+    def begin_quiet_end(self) -> None:
+        """Whatever was asked for has had its effect by now, or never has one; only reads come, and commits."""
+        self.quiet_at = self.tick()
+
+    def lines(self, where: str, pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """The lines of a page or of a commit, path and value; notes each that is not in its place.
+
+        Paths must ascend strictly, so that no path is there twice.
+        """
+        found: dict[str, int] = {}
+        last: str | None = None
+        for path, value in pairs:
+            if last is not None and path <= last:
+                self.doubled.append(f"{where}: {path!r} = {shown(value)} comes after {last!r}")
+            last = path
+            found[path] = value
+        return found
 
     def chain(self, branch: str) -> list[str]:
         """Commit ids of a branch's head and its first parents, newest first."""

@@ -108,7 +108,7 @@ class Look:
                 group.create_task(read(reader))
 
     async def _read_commit(self, reader: S3Client, commit: pb.Commit) -> None:
-        contents: dict[str, int] = {}
+        lines: list[tuple[str, int]] = []
         query = {"list-type": "2", "prefix": f"{commit.commit_id}/"}
         token: str | None = ""
         while token is not None:
@@ -119,7 +119,8 @@ class Look:
                 self._ledger.history.dangling.append(text)
                 return
             listed, token = page_of(self._ledger, commit.commit_id, answer)
-            contents |= listed
+            lines += listed.items()
+        contents = self._ledger.history.lines(f"commit {commit.commit_id}", lines)
         self._ledger.history.commits[commit.commit_id] = Commit(
             commit.commit_id, commit.message, tuple(commit.parent_ids), contents
         )

@@ -44,11 +44,12 @@ def finish_read(ledger: Ledger, op: Op, method: str, answer: Answer) -> Outcome:
 def page_of(ledger: Ledger, ref: str, answer: Answer) -> tuple[dict[str, int], str | None]:
     """What a page of a ref lists, by path; the token of the next one, None at the end."""
     page = etree.fromstring(answer.body)
-    listed: dict[str, int] = {}
+    pairs: list[tuple[str, int]] = []
     for line in page.iterfind("{*}Contents"):
         path = line.findtext("{*}Key", "").removeprefix(f"{ref}/")
         size = int(line.findtext("{*}Size", "-1"))
-        listed[path] = ledger.value_of(line.findtext("{*}ETag", ""), size)
+        pairs.append((path, ledger.value_of(line.findtext("{*}ETag", ""), size)))
+    listed = ledger.history.lines(f"a page of {ref}", pairs)
     return listed, page.findtext("{*}NextContinuationToken") or None
 
 

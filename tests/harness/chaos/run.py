@@ -135,6 +135,7 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
         for node in nodes:
             await node.crash()  # nobody remembers anything, and nothing is under way
             await node.restart()
+        ledger.history.begin_quiet_end()
         await look.at_branches()
         await look.commit()
         await look.at_branches()

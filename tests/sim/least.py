@@ -1,0 +1,123 @@
+"""How many operations a run must have acknowledged at least to prove anything.
+
+Clients that are refused everything break no promise. So a plan states how many operations of each kind are
+acknowledged at least; a run that falls short fails. The number follows from the plan: how many operations of
+a kind its clients ask for on average, times the share that is acknowledged in its sort of weather, less what
+chance may take away. Where that leaves nothing of one run, it leaves something of many runs together.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from tests.sim.plan import Plan
+
+from tarn.testing.history import History, OpKind
+
+__all__ = ["ACKNOWLEDGED", "KINDS", "acknowledged", "least_acknowledged", "shortfalls"]
+
+_CHANCE = 1e-4
+"""How probable a smaller number is in a run that is as it should be."""
+
+_ALWAYS = ("put", "delete", "get")
+"""No run, however bad its day, goes without these."""
+
+_PATIENT_SECONDS = 10.0
+_MEAN_MAX = 600.0
+"""Above this e^-mean is no number any more, and the distribution is normal."""
+_TURNS = 2.0
+"""Of one admin; most have some more."""
+
+ACKNOWLEDGED = "acknowledged in the storm: "
+"""Before a kind: the name of its count in a run's statistics."""
+
+KINDS = ("put", "conditional put", "delete", "get", "list", "commit", "upload", "create", "remove")
+
+# By weather: nothing fails; nothing fails but much is slow; anything. Each is some way below the least share
+# of a run, 2026-11-22, 200 seeds; where single runs have none, far below the mean.
+_SHARES: Mapping[str, tuple[float, float, float]] = {
+    "put": (0.6, 0.3, 0.15),
+    "conditional put": (0.1, 0.1, 0.05),
+    "delete": (0.6, 0.2, 0.06),
+    "get": (0.6, 0.6, 0.25),
+    "list": (0.3, 0.4, 0.1),
+    "commit": (0.4, 0.4, 0.1),
+    "upload": (0.4, 0.4, 0.15),
+    "create": (0.5, 0.5, 0.3),
+    "remove": (0.5, 0.5, 0.3),
+}
+
+
+def _asked(plan: Plan) -> dict[str, float]:
+    """How many operations of each kind the clients of a plan ask for on average (`Client.run`)."""
+    rest = 6 + 1 + 6 + 3 + 1  # put, delete many, get, list, multipart
+    weights = plan.delete_weight + plan.commit_weight + plan.scratch_weight
+    turn = plan.clients * plan.operations / (rest + weights + plan.conditional_weight)
+    admins = plan.has_branch_turns + plan.has_repository_turns
+    return {
+        "put": turn * (6 + plan.scratch_weight),
+        "conditional put": turn * plan.conditional_weight,
+        "delete": turn * (plan.delete_weight + plan.scratch_weight + (plan.keys + 1) // 2),
+        "get": turn * 6,
+        "list": turn * 3,
+        "commit": turn * plan.commit_weight,
+        "upload": turn,
+        "create": _TURNS * admins,
+        "remove": _TURNS * admins,
+    }
+
+
+def _weather(plan: Plan) -> int:
+    """Which of the shares is the plan's."""
+    weather = plan.weather
+    rates = weather.refused_rate, weather.lost_rate, weather.late_rate, weather.down_rate
+    if any(rates) or plan.crash_seconds or plan.hang_up_seconds < _PATIENT_SECONDS:
+        return 2
+    return 1 if plan.seed % 2 == 0 else 0
+
+
+def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
+    """For each kind, how many operations runs of these plans acknowledge at least, all together."""
+    expected = dict.fromkeys(KINDS, 0.0)
+    for plan in plans:
+        for kind, count in _asked(plan).items():
+            expected[kind] += count * _SHARES[kind][_weather(plan)]
+    return {kind: max(_least(mean), kind in _ALWAYS) for kind, mean in expected.items()}
+
+
+def _least(mean: float) -> int:
+    """The least number of events that is not improbable when there are `mean` on average (Poisson)."""
+    if mean > _MEAN_MAX:
+        return math.floor(mean - 5 * math.sqrt(mean))
+    count, below = 0, math.exp(-mean)
+    term = below
+    while below < _CHANCE:
+        count += 1
+        term *= mean / count
+        below += term
+    return count
+
+
+def acknowledged(history: History) -> Counter[str]:
+    """What clients were told before the quiet end, by kind; the set-up does not count."""
+    counts: Counter[str] = Counter()
+    for op in history.ops:
+        if not op.is_ok or op.proc == "admin" or op.inv > history.quiet_at:
+            continue
+        kind = str(op.kind)
+        if op.kind is OpKind.PUT and op.expected is not None:
+            kind = "conditional put"
+        elif op.kind is OpKind.PUT and op.note.startswith("multipart"):
+            kind = "upload"
+        counts[kind] += 1
+    return counts
+
+
+def shortfalls(counts: Mapping[str, int], plans: Iterable[Plan]) -> list[str]:
+    """Which kinds of operations were acknowledged too rarely for a proof."""
+    return [
+        f"{counts.get(kind, 0)} operations {kind!r} were acknowledged, {least} are the least: "
+        "the run proves nothing about them; find out who refused the others"
+        for kind, least in least_acknowledged(plans).items()
+        if counts.get(kind, 0) < least
+    ]

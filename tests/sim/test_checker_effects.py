@@ -1,0 +1,200 @@
+"""How often a write takes effect: seven histories that an earlier checker let pass, and their neighbours."""
+
+import pytest
+from tests.sim.test_checker import Story, put_if
+
+from tarn.testing.checker import check
+from tarn.testing.history import ABSENT, GONE, Commit, OpKind, Outcome
+
+INFO = Outcome.INFO
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_an_unsettled_delete_takes_one_write_away(story: Story) -> None:
+    story.delete(0, 1, INFO)
+    story.put(1, 10, 11)
+    story.get(ABSENT, 12, 13)
+    assert story.broken() == []
+    for time in (20, 30, 40):
+        story.put(time, time, time + 1)
+        story.get(ABSENT, time + 2, time + 3)
+    assert story.broken() == ["I1"]
+
+
+def test_an_unsettled_delete_takes_another_write_away_for_each_seal_that_it_met(
+    story: Story,
+) -> None:
+    story.delete(0, 1, INFO)
+    story.put(1, 10, 11)
+    story.get(ABSENT, 12, 13)
+    story.put(2, 20, 21)
+    story.get(ABSENT, 22, 23)
+    assert story.broken() == ["I1"]
+    story.commit("c", {}, 12, 19)
+    assert story.broken() == []
+
+
+def test_an_unsettled_write_makes_at_most_eight_attempts(story: Story) -> None:
+    story.put(1, 0, 1, INFO)
+    for number in range(9):
+        time = 10 + 10 * number
+        story.commit(f"c{number}", {} if number == 0 else {"k": 1}, time, time + 1)
+        story.put(2, time + 2, time + 3)
+        story.get(1, time + 4, time + 5)
+        assert story.broken() == ([] if number < 8 else ["I1"])
+
+
+def test_an_unsettled_upload_makes_as_many_attempts_for_each_of_its_completions(
+    story: Story,
+) -> None:
+    upload = story.put(1, 0, 1, INFO)
+    for time in (10, 20):
+        story.put(2, time, time + 1)
+        story.get(1, time + 2, time + 3)
+    assert story.broken() == ["I1"]
+    upload.calls = 2
+    assert story.broken() == []
+
+
+def test_an_unsettled_write_rises_over_one_acknowledged_write(story: Story) -> None:
+    story.put(1, 0, 1, INFO)
+    story.put(2, 10, 11)
+    story.get(1, 12, 13)
+    assert story.broken() == []
+    story.get(2, 14, 15)
+    assert story.broken() == ["I1"], "and does not go again"
+
+
+def test_an_unsettled_write_does_not_rise_over_four_acknowledged_ones(story: Story) -> None:
+    story.put(1, 0, 1, INFO)
+    for value, time in ((2, 10), (3, 20), (4, 30), (5, 40)):
+        story.put(value, time, time + 1)
+        story.get(1, time + 2, time + 3)
+        story.get(value, time + 4, time + 5)
+    assert story.broken() == ["I1"]
+    story.commit("c", {"k": 2}, 13, 14)
+    assert story.broken() == ["I1"], "one seal explains one more effect, not three"
+
+
+def test_get_and_list_agree_at_the_quiet_end(story: Story) -> None:
+    story.put(1, 1, 5)
+    story.put(2, 2, 4)
+    for time in range(10, 40, 4):
+        story.get(1, time, time + 1)
+        story.op(OpKind.LIST, 2, time + 2, time + 3)
+    assert story.broken() == ["I1"]
+
+
+def quiet(story: Story, time: float) -> None:
+    story.history.quiet_at = time
+
+
+def test_nothing_takes_effect_at_the_quiet_end(story: Story) -> None:
+    story.put(1, 1, 2, INFO)
+    story.put(2, 3, 4)
+    story.get(2, 10, 11)
+    story.op(OpKind.LIST, 1, 12, 13)
+    assert story.broken() == []
+    quiet(story, 9)
+    assert story.broken() == ["I4"]
+
+
+def test_what_is_unsettled_may_have_come_before_the_quiet_end(story: Story) -> None:
+    story.put(1, 1, 2, INFO)
+    story.put(2, 3, 4)
+    quiet(story, 9)
+    story.get(1, 10, 11)
+    story.op(OpKind.LIST, 1, 12, 13)
+    story.history.heads["b"] = story.commit("c", {"k": 1}, 14, 15).commit_id
+    story.get(1, 16, 17)
+    assert story.broken() == []
+
+
+@pytest.mark.parametrize("committed", [1, 2])
+def test_the_commit_of_the_quiet_end_is_what_is_read(story: Story, committed: int) -> None:
+    story.put(1, 1, 5)
+    story.put(2, 2, 4)
+    quiet(story, 9)
+    story.get(1, 10, 11)
+    story.history.heads["b"] = story.commit("c", {"k": committed}, 12, 13).commit_id
+    assert story.broken() == ([] if committed == 1 else ["I4"])
+
+
+def test_the_head_is_what_is_read_at_the_quiet_end(story: Story) -> None:
+    story.put(1, 1, 2)
+    quiet(story, 9)
+    story.get(1, 10, 11)
+    story.commit("c1", {"k": 1}, 12, 13)
+    story.history.commits["c2"] = Commit("c2", "", ("c1",), {})
+    story.history.heads["b"] = "c2"
+    assert story.broken() == ["I4"]
+
+
+@pytest.mark.parametrize("second", [1, 2])
+def test_two_commits_with_nothing_between_them_are_equal(story: Story, second: int) -> None:
+    story.put(1, 1, 5)
+    story.put(2, 2, 4)
+    story.commit("c1", {"k": 1}, 10, 11)
+    story.commit("c2", {"k": second}, 12, 13, parent="c1")
+    story.history.heads["b"] = "c2"
+    story.get(1, 20, 21)
+    assert story.broken() == ([] if second == 1 else ["I3"])
+
+
+def test_an_unsettled_removal_alone_loses_no_commit(story: Story) -> None:
+    story.op(OpKind.REMOVE, None, 0, 1, INFO)
+    story.put(1, 2, 3)
+    story.commit("c1", {"k": 1}, 10, 11)
+    story.history.commits["c0"] = Commit("c0", "root", (), {})
+    story.history.heads["b"] = "c0"
+    assert story.broken() == ["I4"]
+    story.op(OpKind.CREATE, None, 12, 13, INFO)
+    assert story.broken() == [], "with a creation it may: another life of the branch"
+
+
+def test_a_commit_does_not_say_that_there_was_nothing_to_commit(story: Story) -> None:
+    story.put(1, 1, 2)
+    op = story.commit("c1", {"k": 1}, 3, 4)
+    story.history.heads["b"] = "c1"
+    assert story.broken() == []
+    op.is_claim = True
+    assert story.broken() == ["I4"]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_unsettled_delete_makes_room_for_one_creation(story: Story, count: int) -> None:
+    story.delete(0, 1, INFO)
+    for value in range(1, count + 1):
+        put_if(story, value, ABSENT, 10 * value, 10 * value + 1)
+    assert story.broken() == ([] if count == 2 else ["I6"])
+
+
+def test_a_conditional_write_takes_effect_only_on_what_it_expects(story: Story) -> None:
+    story.put(1, 1, 2)
+    put_if(story, 2, 7, 3, 4, INFO)
+    story.get(2, 5, 6)
+    assert story.broken() == ["I1"]
+    story.put(7, 2.5, 4.5, INFO)
+    assert story.broken() == []
+
+
+def test_a_branch_that_goes_with_its_repository_is_gone_for_some_earlier(story: Story) -> None:
+    removal = story.op(OpKind.REMOVE, None, 1, 10)
+    story.get(GONE, 2, 3)
+    story.put(1, 4, 5)
+    story.get(GONE, 6, 7)
+    assert story.broken() == ["I1"]
+    removal.is_stepwise = True
+    assert story.broken() == []
+
+
+def test_a_line_that_is_there_twice_is_told(story: Story) -> None:
+    pairs = [("a", 1), ("b", 2), ("b", 3), ("a", 1), ("c", 4)]
+    assert story.history.lines("a page", pairs) == {"a": 1, "b": 3, "c": 4}
+    told = [violation.text for violation in check(story.history).violations]
+    assert told == ["a page: 'b' = v3 comes after 'b'", "a page: 'a' = v1 comes after 'b'"]
+    assert story.broken() == ["I2", "I2"]

@@ -1,0 +1,173 @@
+"""The search for an order of effects: honest histories are explained, and it finds what trying everything finds."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tarn.testing.effects import Effect, Reading, Seals
+from tarn.testing.history import ABSENT, GONE, NEVER, Op, OpKind, Outcome
+from tarn.testing.witness import explain
+
+
+class Model:
+    """A key as the protocol has it, with writers and readers that are interleaved at random.
+
+    Each operation acts at one moment between its beginning and its end, an attempt at a time.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 0
+        self.ops: list[Op] = []
+        self.stack: list[tuple[int, Op | None]] = [(GONE, None)]
+        self.under_way: list[tuple[Op, list[str]]] = []
+        creation = self.begin(OpKind.CREATE, ABSENT)
+        self.stack = [(ABSENT, creation)]
+        self.answer(creation)
+
+    def begin(self, kind: OpKind, value: int | None, expected: int | None = None) -> Op:
+        self.now += 1
+        op = Op(len(self.ops), "p", kind, "b", "k", value, self.now, expected=expected)
+        self.ops.append(op)
+        return op
+
+    def answer(self, op: Op) -> None:
+        self.now += 1
+        op.end = op.ret = self.now
+        op.outcome = Outcome.OK
+
+    def act(self) -> None:
+        """Somebody begins something, or somebody who is under way does his next step."""
+        if len(self.under_way) < 4 and self.random.random() < 0.4:
+            kind = self.random.choices([*_WEIGHTS], [*_WEIGHTS.values()])[0]
+            value = None
+            expected = None
+            if kind is OpKind.PUT:
+                value = self.random.randint(1, 4)
+                if self.random.random() < 0.3:
+                    expected = self.random.choice([ABSENT, self.stack[-1][0]])
+            elif kind is OpKind.DELETE:
+                value = ABSENT
+            op = self.begin(kind, value, expected)
+            self.under_way.append((op, ["effect", "answer"]))
+        elif self.under_way:
+            place = self.random.randrange(len(self.under_way))
+            op, steps = self.under_way[place]
+            if not self.step(op, steps.pop(0)) or not steps:
+                del self.under_way[place]
+
+    def step(self, op: Op, step: str) -> bool:
+        """Whether the operation goes on; one that does not is never answered."""
+        if self.random.random() < 0.08:
+            return False
+        if step == "answer":
+            self.answer(op)
+        elif op.kind is OpKind.GET:
+            op.value = self.stack[-1][0]
+        elif op.kind is OpKind.COMMIT:
+            self.seal()
+        elif op.expected not in (None, self.stack[-1][0]):
+            return False
+        else:
+            self.stack.append((op.value if op.value is not None else ABSENT, op))
+        return True
+
+    def seal(self) -> None:
+        """The newest effects of writes that are under way came too late; they are written again."""
+        while self.random.random() < 0.7:
+            _, op = self.stack[-1]
+            steps = next((steps for other, steps in self.under_way if other is op), None)
+            if op is None or op.expected is not None or steps is None:
+                return
+            self.stack.pop()
+            steps.insert(0, "effect")
+
+    def told(self) -> tuple[list[Effect], list[Reading]]:
+        effects = [Effect(op.value, op) for op in self.ops if op.value is not None and _writes(op)]
+        reads = [
+            Reading(op.value, op.inv, op.end, op)
+            for op in self.ops
+            if op.kind is OpKind.GET and op.is_ok and op.value is not None
+        ]
+        return effects, reads
+
+
+_WEIGHTS = {OpKind.PUT: 4, OpKind.DELETE: 2, OpKind.GET: 6, OpKind.COMMIT: 1}
+
+
+def _writes(op: Op) -> bool:
+    return op.kind in {OpKind.PUT, OpKind.DELETE, OpKind.CREATE}
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_an_honest_history_is_explained(first: int) -> None:
+    for seed in range(first, first + 100):
+        model = Model(seed)
+        for _ in range(150):
+            model.act()
+        effects, reads = model.told()
+        verdict = explain(effects, reads, Seals(model.ops))
+        story = "\n".join(op.line() for op in model.ops)
+        assert verdict.failed is None, f"seed {seed}: {verdict}\n{story}"
+        assert not verdict.is_cut
+
+
+def _is_linearizable(ops: Sequence[Op]) -> bool:
+    """Tries every order of operations on a register, of which those without an answer may be left out."""
+    seen: set[tuple[frozenset[int], int]] = set()
+
+    def go(done: frozenset[int], value: int) -> bool:
+        if (done, value) in seen:
+            return False
+        seen.add((done, value))
+        left = [op for op in ops if op.number not in done]
+        first_end = min((op.ret for op in left), default=NEVER)
+        if first_end == NEVER:
+            return True
+        for op in left:
+            if op.inv > first_end:
+                continue
+            if op.kind is OpKind.GET:
+                if op.value == value and go(done | {op.number}, value):
+                    return True
+            elif op.expected in (None, value):
+                assert op.value is not None
+                if go(done | {op.number}, op.value):
+                    return True
+        return False
+
+    return go(frozenset(), ABSENT)
+
+
+@pytest.mark.parametrize("first", range(0, 4000, 1000))
+def test_without_seals_it_decides_what_trying_every_order_decides(first: int) -> None:
+    explained = 0
+    for seed in range(first, first + 1000):
+        rng = random.Random(seed)
+        times = rng.sample(range(2, 80, 2), 20)
+        ops = [Op(0, "p", OpKind.DELETE, "b", "k", ABSENT, -2, -1, -1, Outcome.OK)]
+        for number, (one, other) in enumerate(zip(times[::2], times[1::2], strict=True), 1):
+            kind = rng.choice([OpKind.PUT, OpKind.DELETE, OpKind.GET, OpKind.GET])
+            value = ABSENT if kind is OpKind.DELETE else rng.choice([ABSENT, 1, 1, 2])
+            value = value or (1 if kind is OpKind.PUT else ABSENT)
+            begin, end = min(one, other), max(one, other)
+            end = min(end, begin + rng.choice([7, 21, 81]))  # no two are equal but ends
+            op = Op(number, "p", kind, "b", "k", value, begin, end, end, Outcome.OK)
+            if kind is OpKind.PUT and rng.random() < 0.3:
+                op.expected = rng.choice([ABSENT, 1, 2])
+            if kind is not OpKind.GET and rng.random() < 0.25:
+                op.ret, op.outcome = NEVER, Outcome.INFO
+            ops.append(op)
+        effects = [Effect(op.value, op) for op in ops if op.value is not None and _writes(op)]
+        reads = [
+            Reading(op.value, op.inv, op.end, op)
+            for op in ops
+            if op.kind is OpKind.GET and op.value is not None
+        ]
+        verdict = explain(effects, reads, Seals([]))
+        is_explained = verdict.failed is None
+        explained += is_explained
+        story = "\n".join(op.line() for op in ops)
+        assert is_explained == _is_linearizable(ops), f"seed {seed}\n{story}"
+    assert 100 < explained < 900, "both answers are tried"
