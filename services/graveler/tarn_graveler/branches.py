@@ -91,10 +91,6 @@ class Attempts:
         """An attempt whose answer was lost."""
         self._pending.append((base, op_id))
 
-    def clear(self) -> None:
-        """A later attempt was applied: the record has changed, so no earlier one can be."""
-        self._pending = []
-
     def judge(self, current: Branch) -> Branch | None:
         """Decides the attempts by a record that was read after they were sent.
 
@@ -293,7 +289,8 @@ class Branches:
             attempts: the earlier ones of the same change, which this one adds itself to.
 
         Returns:
-            The confirmed change, also if it was an earlier attempt that was applied; or the record that
+            The confirmed change, also if it was an earlier attempt that was applied (no other one can be
+            any more, as the record has changed); or the record that
             is there instead, without the change; or None when the branch is gone.
 
         Raises:
@@ -310,7 +307,6 @@ class Branches:
             return self._judge(attempts, error.current)
         except OutcomeUnknownError:
             return await self._settle(repository, branch_id, before, after, attempts)
-        attempts.clear()
         self._keep((repository.instance_uid, branch_id), value, after)
         return BranchChange(before.branch, BranchVersion(after, predicate))
 

@@ -145,7 +145,7 @@ class Cleaning:
         key = keys.branch(owner.branch_id)
         (found,) = await self._kv.get_many(keys.refs, [key], settle=True)
         branch = None if found is None else decode_branch(found.value)
-        if branch is None or branch.is_deleted or not branch.names(owner.token_id):
+        if branch is None or not branch.names(owner.token_id):
             await self._add_or_raise(Drop(drop.partition, self._after(self._drop_delay_us)))
             return
         looks = owner.look_count + 1

@@ -73,6 +73,11 @@ class CompletionLog(Protocol):
         """Adds an attempt to what `load` returned; False if the record has changed since."""
         ...
 
+    async def withdraw(self) -> None:
+        """Removes the attempt that was added last, because it surely wrote nothing. It may stay: then
+        others take it for one that may have."""
+        ...
+
 
 class _Fate(enum.Enum):
     """What became of earlier attempts."""
@@ -198,6 +203,8 @@ class _Staging:
                 return False
             value = self._made.packed
         if not await self._set(record, value, None if row is None else row.predicate):
+            if value is self._made.packed:
+                await self._log.withdraw()
             return False
         self.may_be_staged = True
         return (await self._life.fresh(written=True)).takes_writes_as(record)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
+
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
@@ -15,6 +17,8 @@ from tarn_graveler.upload_days import UploadDays, upload_not_found
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["RecordedAttempts", "UploadRecords", "require_claim"]
+
+_log = structlog.get_logger()
 
 _CAS_TRIES = 16
 _ATTEMPTS_MAX = 64
@@ -130,3 +134,19 @@ class RecordedAttempts:
         except (PredicateFailedError, OutcomeUnknownError):
             return False
         return True
+
+    async def withdraw(self) -> None:
+        """See `CompletionLog.withdraw`."""
+        assert self._read is not None, "loaded before"
+        added = self._read[0].attempts[-1]
+
+        def decide(record: pb.UploadRecord) -> bool:
+            if record.completing_op_id != self._claim or record.attempts[-1:] != [added]:
+                return False
+            del record.attempts[-1]
+            return True
+
+        try:
+            await self._records.change(self._repository, self._upload_id, decide)
+        except TarnError as error:
+            _log.info("attempt not withdrawn", upload_id=self._upload_id, error=error.message)

@@ -191,9 +191,7 @@ async def test_a_row_that_met_a_seal_is_carried_over_only_if_it_is_the_newest(
             )
 
 
-@pytest.mark.parametrize(
-    ("operation", "condition"), [("set_many", UNCONDITIONAL), ("set_if", NEW)]
-)
+@pytest.mark.parametrize(("operation", "condition"), [("set_many", UNCONDITIONAL), ("set_if", NEW)])
 async def test_a_row_that_a_commit_has_missed_is_carried_over(
     lake: Lake,
     other: Lake,
@@ -395,3 +393,99 @@ async def test_an_attempt_that_cannot_record_its_token_writes_nothing(
     assert isinstance(error, TarnError)
     assert error.reason is Reason.UPLOAD_BUSY
     assert await other.get("k") is None
+
+
+ANY_OBJECT = WriteCondition(if_match="*")
+
+
+async def test_a_refusal_is_unknown_while_an_earlier_attempt_may_still_land(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    held = lake.kv.hold("set_if", lake.row_key("k"))
+    first = running.start(upload.finish(condition=NEW))
+    await reached(held)
+    await seal_main(other)
+    await other.put("k", 2)
+    with pytest.raises(OutcomeUnknownError):
+        await upload.finish(other, NEW)
+    held.open()
+    await ended(first)
+    assert await other.get("k") == 2
+
+
+@pytest.mark.parametrize("condition", [NEW, ANY_OBJECT])
+async def test_a_loser_of_a_race_is_judged_by_the_row_that_won(
+    lake: Lake, other: Lake, upload: Upload, running: Running, condition: WriteCondition
+) -> None:
+    if condition is ANY_OBJECT:
+        await lake.put("k", 3)
+    held = lake.kv.hold("set_if", lake.row_key("k"))
+    first = running.start(upload.finish(condition=condition))
+    await reached(held)
+    await other.put("k", 2)
+    held.open()
+    await ended(first)
+    if condition is ANY_OBJECT:
+        assert first.exception() is None
+        assert await other.get("k") == 1
+        return
+    error = first.exception()
+    assert isinstance(error, TarnError)
+    assert error.kind is Kind.FAILED_PRECONDITION  # surely nothing was staged
+    assert await other.get("k") == 2
+    await other.delete("k")
+    await upload.finish(condition=NEW)  # no doubt is left over
+    assert await other.get("k") == 1
+
+
+async def test_a_comparison_whose_answer_is_lost_is_settled_by_its_own_row_only(
+    lake: Lake, upload: Upload
+) -> None:
+    await lake.put("k", 2)
+    lake.kv.lose("set_if", lake.row_key("k"), applied=False)
+    with pytest.raises(OutcomeUnknownError):
+        await upload.finish(condition=ANY_OBJECT)
+    assert await lake.get("k") == 2
+
+
+async def test_a_claim_lives_as_long_as_its_completion_goes_on(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    lake.clock.advance(200)
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    lake.clock.advance(200)
+    uploads = other.graveler.uploads
+    with pytest.raises(TarnError) as raised:
+        await uploads.begin_complete(other.repository, upload.upload_id, bytes(32))
+    assert raised.value.reason is Reason.UPLOAD_BUSY
+    held.open()
+    await first
+
+
+async def test_a_completion_of_other_parts_is_not_told_that_it_succeeded(
+    lake: Lake, upload: Upload
+) -> None:
+    lost = upload.claim
+    await upload.take_over(lake)
+    await upload.finish()
+    upload.claim = lost
+    with pytest.raises(TarnError) as raised:
+        await upload.finish()
+    assert raised.value.reason is Reason.UPLOAD_BUSY
+
+
+async def test_uploads_seal_no_branch_without_bound(lake: Lake) -> None:
+    branches = lake.graveler.branches
+
+    async def seal_again() -> None:
+        await branches.seal(lake.repository, MAIN, TokenKind.PLAIN, unless=lambda _: False)
+
+    for _ in range(32):
+        await seal_again()
+    with pytest.raises(TarnError) as raised:
+        await seal_again()
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert "commit" in raised.value.message
+    assert len((await branches.fresh(lake.repository, MAIN)).branch.sealed) == 32

@@ -5,7 +5,7 @@ as soon as it is taken up, if the record is still the one that it expects. So th
 """
 
 import pytest
-from lake import MAIN, Lake
+from lake import MAIN, Lake, keep_tokens
 
 from tarn.core.branch import Branch, Token, TokenKind, seal
 from tarn.core.errors import Kind, Reason, TarnError
@@ -146,3 +146,50 @@ def test_no_refusal_is_told_while_an_attempt_is_pending() -> None:
     attempts.add(base(), b"mine")
     with pytest.raises(OutcomeUnknownError), attempts.told():
         raise refused
+
+
+async def test_a_finish_whose_answer_and_settling_read_are_lost_is_found_in_the_history(
+    lake: Lake,
+) -> None:
+    await lake.put("x", 1)
+    set_if, get_many, changes = lake.kv.set_if, lake.kv.get_many, 0
+
+    async def lose_second(*args: object) -> object:
+        nonlocal changes
+        changes += args[1] == lake.branch_key
+        done = await set_if(*args)  # type: ignore[arg-type]
+        if args[1] == lake.branch_key and changes == 2:
+            raise OutcomeUnknownError("no answer")
+        return done
+
+    async def refuse_settling(*args: object, settle: bool = False) -> object:
+        if settle:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no quorum")
+        return await get_many(*args)  # type: ignore[arg-type]
+
+    lake.kv.set_if = lose_second  # type: ignore[method-assign,assignment]
+    lake.kv.get_many = refuse_settling  # type: ignore[method-assign,assignment]
+    made = await lake.commit("mine")
+    assert (await record(lake)).commit_id == made.commit_id
+
+
+async def test_a_pending_finish_of_a_branch_that_is_deleted_is_an_unknown_outcome(
+    lake: Lake,
+) -> None:
+    await lake.put("x", 1)
+    set_if, changes = lake.kv.set_if, 0
+
+    async def delay_second_and_delete(*args: object) -> object:
+        nonlocal changes
+        changes += args[1] == lake.branch_key
+        if args[1] == lake.branch_key and changes == 2:
+            lake.kv.delay(lake.branch_key)
+            try:
+                return await set_if(*args)  # type: ignore[arg-type]
+            finally:
+                await lake.graveler.branches.delete(lake.repository, MAIN, keep_tokens)
+        return await set_if(*args)  # type: ignore[arg-type]
+
+    lake.kv.set_if = delay_second_and_delete  # type: ignore[method-assign,assignment]
+    with pytest.raises(OutcomeUnknownError):
+        await lake.commit()
