@@ -334,6 +334,17 @@ async def test_a_deletion_goes_on_when_a_branch_is_deleted_beside_it(
     await deleting
 
 
+async def test_the_slower_of_two_deletions_is_told_that_the_repository_is_gone(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    listing = lake.kv.hold("scan")
+    slow = running.start(delete(lake))
+    await reached(listing)
+    await delete(other)
+    listing.open()
+    assert (await refusal(slow)).reason is Reason.REPOSITORY_NOT_FOUND
+
+
 # ---- any interleaving, by seed
 
 
