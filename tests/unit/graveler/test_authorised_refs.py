@@ -96,7 +96,7 @@ def requests(service: Service) -> Iterator[tuple[Descriptor, Callable[[Message, 
         def unary(request: Message, call: Call, of: Any = of, name: str = method.name) -> Any:
             return service.transport.unary(of, name, request, call)
 
-        yield cast("Descriptor", method.input_type), unary
+        yield method.input_type, unary
     stream = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
     for field in entry_service_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields:
 
