@@ -38,6 +38,7 @@ class BranchHandler:
     def __init__(self, door: Door, graveler: Graveler) -> None:
         self._door = door
         self._branches = graveler.branches
+        self._names = graveler.names
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
         self._cleaning = graveler.cleaning
@@ -104,6 +105,7 @@ class BranchHandler:
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
         announce = partial(self._cleaning.announce, repository, branch_id)
         await self._branches.delete(repository, branch_id, announce)
+        await self._names.release(repository, branch_id)
         return branch_pb.DeleteBranchResponse()
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lake import Lake, Replicas, Running, create_repository
+from graveler_service import OpenDoor
+from lake import Lake, Replicas, Running, create_repository, keep_tokens
 from late_kv import LateKv
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -19,9 +20,12 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate
 from tarn.kv.records import decode_branch, decode_tag
+from tarn.rpc.call import Call
 from tarn.testing.clock import RestlessClock
 from tarn.testing.gates import Gate, GatedKv
+from tarn_graveler.branch_service import BranchHandler
 from tarn_graveler.claiming import PATIENCE_SECONDS
+from tarn_proto.graveler.v1 import branch_service_pb2 as pb
 
 Make = Callable[..., Coroutine[object, object, object]]
 
@@ -210,7 +214,7 @@ async def test_a_creation_that_cannot_be_told_is_unknown_and_not_a_refusal(lake:
     read = lake.kv.hold("get_many", ROWS["record"])
     named.open()
     await reached(read)
-    await lake.graveler.branches.delete(lake.repository, NAME)
+    await lake.graveler.branches.delete(lake.repository, NAME, keep_tokens)
     read.open()
     assert isinstance(await refusal(making), OutcomeUnknownError)
 
@@ -253,7 +257,7 @@ async def test_a_name_is_free_again_for_either_sort_when_its_ref_is_removed(
 ) -> None:
     async def remove() -> None:
         if await kinds(lake) == ["branch"]:
-            await lake.graveler.branches.delete(lake.repository, NAME)
+            await lake.graveler.branches.delete(lake.repository, NAME, keep_tokens)
         else:
             await lake.graveler.tags.delete(lake.repository, NAME)
 
@@ -275,8 +279,9 @@ async def test_the_row_of_a_name_goes_with_its_ref_and_only_with_it(lake: Lake) 
     await lake.graveler.tags.delete(lake.repository, NAME)
     assert not await is_named()
     await branch(lake)
-    await lake.graveler.branches.delete(lake.repository, NAME)
-    await lake.graveler.names.release(lake.repository, NAME)
+    handler = BranchHandler(OpenDoor(lake.graveler.repositories), lake.graveler)
+    request = pb.DeleteBranchRequest(repository_id="lake", branch_id=NAME)
+    await handler.DeleteBranch(request, Call("test", "", 1e9))
     assert not await is_named()
 
 
@@ -397,9 +402,11 @@ class Explored:
 
     async def delete(self) -> None:
         graveler = self.rng.choice(self.lakes).graveler
-        delete = self.rng.choice((graveler.branches.delete, graveler.tags.delete))
         try:
-            await delete(self.lake.repository, NAME)
+            if self.rng.random() < 0.5:
+                await graveler.branches.delete(self.lake.repository, NAME, keep_tokens)
+            else:
+                await graveler.tags.delete(self.lake.repository, NAME)
             await graveler.names.release(self.lake.repository, NAME)
         except TarnError:
             pass
@@ -434,8 +441,10 @@ async def test_no_interleaving_makes_a_name_both_or_tells_an_outcome_wrong(
             made += len(run.made)
             # Whatever was left behind, the name can be used for either sort.
             for kind in await kinds(lakes[0]):
-                of = one.branches if kind == "branch" else one.tags
-                await of.delete(repository, NAME)
+                if kind == "branch":
+                    await one.branches.delete(repository, NAME, keep_tokens)
+                else:
+                    await one.tags.delete(repository, NAME)
             await tag(lakes[1])
             await two.tags.delete(repository, NAME)
             await branch(lakes[0])

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from graveler_service import Service, reason_of
+from graveler_service import OpenDoor, Service, reason_of
 from lake import MAIN, Lake, Replicas, Running, create_repository
 from late_kv import LateKv
 
 from tarn.block.committed import Committed
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, RepositoryId, UserId
-from tarn.core.policy import Grant, Policy
+from tarn.core.ids import BranchId, RepositoryId
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv, OutcomeUnknownError, Partition
@@ -29,7 +28,6 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.drop_list import DropList
 from tarn_graveler.repositories import Reservation
 from tarn_graveler.repository_service import RepositoryHandler
-from tarn_graveler.serving import Door
 from tarn_graveler.uploads import NewUpload
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
@@ -231,18 +229,8 @@ async def test_another_life_of_a_repository_is_not_removed(lake: Lake) -> None:
     assert await repositories.get("lake") == new
 
 
-class OpenDoor(Door):
-    """Everybody may do everything."""
-
-    def __init__(self) -> None:
-        pass
-
-    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
-        return Grant(UserId("ann"), Policy(()), "", 1000)
-
-
 async def delete(lake: Lake) -> None:
-    handler = RepositoryHandler(OpenDoor(), lake.graveler)
+    handler = RepositoryHandler(OpenDoor(lake.graveler.repositories), lake.graveler)
     request = pb.DeleteRepositoryRequest(repository_id="lake")
     await handler.DeleteRepository(request, Call("test", "", 1e9))
 
