@@ -36,7 +36,7 @@ class LateKv(GatedKv):
     def __init__(self, kv: Kv, rng: random.Random) -> None:
         super().__init__(kv)
         self._rng = rng
-        self._late: list[tuple[int, Callable[[], Awaitable[object]]]] = []
+        self._delayed: list[tuple[int, Callable[[], Awaitable[object]]]] = []
         self._ticks = 0
         self.observe: Callable[[], Awaitable[None]] | None = None
         self.bad = 0.0
@@ -52,8 +52,8 @@ class LateKv(GatedKv):
         for _ in range(self._rng.randrange(3)):
             await asyncio.sleep(0)
         self._ticks += 1
-        due = [act for at, act in self._late if at <= self._ticks]
-        self._late = [(at, act) for at, act in self._late if at > self._ticks]
+        due = [act for at, act in self._delayed if at <= self._ticks]
+        self._delayed = [(at, act) for at, act in self._delayed if at > self._ticks]
         for act in due:
             with suppress(PredicateFailedError):
                 await self._change(act)
@@ -75,7 +75,7 @@ class LateKv(GatedKv):
                 with suppress(PredicateFailedError):
                     await self._change(act)
             case 2:
-                self._late.append((self._ticks + self._rng.randrange(60), act))
+                self._delayed.append((self._ticks + self._rng.randrange(60), act))
             case _:
                 pass
         raise OutcomeUnknownError("no answer")

@@ -13,7 +13,7 @@ KEY = bytes(range(32))
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
-def tokens(caller: str = "ann", listing: str = "Entries", **arguments: Argument) -> PageTokens:
+def tokens(caller: str = "ann", listing: str = "Entries", /, **arguments: Argument) -> PageTokens:
     return PageTokens(KEY, caller, listing, **arguments)
 
 
@@ -43,7 +43,7 @@ def test_token_of_another_listing_is_refused(arguments: dict[str, Argument]) -> 
 def test_token_of_another_caller_rpc_or_installation_is_refused() -> None:
     token = tokens(prefix="a").encode("key")
     assert refused(tokens("eve", prefix="a"), token)
-    assert refused(tokens(listing="Commits", prefix="a"), token)
+    assert refused(tokens("ann", "Commits", prefix="a"), token)
     assert refused(PageTokens(bytes(32), "ann", "Entries", prefix="a"), token)
 
 
