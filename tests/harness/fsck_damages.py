@@ -15,12 +15,23 @@ from tarn.core.branch import Token, TokenKind
 from tarn.core.commit import Commit, commit_id_of, to_json
 from tarn.core.entry import MARKER, Entry, pack
 from tarn.core.errors import TarnError
-from tarn.core.ids import BranchId, CommitId, RangeId, TagId, TokenId
+from tarn.core.ids import BranchId, CommitId, RangeId, RepositoryId, TagId, TokenId
 from tarn.core.metarange import Metarange, RangeInfo
 from tarn.core.run import run_of_batch
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.keys import day_of_upload, path_key
-from tarn.kv.records import Drop, encode_drop
+from tarn.kv.records import (
+    Drop,
+    Namespace,
+    RefKind,
+    RefName,
+    Tag,
+    encode_branch,
+    encode_drop,
+    encode_namespace,
+    encode_ref_name,
+    encode_tag,
+)
 from tarn_graveler.staged import staged_batches
 from tarn_graveler.uploads import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
@@ -374,14 +385,64 @@ async def upload_part_is_another(lab: Lab) -> Found:
 
 async def namespace_is_not_reserved(lab: Lab) -> Found:
     key = lab.installation.namespace(lab.namespace)
-    await lab.set(lab.installation.graveler, key, b"01900000000070008000000000000001")
+    thief = Namespace(RepositoryId("thief"), "01900000000070008000000000000001")
+    await lab.set(lab.installation.graveler, key, encode_namespace(thief))
     return [("namespace-taken", lab.namespace), ("namespace-orphan", lab.namespace)]
 
 
 async def namespace_outlived_its_repository(lab: Lab) -> Found:
     key = lab.installation.namespace("mem://old")
-    await lab.set(lab.installation.graveler, key, OLD_TOKEN.encode())
+    gone = Namespace(RepositoryId("gone"), OLD_TOKEN, is_final=True)
+    await lab.set(lab.installation.graveler, key, encode_namespace(gone))
     return [("namespace-orphan", "mem://old")]
+
+
+async def namespace_is_garbage(lab: Lab) -> Found:
+    await lab.set(lab.installation.graveler, b"namespaces/mem://bad", b"")
+    return [("record-damaged", "test/graveler namespaces/mem://bad")]
+
+
+async def creation_of_a_repository_never_ended(lab: Lab) -> Found:
+    """Its namespace is not told beside it: they are free together."""
+    await lab.lake.graveler.repositories.reserve(RepositoryId("soon"), "", MAIN)
+    return [("creation-orphan", "repository soon")]
+
+
+# ---- names
+
+
+async def branch_is_named_as_a_tag_is(lab: Lab) -> Found:
+    dev = await lab.branch(BranchId("dev"))
+    staging = Token(TokenId("0190000000007000800000000000000e"), TokenKind.PLAIN, 4, 0)
+    namesake = replace(dev, incarnation=b"other", staging=staging)
+    await lab.set_branch(namesake, BranchId("v1"))
+    return [("name-unheld", "branch v1"), ("ref-twice", "v1")]
+
+
+async def names_are_lost(lab: Lab) -> Found:
+    await lab.kv.delete_many(lab.keys.refs, [lab.keys.name("dev"), lab.keys.name("v1")])
+    return [("name-unheld", "branch dev"), ("name-unheld", "tag v1")]
+
+
+async def name_is_of_a_tag_that_is_gone(lab: Lab) -> Found:
+    gone = RefName(RefKind.TAG, b"0" * 16, lab.lake.clock.now_us())
+    await lab.set(lab.keys.refs, lab.keys.name("old"), encode_ref_name(gone))
+    return [("name-orphan", "name old")]
+
+
+async def name_is_garbage(lab: Lab) -> Found:
+    await lab.set(lab.keys.refs, lab.keys.name("bad"), b"\x08\x09")
+    return [("record-damaged", f"{lab.keys.refs.name} names/bad")]
+
+
+async def creations_of_refs_never_ended(lab: Lab) -> Found:
+    now = lab.lake.clock.now_us()
+    tag = Tag((await lab.branch()).commit_id, now, b"0" * 16, is_pending=True)
+    await lab.set(lab.keys.refs, lab.keys.tag("v9"), encode_tag(tag))
+    branch = replace(await lab.branch(BranchId("dev")), incarnation=b"1" * 16, create_time_us=now)
+    pending = encode_branch(branch, is_pending=True)
+    await lab.set(lab.keys.refs, lab.keys.branch("b9"), pending)
+    return [("creation-orphan", "branch b9"), ("creation-orphan", "tag v9")]
 
 
 async def repository_record_is_garbage(lab: Lab) -> Found:

@@ -119,12 +119,13 @@ class Replicas:
 async def create_repository(graveler: Graveler, name: str = "lake") -> Repository:
     from tarn.core.commit import Commit
 
-    repository = await graveler.repositories.reserve(RepositoryId(name), "", MAIN)
+    reservation = await graveler.repositories.reserve(RepositoryId(name), "", MAIN)
+    repository = reservation.repository
     built = await graveler.committed.build(repository.storage_namespace, None, [])
     commit = Commit((), built.metarange_id, "ann", "", 0, 0, ())
     commit_id = await graveler.commits.add(repository, commit)
     await graveler.branches.create(repository, MAIN, commit_id)
-    await graveler.repositories.publish(repository)
+    await graveler.repositories.publish(reservation)
     return repository
 
 

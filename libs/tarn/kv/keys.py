@@ -87,6 +87,9 @@ class InstallationKeys:
     DONE_BEFORE: ClassVar[bytes] = b"done-before"
     """The row of `cleanup`: a time in µs; all drops before it are done."""
 
+    PAGE_KEY: ClassVar[bytes] = b"secrets/page-tokens"
+    """The row of `graveler`: 32 random bytes that page tokens are signed with."""
+
     @property
     def graveler(self) -> Partition:
         """Repositories and the namespaces that they occupy."""
@@ -108,7 +111,7 @@ class InstallationKeys:
 
     @staticmethod
     def namespace(storage_namespace: str) -> bytes:
-        """`namespaces/<storage namespace>` → the instance that occupies it, for good."""
+        """`namespaces/<storage namespace>` → the instance that occupies it."""
         return f"namespaces/{storage_namespace}".encode()
 
     @staticmethod
@@ -176,6 +179,11 @@ class RepositoryKeys:
     def tag(tag_id: TagId | str) -> bytes:
         """`tags/<tag>`."""
         return f"tags/{tag_id}".encode()
+
+    @staticmethod
+    def name(name: str) -> bytes:
+        """`names/<name>`: whether the name is a branch's or a tag's, which decides for both."""
+        return f"names/{name}".encode()
 
     @staticmethod
     def commit(commit_id: CommitId | str) -> bytes:

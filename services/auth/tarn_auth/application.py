@@ -14,6 +14,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.port import Kv
 from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.pagination import PAGE_KEY_BYTES
 from tarn_auth.authorization_service import AuthorizationService
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.callers import Callers
@@ -67,6 +68,7 @@ class AuthApplication:
         credentials = Credentials(registers, box, clock, random_bytes)
         self._users = Users(registers, credentials, clock, ids)
         token_key = derive_key(installation_secret, "caller token v1")
+        page_key = derive_key(installation_secret, "page token v1", PAGE_KEY_BYTES)
         authorizer = Authorizer(self._users, credentials, token_key, clock)
         callers = Callers(authorizer)
         set_up = SetUp(registers, self._users, credentials, authorizer, installation_secret, clock)
@@ -80,7 +82,7 @@ class AuthApplication:
             Endpoint(session_service_pb2.DESCRIPTOR.services_by_name["SessionService"], sessions),
             Endpoint(
                 user_service_pb2.DESCRIPTOR.services_by_name["UserService"],
-                UserService(self._users, credentials, authorizer, callers),
+                UserService(self._users, credentials, authorizer, callers, page_key),
             ),
         )
 

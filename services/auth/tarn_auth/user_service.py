@@ -38,12 +38,24 @@ class UserService:
     """
 
     def __init__(
-        self, users: Users, credentials: Credentials, authorizer: Authorizer, callers: Callers
+        self,
+        users: Users,
+        credentials: Credentials,
+        authorizer: Authorizer,
+        callers: Callers,
+        page_key: bytes,
     ) -> None:
         self._users = users
         self._credentials = credentials
         self._authorizer = authorizer
         self._callers = callers
+        self._page_key = page_key
+
+    def _tokens(
+        self, caller: Holder, listing: str, **arguments: pagination.Argument
+    ) -> pagination.PageTokens:
+        name = f"UserService.{listing}"
+        return pagination.PageTokens(self._page_key, caller.user.user_uid.hex(), name, **arguments)
 
     async def CreateUser(self, request: pb.CreateUserRequest, call: Call) -> pb.CreateUserResponse:
         """A new user without key pairs."""
@@ -65,13 +77,14 @@ class UserService:
         caller = await self._callers.identify(call)
         self._callers.require(caller, _SERVICE + "ListUsers", USERS)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
-        after = pagination.decode(request.page_token, listing="users")
+        tokens = self._tokens(caller, "ListUsers")
+        after = tokens.decode(request.page_token)
         # One more than asked tells whether there is a next page.
         users = await self._users.page(after, size + 1)
         token = ""
         if len(users) > size:
             users = users[:size]
-            token = pagination.encode(users[-1].user_id, listing="users")
+            token = tokens.encode(users[-1].user_id)
         return pb.ListUsersResponse(users=map(to_user, users), next_page_token=token)
 
     async def UpdateUserRoles(
@@ -131,9 +144,10 @@ class UserService:
         owner = await self._owner(caller, "ListCredentials", request.user_id)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         uid = owner.user_uid
-        after = pagination.decode(request.page_token, listing="credentials", user_uid=uid)
+        tokens = self._tokens(caller, "ListCredentials", user_uid=uid)
+        after = tokens.decode(request.page_token)
         found, last = await self._credentials.page(uid, after, size)
-        token = pagination.encode(last, listing="credentials", user_uid=uid) if last else ""
+        token = tokens.encode(last) if last else ""
         return pb.ListCredentialsResponse(
             credentials=map(to_credential, found), next_page_token=token
         )

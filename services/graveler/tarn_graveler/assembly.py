@@ -23,7 +23,9 @@ from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.diffing import Diffing
 from tarn_graveler.history import History
 from tarn_graveler.layers import Layers
+from tarn_graveler.page_keys import PageKeys
 from tarn_graveler.reading import Reading
+from tarn_graveler.ref_names import RefNames
 from tarn_graveler.repositories import Repositories
 from tarn_graveler.resolving import Refs
 from tarn_graveler.staging import Staging
@@ -68,6 +70,7 @@ class Graveler:
     commits: Commits
     committed: Committed
     tags: Tags
+    names: RefNames
     refs: Refs
     reading: Reading
     staging: Staging
@@ -78,6 +81,7 @@ class Graveler:
     history: History
     upload_days: UploadDays
     uploads: Uploads
+    page_keys: PageKeys
     clock: Clock
 
 
@@ -96,7 +100,8 @@ def assemble(
     keys = InstallationKeys(settings.installation_id)
     delay = settings.drop_delay_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
-    branches = Branches(kv, repositories, clock, ids, tasks)
+    names = RefNames(kv, repositories, clock, ids)
+    branches = Branches(kv, repositories, clock, ids, tasks, names)
     commits = Commits(kv, blocks, repositories)
     refs = Refs(kv, repositories, branches, commits)
     layers = Layers(kv, repositories, commits, committed)
@@ -121,7 +126,8 @@ def assemble(
         branches=branches,
         commits=commits,
         committed=committed,
-        tags=Tags(kv, repositories, clock),
+        tags=Tags(kv, repositories, clock, names),
+        names=names,
         refs=refs,
         reading=reading,
         staging=staging,
@@ -132,5 +138,6 @@ def assemble(
         history=History(commits),
         upload_days=upload_days,
         uploads=Uploads(kv, upload_days, completion, clock, ids),
+        page_keys=PageKeys(kv, keys, ids),
         clock=clock,
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from tarn.core.actions import branch_resource, tag_resource
+from tarn.core.actions import branch_resource, ref_resource, tag_resource
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id, parse_tag_id
 from tarn.kv.records import Repository, Tag
-from tarn.rpc import pagination
 from tarn.rpc.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.serving import Door, paging, timestamp
@@ -39,8 +38,9 @@ class BranchHandler:
     def __init__(self, door: Door, graveler: Graveler) -> None:
         self._door = door
         self._branches = graveler.branches
-        self._tags = graveler.tags
+        self._names = graveler.names
         self._refs = graveler.refs
+        self._page_keys = graveler.page_keys
         self._cleaning = graveler.cleaning
 
     async def CreateBranch(
@@ -52,10 +52,9 @@ class BranchHandler:
         repository, _ = await self._door.enter_repository(
             call, "BranchService.CreateBranch", request.repository_id, resource
         )
-        if await self._tags.exists(repository, branch_id):
-            text = f"{branch_id} is a tag of {request.repository_id}"
-            raise TarnError(Kind.ALREADY_EXISTS, Reason.TAG_EXISTS, text)
         source = request.source_ref or repository.default_branch
+        source_resource = ref_resource(request.repository_id, source)
+        await self._door.enter(call, "BranchService.CreateBranch.source", source_resource)
         commit_id = await self._refs.commit_of(repository, source)
         branch = await self._branches.create(repository, branch_id, commit_id)
         return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
@@ -65,8 +64,9 @@ class BranchHandler:
     ) -> branch_pb.GetBranchResponse:
         """One branch."""
         branch_id = parse_branch_id(request.branch_id)
+        resource = ref_resource(request.repository_id, branch_id)
         repository, _ = await self._door.enter_repository(
-            call, "BranchService.GetBranch", request.repository_id
+            call, "BranchService.GetBranch", request.repository_id, resource
         )
         version = await self._branches.fresh(repository, branch_id)
         return branch_pb.GetBranchResponse(branch=_branch_message(branch_id, version.branch))
@@ -75,14 +75,19 @@ class BranchHandler:
         self, request: branch_pb.ListBranchesRequest, call: Call
     ) -> branch_pb.ListBranchesResponse:
         """A page of branches."""
-        repository, _ = await self._door.enter_repository(
+        repository, grant = await self._door.enter_repository(
             call, "BranchService.ListBranches", request.repository_id
         )
         limit = paging(request.page_size)
-        arguments = {"repository": request.repository_id, "prefix": request.prefix}
-        after = pagination.decode(request.page_token, **arguments)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "BranchService.ListBranches",
+            repository=request.repository_id,
+            prefix=request.prefix,
+        )
+        after = tokens.decode(request.page_token)
         found = await self._branches.page(repository, request.prefix, after, limit)
-        next_token = pagination.encode(found[-1][0], **arguments) if len(found) == limit else ""
+        next_token = tokens.encode(found[-1][0]) if len(found) == limit else ""
         lines = [_branch_message(name, branch) for name, branch in found if not branch.is_deleted]
         return branch_pb.ListBranchesResponse(branches=lines, next_page_token=next_token)
 
@@ -100,6 +105,7 @@ class BranchHandler:
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
         announce = partial(self._cleaning.announce, repository, branch_id)
         await self._branches.delete(repository, branch_id, announce)
+        await self._names.release(repository, branch_id)
         return branch_pb.DeleteBranchResponse()
 
 
@@ -108,9 +114,9 @@ class TagHandler:
 
     def __init__(self, door: Door, graveler: Graveler) -> None:
         self._door = door
-        self._branches = graveler.branches
         self._tags = graveler.tags
         self._refs = graveler.refs
+        self._page_keys = graveler.page_keys
 
     async def CreateTag(
         self, request: tag_pb.CreateTagRequest, call: Call
@@ -118,10 +124,9 @@ class TagHandler:
         """Names the commit of any ref."""
         tag_id = parse_tag_id(request.tag_id)
         repository = await self._enter(call, "TagService.CreateTag", request, tag_id)
-        if await self._branches.exists(repository, tag_id):
-            text = f"{tag_id} is a branch of {request.repository_id}"
-            raise TarnError(Kind.ALREADY_EXISTS, Reason.BRANCH_EXISTS, text)
         source = request.source_ref or repository.default_branch
+        source_resource = ref_resource(request.repository_id, source)
+        await self._door.enter(call, "TagService.CreateTag.source", source_resource)
         commit_id = await self._refs.commit_of(repository, source)
         tag = await self._tags.create(repository, tag_id, commit_id)
         return tag_pb.CreateTagResponse(tag=_tag_message(tag_id, tag))
@@ -129,8 +134,9 @@ class TagHandler:
     async def GetTag(self, request: tag_pb.GetTagRequest, call: Call) -> tag_pb.GetTagResponse:
         """One tag."""
         tag_id = parse_tag_id(request.tag_id)
+        resource = ref_resource(request.repository_id, tag_id)
         repository, _ = await self._door.enter_repository(
-            call, "TagService.GetTag", request.repository_id
+            call, "TagService.GetTag", request.repository_id, resource
         )
         tag = await self._tags.get(repository, tag_id)
         return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag))
@@ -139,15 +145,20 @@ class TagHandler:
         self, request: tag_pb.ListTagsRequest, call: Call
     ) -> tag_pb.ListTagsResponse:
         """A page of tags."""
-        repository, _ = await self._door.enter_repository(
+        repository, grant = await self._door.enter_repository(
             call, "TagService.ListTags", request.repository_id
         )
         limit = paging(request.page_size)
-        arguments = {"repository": request.repository_id, "prefix": request.prefix}
-        after = pagination.decode(request.page_token, **arguments)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "TagService.ListTags",
+            repository=request.repository_id,
+            prefix=request.prefix,
+        )
+        after = tokens.decode(request.page_token)
         found = await self._tags.page(repository, request.prefix, after, limit)
-        next_token = pagination.encode(found[-1][0], **arguments) if len(found) == limit else ""
-        lines = [_tag_message(name, tag) for name, tag in found]
+        next_token = tokens.encode(found[-1][0]) if len(found) == limit else ""
+        lines = [_tag_message(name, tag) for name, tag in found if not tag.is_pending]
         return tag_pb.ListTagsResponse(tags=lines, next_page_token=next_token)
 
     async def DeleteTag(

@@ -26,8 +26,15 @@ from tarn.kv.port import (
     PredicateFailedError,
     Versioned,
 )
-from tarn.kv.records import Repository, decode_branch, encode_branch
+from tarn.kv.records import (
+    RefKind,
+    Repository,
+    decode_branch,
+    encode_branch,
+    is_pending_branch,
+)
 from tarn.rpc.tasks import TaskSet
+from tarn_graveler.ref_names import RefNames
 from tarn_graveler.repositories import Repositories
 from tarn_graveler.turn import TurnBatches
 
@@ -154,8 +161,10 @@ class Branches:
         clock: Clock,
         ids: IdSource,
         tasks: TaskSet,
+        names: RefNames,
     ) -> None:
         self._kv = kv
+        self._names = names
         self._repositories = repositories
         self._clock = clock
         self._ids = ids
@@ -229,16 +238,11 @@ class Branches:
             self._known.clear()
         self._known[place] = _Known(value, branch, self._clock.monotonic())
 
-    async def exists(self, repository: Repository, branch_id: str) -> bool:
-        """Whether there is a branch of this name."""
-        partition = self._repositories.keys_of(repository).refs
-        found = await self._kv.get_many(partition, [RepositoryKeys.branch(branch_id)])
-        return found[0] is not None
-
     async def page(
         self, repository: Repository, prefix: str, after: str, limit: int
     ) -> list[tuple[BranchId, Branch]]:
-        """Up to `limit` branches in byte order of their names."""
+        """Up to `limit` branches in byte order of their names, those too that are being created or
+        deleted (`is_deleted`), because paging counts them."""
         start = RepositoryKeys.branch(after + "\0" if after >= prefix and after else prefix)
         end = after_prefix(RepositoryKeys.branch(prefix))
         rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)
@@ -253,23 +257,22 @@ class Branches:
         """A new branch at a commit; constant time.
 
         Raises:
-            TarnError: BRANCH_EXISTS.
+            TarnError: BRANCH_EXISTS, TAG_EXISTS; OUTCOME_UNKNOWN.
         """
         branch = Branch(
-            incarnation=self._ids.nonce(),
+            incarnation=b"",
             staging=self.new_token(),
             sealed=(),
             commit_id=commit_id,
             create_time_us=self._clock.now_us(),
         )
-        partition = self._repositories.keys_of(repository).refs
-        key = RepositoryKeys.branch(parse_branch_id(branch_id))
-        try:
-            await self._kv.set_if(partition, key, encode_branch(branch), None)
-        except PredicateFailedError as error:
-            text = f"branch {branch_id} exists already in {repository.repository_id}"
-            raise TarnError(Kind.ALREADY_EXISTS, Reason.BRANCH_EXISTS, text) from error
-        return branch
+
+        def encode(nonce: bytes, is_pending: bool) -> bytes:
+            return encode_branch(replace(branch, incarnation=nonce), is_pending=is_pending)
+
+        name = parse_branch_id(branch_id)
+        nonce = await self._names.create(repository, RefKind.BRANCH, name, encode)
+        return replace(branch, incarnation=nonce)
 
     async def compare_and_set(
         self,
@@ -446,7 +449,8 @@ class Branches:
             if found is None:
                 raise branch_not_found(repository, branch_id)
             branch = decode_branch(found.value)
-            if branch.is_deleted:
+            # One that is being created is marked, too, or it would go live after this.
+            if branch.is_deleted and not is_pending_branch(found.value):
                 return branch
             marked = replace(branch, is_deleted=True)
             try:

@@ -7,8 +7,8 @@ from tarn.core.commit import Commit
 from tarn.core.diff import DiffPage
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
-from tarn.rpc import pagination
 from tarn.rpc.call import Call
+from tarn.rpc.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.committing import CommitRequest
 from tarn_graveler.serving import Door, paging, timestamp
@@ -36,8 +36,8 @@ def _message(commit_id: CommitId, commit: Commit) -> pb.Commit:
     )
 
 
-def _token(page: DiffPage, arguments: dict[str, str]) -> str:
-    return "" if page.next_after is None else pagination.encode(page.next_after, **arguments)
+def _token(page: DiffPage, tokens: PageTokens) -> str:
+    return "" if page.next_after is None else tokens.encode(page.next_after)
 
 
 class CommitHandler:
@@ -50,6 +50,7 @@ class CommitHandler:
         self._refs = graveler.refs
         self._history = graveler.history
         self._diffing = graveler.diffing
+        self._page_keys = graveler.page_keys
 
     async def CreateCommit(
         self, request: pb.CreateCommitRequest, call: Call
@@ -92,18 +93,20 @@ class CommitHandler:
     ) -> pb.ListCommitsResponse:
         """A page of history; the token names where it stopped, so a moving branch does not matter."""
         resource = ref_resource(request.repository_id, request.ref)
-        repository, _ = await self._door.enter_repository(
+        repository, grant = await self._door.enter_repository(
             call, "CommitService.ListCommits", request.repository_id, resource
         )
         first_parent = request.first_parent
-        arguments: dict[str, pagination.Argument] = {
-            "repository": request.repository_id,
-            "ref": request.ref,
-            "first_parent": first_parent,
-        }
-        if request.page_token:
-            frontier = pagination.decode(request.page_token, **arguments).split(",")
-            start = tuple(CommitId(commit_id) for commit_id in frontier)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "CommitService.ListCommits",
+            repository=request.repository_id,
+            ref=request.ref,
+            first_parent=first_parent,
+        )
+        if frontier := tokens.decode(request.page_token):
+            # These commits are read because the token is ours: an earlier page of this listing led there.
+            start = tuple(CommitId(commit_id) for commit_id in frontier.split(","))
         else:
             start = (await self._refs.commit_of(repository, request.ref),)
         page = await self._history.page(
@@ -111,7 +114,7 @@ class CommitHandler:
         )
         next_token = ""
         if page.frontier:
-            next_token = pagination.encode(",".join(page.frontier), **arguments)
+            next_token = tokens.encode(",".join(page.frontier))
         lines = [_message(commit_id, commit) for commit_id, commit in page.commits]
         return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
 
@@ -120,17 +123,19 @@ class CommitHandler:
         operation = "CommitService.DiffRefs"
         left_resource = ref_resource(request.repository_id, request.left_ref)
         right_resource = ref_resource(request.repository_id, request.right_ref)
-        await self._door.enter(call, operation, left_resource)
+        grant = await self._door.enter(call, operation, left_resource)
         repository, _ = await self._door.enter_repository(
             call, operation, request.repository_id, right_resource
         )
-        arguments = {
-            "repository": request.repository_id,
-            "left": request.left_ref,
-            "right": request.right_ref,
-            "prefix": request.prefix,
-        }
-        after = pagination.decode(request.page_token, **arguments) or request.after
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            operation,
+            repository=request.repository_id,
+            left=request.left_ref,
+            right=request.right_ref,
+            prefix=request.prefix,
+        )
+        after = tokens.decode(request.page_token) or request.after
         page = await self._diffing.commits(
             repository,
             await self._refs.commit_of(repository, request.left_ref),
@@ -143,7 +148,7 @@ class CommitHandler:
             paths=page.paths,
             left_entries=page.lefts,
             right_entries=page.rights,
-            next_page_token=_token(page, arguments),
+            next_page_token=_token(page, tokens),
         )
 
     async def DiffUncommitted(
@@ -152,15 +157,17 @@ class CommitHandler:
         """A page of what is uncommitted on a branch."""
         branch_id = parse_branch_id(request.branch_id)
         resource = ref_resource(request.repository_id, branch_id)
-        repository, _ = await self._door.enter_repository(
+        repository, grant = await self._door.enter_repository(
             call, "CommitService.DiffUncommitted", request.repository_id, resource
         )
-        arguments = {
-            "repository": request.repository_id,
-            "branch": branch_id,
-            "prefix": request.prefix,
-        }
-        after = pagination.decode(request.page_token, **arguments) or request.after
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "CommitService.DiffUncommitted",
+            repository=request.repository_id,
+            branch=branch_id,
+            prefix=request.prefix,
+        )
+        after = tokens.decode(request.page_token) or request.after
         page = await self._diffing.uncommitted(
             repository,
             branch_id,
@@ -172,5 +179,5 @@ class CommitHandler:
             paths=page.paths,
             left_entries=page.lefts,
             right_entries=page.rights,
-            next_page_token=_token(page, arguments),
+            next_page_token=_token(page, tokens),
         )

@@ -8,7 +8,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.listing import PageRequest
 from tarn.kv.records import Repository
-from tarn.rpc import pagination
 from tarn.rpc.call import Call
 from tarn.rpc.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
@@ -32,6 +31,7 @@ class EntryHandler:
         self._staging = graveler.staging
         self._conditional = graveler.conditional
         self._tags = graveler.tags
+        self._page_keys = graveler.page_keys
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
         """One hot operation."""
@@ -158,7 +158,7 @@ class EntryHandler:
     ) -> pb.ListEntriesResponse:
         """A page of a ref's listing."""
         resource = ref_object_resource(request.repository_id, request.ref, request.prefix)
-        repository, _ = await self._door.enter_repository(
+        repository, grant = await self._door.enter_repository(
             call, "EntryService.ListEntries", request.repository_id, resource
         )
         if request.prefix:
@@ -166,15 +166,15 @@ class EntryHandler:
         if len(request.delimiter.encode()) > _DELIMITER_BYTES_MAX:
             text = f"a delimiter of more than {_DELIMITER_BYTES_MAX} bytes"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-        arguments = {
-            "repository": request.repository_id,
-            "ref": request.ref,
-            "prefix": request.prefix,
-            "delimiter": request.delimiter,
-        }
-        after = request.after
-        if request.page_token:
-            after = pagination.decode(request.page_token, **arguments)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "EntryService.ListEntries",
+            repository=request.repository_id,
+            ref=request.ref,
+            prefix=request.prefix,
+            delimiter=request.delimiter,
+        )
+        after = tokens.decode(request.page_token) or request.after
         page = await self._reading.page(
             repository,
             request.ref,
@@ -187,7 +187,7 @@ class EntryHandler:
         )
         next_token = ""
         if page.next_after is not None:
-            next_token = pagination.encode(page.next_after, **arguments)
+            next_token = tokens.encode(page.next_after)
         return pb.ListEntriesResponse(
             paths=page.paths,
             packed_entries=page.entries,

@@ -100,8 +100,8 @@ class Refs:
                 if expression.committed:
                     return OnCommit(branch.commit_id)
                 return OnBranch(BranchId(base))
-        if as_tag is not None:
-            return OnCommit(decode_tag(as_tag.value).commit_id)
+        if as_tag is not None and not (tag := decode_tag(as_tag.value)).is_pending:
+            return OnCommit(tag.commit_id)
         if may_be_prefix(base):
             by_prefix = await self._commits.by_prefix(repository, base)
             if by_prefix is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, TagId
+from tarn.core.ids import CommitId, TagId, parse_tag_id
 from tarn.kv.keys import RepositoryKeys, after_prefix
-from tarn.kv.port import Kv, PredicateFailedError
-from tarn.kv.records import Repository, Tag, decode_tag, encode_tag
+from tarn.kv.port import Kv, PredicateFailedError, Versioned
+from tarn.kv.records import RefKind, Repository, Tag, decode_tag, encode_tag
+from tarn_graveler.ref_names import RefNames
 from tarn_graveler.repositories import Repositories
 
 __all__ = ["Tags", "tag_not_found"]
@@ -22,25 +25,33 @@ def tag_not_found(repository: Repository, tag_id: str) -> TarnError:
 class Tags:
     """Creates, finds and removes tags."""
 
-    def __init__(self, kv: Kv, repositories: Repositories, clock: Clock) -> None:
+    def __init__(self, kv: Kv, repositories: Repositories, clock: Clock, names: RefNames) -> None:
         self._kv = kv
         self._repositories = repositories
         self._clock = clock
+        self._names = names
 
     async def create(self, repository: Repository, tag_id: TagId, commit_id: CommitId) -> Tag:
         """Names a commit.
 
         Raises:
-            TarnError: TAG_EXISTS.
+            TarnError: TAG_EXISTS, BRANCH_EXISTS; OUTCOME_UNKNOWN.
         """
         tag = Tag(commit_id, self._clock.now_us())
+
+        def encode(nonce: bytes, is_pending: bool) -> bytes:
+            return encode_tag(replace(tag, nonce=nonce, is_pending=is_pending))
+
+        nonce = await self._names.create(repository, RefKind.TAG, parse_tag_id(tag_id), encode)
+        return replace(tag, nonce=nonce)
+
+    async def _read(self, repository: Repository, tag_id: str) -> tuple[Tag, Versioned]:
         partition = self._repositories.keys_of(repository).refs
-        try:
-            await self._kv.set_if(partition, RepositoryKeys.tag(tag_id), encode_tag(tag), None)
-        except PredicateFailedError as error:
-            text = f"tag {tag_id} exists already in {repository.repository_id}"
-            raise TarnError(Kind.ALREADY_EXISTS, Reason.TAG_EXISTS, text) from error
-        return tag
+        (found,) = await self._kv.get_many(partition, [RepositoryKeys.tag(tag_id)])
+        tag = None if found is None else decode_tag(found.value)
+        if found is None or tag is None or tag.is_pending:
+            raise tag_not_found(repository, tag_id)
+        return tag, found
 
     async def get(self, repository: Repository, tag_id: str) -> Tag:
         """One tag.
@@ -48,21 +59,13 @@ class Tags:
         Raises:
             TarnError: TAG_NOT_FOUND.
         """
-        partition = self._repositories.keys_of(repository).refs
-        (found,) = await self._kv.get_many(partition, [RepositoryKeys.tag(tag_id)])
-        if found is None:
-            raise tag_not_found(repository, tag_id)
-        return decode_tag(found.value)
-
-    async def exists(self, repository: Repository, tag_id: str) -> bool:
-        """Whether there is a tag of this name."""
-        partition = self._repositories.keys_of(repository).refs
-        return (await self._kv.get_many(partition, [RepositoryKeys.tag(tag_id)]))[0] is not None
+        tag, _ = await self._read(repository, tag_id)
+        return tag
 
     async def page(
         self, repository: Repository, prefix: str, after: str, limit: int
     ) -> list[tuple[TagId, Tag]]:
-        """Up to `limit` tags in byte order of their names."""
+        """Up to `limit` tags in byte order of their names, pending ones too (paging counts them)."""
         start = RepositoryKeys.tag(after + "\0" if after >= prefix and after else prefix)
         end = after_prefix(RepositoryKeys.tag(prefix))
         rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)
@@ -76,11 +79,9 @@ class Tags:
             TarnError: TAG_NOT_FOUND.
         """
         partition = self._repositories.keys_of(repository).refs
-        key = RepositoryKeys.tag(tag_id)
-        (found,) = await self._kv.get_many(partition, [key])
-        if found is None:
-            raise tag_not_found(repository, tag_id)
+        _, found = await self._read(repository, tag_id)
         try:
-            await self._kv.delete_if(partition, key, found.predicate)
+            await self._kv.delete_if(partition, RepositoryKeys.tag(tag_id), found.predicate)
         except PredicateFailedError as error:
             raise tag_not_found(repository, tag_id) from error
+        await self._names.release(repository, tag_id)

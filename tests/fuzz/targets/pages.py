@@ -10,7 +10,7 @@ from tests.fuzz.targets.refusals import gateway
 from tarn.core.caller_token import issue, verify
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import AccessKeyId, UserId
-from tarn.rpc.pagination import Argument, decode, encode
+from tarn.rpc.pagination import Argument, PageTokens
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.operations import listing
@@ -26,6 +26,13 @@ _ARGUMENTS: dict[str, Argument] = {
     "limit": 7,
     "is_deep": True,
 }
+_TOKENS = PageTokens(_KEY, "ann", "Entries", **_ARGUMENTS)
+_OTHERS = (
+    PageTokens(_KEY, "eve", "Entries", **_ARGUMENTS),
+    PageTokens(_KEY, "ann", "Commits", **_ARGUMENTS),
+    PageTokens(_KEY, "ann", "Entries", **{**_ARGUMENTS, "prefix": "b/"}),
+    PageTokens(bytes(32), "ann", "Entries", **_ARGUMENTS),
+)
 
 
 def _check(data: bytes) -> str:
@@ -41,7 +48,7 @@ def _check(data: bytes) -> str:
 
 def _of_rpc(token: str) -> str:
     try:
-        key = decode(token, **_ARGUMENTS)
+        key = _TOKENS.decode(token)
     except TarnError as error:
         if error.kind is not Kind.INVALID:
             raise PropertyError(f"a token is answered {error!r}") from error
@@ -50,13 +57,15 @@ def _of_rpc(token: str) -> str:
         if token:
             raise PropertyError("a token that is there begins anew")
         return "first"
-    if decode(encode(key, **_ARGUMENTS), **_ARGUMENTS) != key:
+    if _TOKENS.decode(_TOKENS.encode(key)) != key:
         raise PropertyError(f"another key comes back than {key!r}")
-    try:
-        decode(token, **{**_ARGUMENTS, "prefix": "b/"})
-    except TarnError:
-        return "page"
-    raise PropertyError("a token of one listing is good for another one")
+    for other in _OTHERS:
+        try:
+            other.decode(token)
+        except TarnError:
+            continue
+        raise PropertyError("a token of one listing is good for another one")
+    return "page"
 
 
 def _of_s3(token: str) -> str:
@@ -89,8 +98,8 @@ def _of_caller(token: str) -> str:
 def _of_any_key(rng: random.Random, data: bytes) -> bytes:
     """A right token of the rpcs for the text at hand."""
     text = data.decode("utf-8", "replace")[:3000]
-    arguments = dict(_ARGUMENTS) if rng.random() < 0.8 else {"repository": "lake"}
-    return encode(text or "a", **arguments).encode()
+    tokens = _TOKENS if rng.random() < 0.8 else rng.choice(_OTHERS)
+    return tokens.encode(text or "a").encode()
 
 
 def _continued(rng: random.Random, data: bytes) -> bytes:

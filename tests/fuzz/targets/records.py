@@ -17,6 +17,8 @@ _CODECS: tuple[tuple[str, Callable[[bytes], object], Callable[..., bytes]], ...]
     ("branch", records.decode_branch, records.encode_branch),
     ("repository", records.decode_repository, records.encode_repository),
     ("tag", records.decode_tag, records.encode_tag),
+    ("ref name", records.decode_ref_name, records.encode_ref_name),
+    ("namespace", records.decode_namespace, records.encode_namespace),
     ("drop", records.decode_drop, records.encode_drop),
     ("user", auth_records.decode_user, auth_records.encode_user),
     ("credential", auth_records.decode_credential, auth_records.encode_credential),

@@ -335,6 +335,20 @@ async def test_a_copy_between_repositories_moves_bytes(lake: Any, body: bytes) -
     assert (await lake.ask("GET", "/pond/main/b")).body == body
 
 
+async def test_who_may_not_read_a_source_may_not_copy_it(lake: Any) -> None:
+    """Neither as an object nor as a part, in the same repository or another one."""
+    lake.create("pond")
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    begun = await lake.ask("POST", "/lake/dev/big", "uploads")
+    part = f"partNumber=1&uploadId={begun.all('UploadId')[0]}"
+    for target, query in (("/lake/dev/b", ""), ("/pond/main/b", ""), ("/lake/dev/big", part)):
+        before = len(lake.graveler.calls)
+        headers = source("lake/main/a")
+        reply = await lake.ask("PUT", target, query, headers=headers, key="AKIAWRITER")
+        assert (reply.status, reply.code) == (403, "AccessDenied"), target
+        assert not {"lookup", "stage"} & set(lake.graveler.calls[before:])
+
+
 async def test_a_copy_is_conditional_on_its_source(lake: Any) -> None:
     etag = (await lake.ask("PUT", "/lake/main/a", body=SMALL)).headers["etag"]
     good = source("lake/main/a", copy_source_if_match=etag)

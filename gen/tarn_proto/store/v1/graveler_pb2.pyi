@@ -7,6 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RefKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REF_KIND_UNSPECIFIED: _ClassVar[RefKind]
+    REF_KIND_BRANCH: _ClassVar[RefKind]
+    REF_KIND_TAG: _ClassVar[RefKind]
+
 class UploadState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     UPLOAD_STATE_UNSPECIFIED: _ClassVar[UploadState]
@@ -14,6 +20,9 @@ class UploadState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UPLOAD_STATE_COMPLETING: _ClassVar[UploadState]
     UPLOAD_STATE_COMPLETED: _ClassVar[UploadState]
     UPLOAD_STATE_ABORTED: _ClassVar[UploadState]
+REF_KIND_UNSPECIFIED: RefKind
+REF_KIND_BRANCH: RefKind
+REF_KIND_TAG: RefKind
 UPLOAD_STATE_UNSPECIFIED: UploadState
 UPLOAD_STATE_OPEN: UploadState
 UPLOAD_STATE_COMPLETING: UploadState
@@ -21,20 +30,32 @@ UPLOAD_STATE_COMPLETED: UploadState
 UPLOAD_STATE_ABORTED: UploadState
 
 class RepositoryRecord(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch", "create_time_us", "is_deleted")
+    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch", "create_time_us", "is_deleted", "is_pending")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_BRANCH_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
     IS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    IS_PENDING_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
     storage_namespace: str
     default_branch: str
     create_time_us: int
     is_deleted: bool
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ...) -> None: ...
+    is_pending: bool
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ..., is_pending: _Optional[bool] = ...) -> None: ...
+
+class NamespaceRecord(_message.Message):
+    __slots__ = ("instance_uid", "repository_id", "is_final")
+    INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_FINAL_FIELD_NUMBER: _ClassVar[int]
+    instance_uid: str
+    repository_id: str
+    is_final: bool
+    def __init__(self, instance_uid: _Optional[str] = ..., repository_id: _Optional[str] = ..., is_final: _Optional[bool] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("token_id", "is_conditional", "buckets", "create_time_us")
@@ -49,7 +70,7 @@ class Token(_message.Message):
     def __init__(self, token_id: _Optional[str] = ..., is_conditional: _Optional[bool] = ..., buckets: _Optional[int] = ..., create_time_us: _Optional[int] = ...) -> None: ...
 
 class BranchRecord(_message.Message):
-    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us")
+    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STAGING_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +81,7 @@ class BranchRecord(_message.Message):
     OUTBOX_FIELD_NUMBER: _ClassVar[int]
     IS_DELETED_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    IS_PENDING_FIELD_NUMBER: _ClassVar[int]
     incarnation: bytes
     staging: Token
     sealed: _containers.RepeatedCompositeFieldContainer[Token]
@@ -70,15 +92,30 @@ class BranchRecord(_message.Message):
     outbox: _containers.RepeatedScalarFieldContainer[bytes]
     is_deleted: bool
     create_time_us: int
-    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ...) -> None: ...
+    is_pending: bool
+    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ...) -> None: ...
 
 class TagRecord(_message.Message):
-    __slots__ = ("commit_id", "create_time_us")
+    __slots__ = ("commit_id", "create_time_us", "nonce", "is_pending")
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    IS_PENDING_FIELD_NUMBER: _ClassVar[int]
     commit_id: str
     create_time_us: int
-    def __init__(self, commit_id: _Optional[str] = ..., create_time_us: _Optional[int] = ...) -> None: ...
+    nonce: bytes
+    is_pending: bool
+    def __init__(self, commit_id: _Optional[str] = ..., create_time_us: _Optional[int] = ..., nonce: _Optional[bytes] = ..., is_pending: _Optional[bool] = ...) -> None: ...
+
+class RefNameRecord(_message.Message):
+    __slots__ = ("kind", "nonce", "create_time_us")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    kind: RefKind
+    nonce: bytes
+    create_time_us: int
+    def __init__(self, kind: _Optional[_Union[RefKind, str]] = ..., nonce: _Optional[bytes] = ..., create_time_us: _Optional[int] = ...) -> None: ...
 
 class CommitRecord(_message.Message):
     __slots__ = ("version", "parents", "metarange_id", "committer", "message", "create_time_us", "generation", "metadata")

@@ -19,6 +19,7 @@ from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.history import History
 from tarn_graveler.fsck.installation import Installation
 from tarn_graveler.fsck.listings import Listings
+from tarn_graveler.fsck.names import check_names
 from tarn_graveler.fsck.options import FsckOptions
 from tarn_graveler.fsck.progress import Progress
 from tarn_graveler.fsck.reads import Reads
@@ -130,6 +131,7 @@ class _Check:
             await self._require_ref(lake)
         else:
             await self._once(f"refs {lake.uid}", lambda: check_refs_partition(lake))
+            await self._once(f"names {lake.uid}", lambda: check_names(lake))
             await self._once(f"uploads {lake.uid}", lambda: check_uploads(lake))
         await self._once(f"gathered 1 {lake.uid}", lambda: self._gather(lake, history, 1))
         if is_whole:

@@ -75,6 +75,16 @@ class Code(enum.Enum):
         Severity.INCONSISTENT,
         "do not collect garbage before it is settled whose the namespace is",
     )
+    REF_TWICE = (
+        "ref-twice",
+        Severity.INCONSISTENT,
+        "report it; note the tag's commit, and delete one of the two",
+    )
+    NAME_UNHELD = (
+        "name-unheld",
+        Severity.INCONSISTENT,
+        "report it; create no namesake until the store was restored",
+    )
     TOKEN_SHARED = (
         "token-shared",
         Severity.INCONSISTENT,
@@ -96,6 +106,12 @@ class Code(enum.Enum):
         "namespace-orphan",
         Severity.ORPHAN,
         "remove its blocks by hand if the deleted repository is not wanted back",
+    )
+    NAME_ORPHAN = ("name-orphan", Severity.ORPHAN, "none needed; the name is free")
+    CREATION_ORPHAN = (
+        "creation-orphan",
+        Severity.ORPHAN,
+        "none needed; the name is free, and the next creation of it takes this over",
     )
     UPLOAD_ORPHAN = ("upload-orphan", Severity.ORPHAN, "none needed")
     COMMIT_ORPHAN = ("commit-orphan", Severity.ORPHAN, "none needed; garbage collection")

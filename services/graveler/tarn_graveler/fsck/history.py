@@ -71,7 +71,9 @@ class History:
             if wanted not in {"", name}:
                 continue
             try:
-                self._remember(name, decode_tag(value).commit_id, None)
+                tag = decode_tag(value)
+                if not tag.is_pending:
+                    self._remember(name, tag.commit_id, None)
             except TarnError as error:
                 or_corrupt(error)
 

@@ -17,7 +17,15 @@ from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
 from tarn.kv.fence import fence_partition
 from tarn.kv.keys import after_prefix
 from tarn.kv.port import Partition, Row
-from tarn.kv.records import Drop, Repository, decode_branch, decode_drop, decode_repository
+from tarn.kv.records import (
+    Drop,
+    Namespace,
+    Repository,
+    decode_branch,
+    decode_drop,
+    decode_namespace,
+    decode_repository,
+)
 from tarn_graveler.fsck.finding import Code, Finding
 from tarn_graveler.fsck.session import FsckSession, or_corrupt, shown, uuid_time_us
 from tarn_graveler.fsck.uploads import upload_partitions
@@ -69,35 +77,59 @@ class Installation:
         async for row in self._reads.rows(partition, _REPOS, after_prefix(_REPOS)):
             if await self._decodes(partition, row, _check_repository):
                 repository = decode_repository(row[1])
-                if not repository.is_deleted:
+                if repository.is_served:
                     yield repository
 
     async def check_namespaces(self) -> None:
         """Every repository has its namespace for itself; unknown keys beside them.
 
-        A namespace is reserved before its repository is published, and stays reserved behind it.
+        A namespace is won before its repository is published, and stays occupied behind it.
         """
         partition = self._keys.graveler
-        held: dict[str, str] = {}
-        async for key, value in self._reads.rows(partition):
+        held: dict[str, tuple[str, Namespace]] = {}
+        async for row in self._reads.rows(partition):
+            key, value = row
             if key.startswith(_NAMESPACES):
-                held[shown(value)] = shown(key[len(_NAMESPACES) :])
-            elif not key.startswith(_REPOS):
+                if await self._decodes(partition, row, _check_namespace):
+                    namespace = decode_namespace(value)
+                    held[namespace.instance_uid] = shown(key[len(_NAMESPACES) :]), namespace
+            elif not key.startswith(_REPOS) and key != self._keys.PAGE_KEY:
                 self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(key)}", "no such layout")
         async for repository in self._records():
             held.pop(repository.instance_uid, None)
-            key = self._keys.namespace(repository.storage_namespace)
-            found = await self._reads.get(partition, key)
-            if found is not None and found.value == repository.instance_uid.encode():
+            if repository.is_pending:
+                await self._check_pending(repository)
+                continue
+            holder = await self._holder(repository)
+            if holder == repository.instance_uid:
                 continue
             if await self._session.is_alive(repository):
-                holder = "nobody" if found is None else shown(found.value)
                 text = f"blocks of repository {repository.repository_id}; reserved for {holder}"
                 self._find(Code.NAMESPACE_TAKEN, repository.storage_namespace, text)
-        for uid, namespace in held.items():
+        for uid, (name, namespace) in held.items():
             if uuid_time_us(uid) < self._session.oldest_us:
-                text = f"reserved for the repository instance {uid}, which is gone"
-                self._find(Code.NAMESPACE_ORPHAN, namespace, text)
+                why = "which is gone" if namespace.is_final else "whose creation failed: it is free"
+                text = f"reserved for the repository instance {uid}, {why}"
+                self._find(Code.NAMESPACE_ORPHAN, name, text)
+
+    async def _holder(self, repository: Repository) -> str:
+        """The instance that holds a repository's namespace, in words if there is none."""
+        key = self._keys.namespace(repository.storage_namespace)
+        found = await self._reads.get(self._keys.graveler, key)
+        try:
+            return "nobody" if found is None else decode_namespace(found.value).instance_uid
+        except TarnError as error:
+            return or_corrupt(error)
+
+    async def _check_pending(self, repository: Repository) -> None:
+        """A creation that has not ended for long; its namespace and partitions are free with it."""
+        if repository.create_time_us >= self._session.oldest_us:
+            return
+        key = self._keys.repository(repository.repository_id)
+        found = await self._reads.get(self._keys.graveler, key)
+        if found is not None and decode_repository(found.value) == repository:
+            subject = f"repository {repository.repository_id}"
+            self._find(Code.CREATION_ORPHAN, subject, "its creation never ended")
 
     async def _records(self) -> AsyncIterator[Repository]:
         async for _, value in self._reads.rows(self._keys.graveler, _REPOS, after_prefix(_REPOS)):
@@ -233,6 +265,12 @@ def _check_repository(key: bytes, value: bytes) -> None:
     parse_repository_id(repository.repository_id)
     if key != _REPOS + repository.repository_id.encode() or not repository.instance_uid:
         raise ValueError(f"the record is of repository {repository.repository_id!r}")
+
+
+def _check_namespace(key: bytes, value: bytes) -> None:
+    namespace = decode_namespace(value)
+    if not namespace.instance_uid or not namespace.repository_id:
+        raise ValueError(f"the namespace {shown(key)} is reserved for no repository instance")
 
 
 def _check_done_before(_: bytes, value: bytes) -> None:

@@ -66,7 +66,7 @@ class FsckSession:
         if found is None:
             return False
         now = decode_repository(found.value)
-        return now.instance_uid == repository.instance_uid and not now.is_deleted
+        return now.instance_uid == repository.instance_uid and now.is_served
 
     def lake(self, repository: Repository) -> Lake:
         """What concerns one repository."""

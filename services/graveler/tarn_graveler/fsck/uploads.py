@@ -10,7 +10,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Partition
-from tarn.kv.records import decode_branch, decode_tag, parse_record
+from tarn.kv.records import decode_branch, decode_ref_name, decode_tag, parse_record
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.reads import Reads
 from tarn_graveler.fsck.references import ANY_SIZE, RECORD, References
@@ -107,6 +107,8 @@ def _wrong_ref(key: bytes, value: bytes) -> str | None:
             return _wrong_branch(value)
         case "tags":
             decode_tag(value)
+        case "names":
+            decode_ref_name(value)
         case "upload-days":
             return _UNKNOWN if RepositoryKeys.day_of(key) is None else None
         case _:

@@ -85,7 +85,7 @@ async def test_what_is_young_is_no_orphan(lab: Lab) -> None:
     lab.days = 0.1
     assert await lab.check() == []
     lab.days = DAYS_LATER
-    assert {code for code, _ in await lab.check()} > {"block-orphan", "namespace-orphan"}
+    assert {code for code, _ in await lab.check()} > {"block-orphan", "creation-orphan"}
 
 
 async def test_a_check_of_one_ref_looks_at_nothing_else(lab: Lab) -> None:

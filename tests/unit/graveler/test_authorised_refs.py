@@ -1,0 +1,276 @@
+"""Every ref that a request names is authorised, and a page token serves only who it was made for.
+
+The built-in roles reach a whole repository; the caller here has a policy of one sandbox of it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from graveler_service import Service, reason_of
+from lake import entry
+
+from tarn.core import policy
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UserId
+from tarn.core.policy import Role, Statement
+from tarn.rpc.call import Call
+from tarn.rpc.endpoint import OPERATE
+from tarn.rpc.pagination import Argument, PageTokens
+from tarn_auth import authorizer
+from tarn_proto.graveler.v1 import entry_service_pb2
+
+REFS = {"ref", "left_ref", "right_ref", "source_ref", "branch_id", "tag_id"}
+"""Fields that name a branch, a tag, a commit or an expression of them."""
+
+OTHERS = {
+    "repository_id", "instance_uid", "storage_namespace", "default_branch_id", "path", "paths", "prefix",
+    "delimiter", "after", "page_size", "page_token", "first_parent", "message", "metadata", "allow_empty",
+    "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number",
+    "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
+}  # fmt: skip
+"""Fields that name none. `upload_id` leads to the branch of the upload, see below."""
+
+COMPARED = {"GetUploadRequest.branch_id"}
+"""Compared with the upload's own branch, which is authorised."""
+
+SANDBOX, MAIN, TAG = "sandbox", "main", "sandbox-tag"
+STATEMENTS = (
+    Statement(
+        True,
+        ("WriteRepo",),
+        ("repository/lake/branch/sandbox*", "repository/lake/tag/sandbox*"),
+    ),
+    Statement(
+        True,
+        ("ReadRepo",),
+        ("repository/lake", "repository/lake/ref/sandbox*", "repository/lake/branch/sandbox*"),
+    ),
+)
+
+
+@pytest.fixture
+async def eve(service: Service, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Somebody who may do everything in a sandbox and nothing elsewhere."""
+
+    def scoped(roles: tuple[Role, ...], user_id: UserId) -> tuple[Statement, ...]:
+        return STATEMENTS if user_id == "eve" else policy.statements_of(roles, user_id)
+
+    monkeypatch.setattr(authorizer, "statements_of", scoped)
+    await service.put("secret", 7)
+    await service.graveler.create_commit(service.admin, "lake", MAIN, "secrets")
+    # An empty sandbox: of the first commit.
+    await service.graveler.create_branch(service.admin, "lake", SANDBOX, "main~1")
+    return await service.as_user("eve", "Analyst")
+
+
+async def outcome(work: Awaitable[Message | None]) -> Reason | None:
+    """Why a call, or a path of it, is refused."""
+    try:
+        answer = await work
+    except TarnError as error:
+        return error.reason
+    for each in getattr(answer, "outcomes", ()):
+        if each.HasField("error"):
+            return Reason(each.error.reason)
+    return None
+
+
+def methods(service: Service) -> Iterator[tuple[ServiceDescriptor, MethodDescriptor]]:
+    for endpoint in service.endpoints:
+        for method in endpoint.descriptor.methods:
+            if method.name != OPERATE:
+                yield endpoint.descriptor, method
+
+
+def requests(service: Service) -> Iterator[tuple[Descriptor, Callable[[Message, Call], Any]]]:
+    """Every request of every rpc, and every operation of the stream, with a way to send it."""
+    for of, method in methods(service):
+
+        def unary(request: Message, call: Call, of: Any = of, name: str = method.name) -> Any:
+            return service.transport.unary(of, name, request, call)
+
+        yield method.input_type, unary
+    stream = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
+    for field in entry_service_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields:
+
+        def operate(request: Message, call: Call, name: str = field.name) -> Any:
+            operation = entry_service_pb2.Operation(**{name: request})  # type: ignore[arg-type]
+            return service.transport.operate(stream, operation, call, read_only=False)
+
+        yield cast("Descriptor", field.message_type), operate
+
+
+def plausible(of: Descriptor, uid: str, refs: dict[str, str], upload_id: str = "") -> Message:
+    """A request that only a missing permission can be wrong with."""
+    values: dict[str, Any] = {
+        "repository_id": "lake",
+        "instance_uid": uid,
+        "path": "a",
+        "paths": ["a"],
+        "entry": entry(1),
+        "template": entry(0),
+        "manifest_hash": bytes(32),
+        "upload_id": upload_id,
+        **refs,
+    }
+    known = {name: value for name, value in values.items() if name in of.fields_by_name}
+    return GetMessageClass(of)(**known)
+
+
+def in_sandbox(of: Descriptor) -> dict[str, str]:
+    """All refs of a request in the sandbox; what is created gets a name that is free."""
+    refs = {name: SANDBOX for name in of.fields_by_name if name in REFS}
+    if of.name.startswith("Create") and "source_ref" in refs:
+        refs |= {name: f"sandbox-{of.name}" for name in ("branch_id", "tag_id") if name in refs}
+    if of.name in {"GetTagRequest", "DeleteTagRequest"}:
+        refs["tag_id"] = TAG
+    return refs
+
+
+async def test_every_ref_of_every_request_is_authorised(service: Service, eve: Call) -> None:
+    """A new rpc or field fails here until it is said whether it is a ref, and is authorised if it is."""
+    uid = (await service.graveler.get_repository(service.admin, "lake")).instance_uid
+    walked = set()
+    for of, send in requests(service):
+        fields = set(of.fields_by_name)
+        assert fields <= REFS | OTHERS, f"{of.name}: say of {fields - REFS - OTHERS} if it is a ref"
+        refs = in_sandbox(of)
+        for name in refs:
+            elsewhere = ["main", "main~1", "main@"] if name.endswith("ref") else ["main"]
+            if name == "source_ref":
+                elsewhere.append("")  # the default branch, which is main
+            for ref in elsewhere:
+                work = send(plausible(of, uid, {**refs, name: ref}), eve)
+                allowed = {Reason.ACCESS_DENIED}
+                if f"{of.name}.{name}" in COMPARED:
+                    allowed.add(Reason.UPLOAD_NOT_FOUND)
+                assert await outcome(work) in allowed, f"{of.name}.{name} = {ref!r}"
+                walked.add((of.name, name))
+        # The refusals above were for those refs: in the sandbox nothing is denied.
+        if refs:
+            told = await outcome(send(plausible(of, uid, refs), eve))
+            assert told is not Reason.ACCESS_DENIED, of.name
+    assert len(walked) == 22, sorted(walked)
+
+
+async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
+    upload = await service.graveler.create_upload(
+        service.admin, "lake", MAIN, "a", template=entry(0)
+    )
+    walked = 0
+    for of, send in requests(service):
+        if "upload_id" in of.fields_by_name:
+            request = plausible(of, "", in_sandbox(of), upload.upload_id)
+            assert await outcome(send(request, eve)) is Reason.ACCESS_DENIED, of.name
+            walked += 1
+    assert walked == 7
+
+
+async def test_main_cannot_be_read_through_a_branch_or_tag_of_it(
+    service: Service, eve: Call
+) -> None:
+    graveler = service.graveler
+    for source in ("main", "", "main~1", "main@"):
+        branch = graveler.create_branch(eve, "lake", "sandbox-1", source)
+        assert await reason_of(branch) is Reason.ACCESS_DENIED
+        tag = graveler.create_tag(eve, "lake", "sandbox-1", source)
+        assert await reason_of(tag) is Reason.ACCESS_DENIED
+    made = (await graveler.get_branch(service.admin, "lake", MAIN)).commit_id
+    by_id = graveler.create_branch(eve, "lake", "sandbox-1", made)
+    assert await reason_of(by_id) is Reason.ACCESS_DENIED
+    await graveler.create_branch(eve, "lake", "sandbox-1", SANDBOX)
+    secret = graveler.lookup(eve, "lake", "sandbox-1", "secret")
+    assert await reason_of(secret) is Reason.ENTRY_NOT_FOUND
+
+
+# ---- page tokens
+
+
+async def commits(service: Service, call: Call, ref: str, token: str = "") -> Any:
+    page = {"page_size": 1, "page_token": token}
+    return await service.graveler.list_commits(call, "lake", ref, **page)  # type: ignore[arg-type]
+
+
+async def refused(work: Awaitable[object]) -> bool:
+    with pytest.raises(TarnError) as raised:
+        await work
+    found = raised.value
+    return (found.kind, found.reason) == (Kind.INVALID, Reason.INVALID_PAGE_TOKEN)
+
+
+async def test_a_page_token_serves_only_its_caller_and_arguments(
+    service: Service, eve: Call
+) -> None:
+    ann = await service.as_user("ann", "Analyst")
+    token = (await commits(service, ann, MAIN)).next_page_token
+    assert [each.message for each in (await commits(service, ann, MAIN, token)).commits] == [
+        "Repository created"
+    ]
+    again = await service.auth.create_credential(service.admin, user_id="ann")
+    assert again is not None  # another key of the same user is the same caller
+    assert await refused(commits(service, service.admin, MAIN, token))
+    assert await refused(commits(service, ann, SANDBOX, token))
+    assert await refused(commits(service, eve, SANDBOX, token))
+    assert await reason_of(commits(service, eve, MAIN, token)) is Reason.ACCESS_DENIED
+    first = service.graveler.list_commits(ann, "lake", MAIN, first_parent=True, page_token=token)
+    assert await refused(first)
+
+
+async def test_a_forged_page_token_is_refused(service: Service, eve: Call) -> None:
+    """The token of history names commits: made by a caller it would read any of them."""
+    made = (await service.graveler.get_branch(service.admin, "lake", MAIN)).commit_id
+    arguments: dict[str, Argument] = {
+        "repository": "lake",
+        "ref": SANDBOX,
+        "first_parent": False,
+    }
+    for key in (bytes(32), bytes(range(32))):
+        forged = PageTokens(key, "eve", "CommitService.ListCommits", **arguments).encode(made)
+        assert await refused(commits(service, eve, SANDBOX, forged))
+    await service.graveler.create_commit(service.admin, "lake", SANDBOX, "own", allow_empty=True)
+    own = (await commits(service, eve, SANDBOX)).next_page_token
+    packed = base64.urlsafe_b64decode(own + "=" * (-len(own) % 4))
+    assert packed[17:].decode() != made  # its last 64 characters are the commit to go on with
+    swapped = base64.urlsafe_b64encode(packed[:17] + made.encode()).decode()
+    assert await refused(commits(service, eve, SANDBOX, swapped))
+    assert (await commits(service, eve, SANDBOX, own)).commits
+
+
+async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Call) -> None:
+    """Walks every rpc that takes a page token."""
+    ann = await service.as_user("ann", "Analyst")
+    for name in ("a", "b"):
+        await service.put(name, 1)
+        await service.graveler.create_tag(service.admin, "lake", f"t{name}", MAIN)
+        await service.graveler.create_branch(service.admin, "lake", f"b{name}", MAIN)
+        await service.graveler.create_repository(service.admin, f"lake-{name}")
+    walked = []
+    for of, method in methods(service):
+        fields = method.input_type.fields_by_name
+        if "page_token" not in fields:
+            continue
+        refs = {"ref": MAIN, "left_ref": "main~1", "right_ref": MAIN, "branch_id": MAIN}
+        request: Any = plausible(
+            method.input_type, "", {name: ref for name, ref in refs.items() if name in fields}
+        )
+        request.page_size = 1
+        if method.name == "DiffRefs":
+            await service.graveler.create_commit(service.admin, "lake", MAIN, "two")
+            await service.put("c", 1)
+            await service.put("d", 1)
+        page: Any = await service.transport.unary(of, method.name, request, ann)
+        assert page.next_page_token, method.name
+        request.page_token = page.next_page_token
+        assert await refused(service.transport.unary(of, method.name, request, service.admin)), (
+            method.name
+        )
+        await service.transport.unary(of, method.name, request, ann)
+        walked.append(method.name)
+    assert len(walked) == 7, walked
