@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final, Protocol
 
-from tests.mutants.operators import changes_of, statement_lists
+from tests.mutants.operators import Change, changes_of, statement_lists
 
 __all__ = [
     "HITS_ENV",
@@ -74,6 +74,10 @@ class Mutation(Protocol):
         """The changed module. Raises `MutantGoneError`."""
         ...
 
+    def line(self, source: str) -> int:
+        """Where the change is. Raises `MutantGoneError`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -90,10 +94,17 @@ class Drawn:
     def tree(self, source: str) -> ast.Module:
         """See `Mutation`."""
         tree = ast.parse(source)
+        self._find(tree).apply()
+        return tree
+
+    def line(self, source: str) -> int:
+        """See `Mutation`."""
+        return self._find(ast.parse(source)).line
+
+    def _find(self, tree: ast.Module) -> Change:
         for change in changes_of(tree):
             if change.name == self.change:
-                change.apply()
-                return tree
+                return change
         raise MutantGoneError(f"{self.name}: no such code; draw again with `make mutate`")
 
 
@@ -107,7 +118,6 @@ class Written:
         sentence: what goes wrong, in words.
         before: text of the module, there exactly once.
         after: what stands there instead.
-        tests: files, folders or tests that must see it, cheapest first.
     """
 
     name: str
@@ -115,16 +125,22 @@ class Written:
     sentence: str
     before: str
     after: str
-    tests: Sequence[str]
 
     def tree(self, source: str) -> ast.Module:
+        """See `Mutation`."""
+        self.line(source)
+        return ast.parse(source.replace(self.before, self.after))
+
+    def line(self, source: str) -> int:
         """See `Mutation`."""
         if (times := source.count(self.before)) != 1:
             raise MutantGoneError(
                 f"{self.name}: its text is {times} times in {self.module}, not once; "
-                "write it anew in tests/mutants/written.py"
+                "write it anew in tests/mutants/written_*.py"
             )
-        return ast.parse(source.replace(self.before, self.after))
+        before = source.partition(self.before)[0]
+        first = self.before.lstrip("\n ")
+        return (before + self.before[: len(self.before) - len(first)]).count("\n") + 1
 
 
 def source_files() -> Iterator[Path]:
@@ -155,10 +171,8 @@ class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         source = self.get_data(path).decode()
-        if self._mutation is not None:
-            tree = self._mutation.tree(source)
-        else:
-            tree = _instrumented(ast.parse(source), fullname)
+        mutation = self._mutation
+        tree = mutation.tree(source) if mutation else _instrumented(ast.parse(source), fullname)
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:

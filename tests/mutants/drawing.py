@@ -11,6 +11,7 @@ import ast
 import hashlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Final
 
 from tests.mutants.applying import Drawn, module_of, source_files
@@ -83,22 +84,21 @@ def weight_of(module: str) -> float:
     return next((weight for pattern, weight in _WEIGHTS if fnmatchcase(module, pattern)), 1.0)
 
 
-def all_drawn() -> list[Drawn]:
+@cache
+def all_drawn() -> tuple[Drawn, ...]:
     """Every mutation that the operators find in what is mutated."""
-    return [
+    return tuple(
         Drawn(module, change.name)
         for path in source_files()
         if weight_of(module := module_of(path)) > 0
         for change in changes_of(ast.parse(path.read_text()))
-    ]
+    )
 
 
 def draw(count: int = DRAWN, seed: int = SEED) -> list[Drawn]:
     """The sample of a seed, by name."""
     mutations = all_drawn()
-    lots = {
-        mutation: lot(mutation.name, seed) ** (1 / _weight(mutation)) for mutation in mutations
-    }
+    lots = {mutation: lot(mutation.name, seed) ** (1 / _weight(mutation)) for mutation in mutations}
     chosen = sorted(mutations, key=lambda mutation: lots[mutation], reverse=True)[:count]
     return sorted(chosen, key=lambda mutation: mutation.name)
 

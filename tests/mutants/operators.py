@@ -191,6 +191,8 @@ def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _in_expression(node: ast.AST) -> Iterator[_Draft]:
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return  # `zip(…, strict=True)` is an assertion
     yield from _of_node(node)
     for child in ast.iter_child_nodes(node):
         yield from _in_expression(child)
@@ -208,7 +210,8 @@ def _tells(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name)) as call):
             return name in _TELLING and "log" in ast.unparse(call.func).lower()
-    return False
+        case _:
+            return False
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -377,7 +380,7 @@ def _swapped_arguments(node: ast.Call) -> Iterator[_Draft]:
 
 def _without_keywords(node: ast.Call) -> Iterator[_Draft]:
     for keyword in node.keywords:
-        if keyword.arg is None or _has_text(keyword.value):
+        if keyword.arg in (None, "strict") or _has_text(keyword.value):
             continue
         rest = [other for other in node.keywords if other is not keyword]
 

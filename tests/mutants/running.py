@@ -90,6 +90,14 @@ class Verdict:
     seconds: float
 
 
+class _GoneError(Exception):
+    """Tests of the map that are no longer there."""
+
+    def __init__(self, tests: set[str]) -> None:
+        super().__init__(f"{len(tests)} tests are gone")
+        self.tests = tests
+
+
 def preload() -> None:
     """Imports what every child needs and no mutation changes."""
     for name in _LIBRARIES:
@@ -130,7 +138,9 @@ def _distance(test: str, module: str) -> int:
     return 1 if words & set(folders.split("/")) else 2
 
 
-def try_tests(mutation: Mutation, groups: Sequence[Sequence[str]], seconds: dict[str, float]) -> Verdict:
+def try_tests(
+    mutation: Mutation, groups: Sequence[Sequence[str]], seconds: dict[str, float]
+) -> Verdict:
     """Runs groups of tests, one after the other, until one fails.
 
     Raises:
@@ -139,12 +149,24 @@ def try_tests(mutation: Mutation, groups: Sequence[Sequence[str]], seconds: dict
     began = time.perf_counter()
     count = sum(len(group) for group in groups)
     for group in groups:
-        usual = sum(seconds.get(test, 0.0) for test in group)
-        longest = max((seconds.get(test, 0.0) for test in group), default=0.0)
-        fate, test = _in_child(mutation, group, usual, longest)
+        fate, test = _try_group(mutation, group, seconds)
         if fate is not Fate.SURVIVED:
             return Verdict(fate, test, count, time.perf_counter() - began)
     return Verdict(Fate.SURVIVED, "", count, time.perf_counter() - began)
+
+
+def _try_group(
+    mutation: Mutation, group: Sequence[str], seconds: dict[str, float]
+) -> tuple[Fate, str]:
+    usual = sum(seconds.get(test, 0.0) for test in group)
+    longest = max((seconds.get(test, 0.0) for test in group), default=0.0)
+    left = list(group)
+    while left:
+        try:
+            return _in_child(mutation, left, usual, longest)
+        except _GoneError as error:
+            left = [test for test in left if test not in error.tests]
+    return Fate.SURVIVED, ""
 
 
 def _in_child(
@@ -169,7 +191,10 @@ def _in_child(
             return (Fate.TIMED_OUT if result == "timeout" else Fate.KILLED), test
         if code in (1, 2, 3):
             return Fate.KILLED, "the modules cannot be imported"
-        raise RuntimeError(output.read_text()[-4000:])
+        said = output.read_text()
+        if gone := {test for test in tests if f"not found: {ROOT / test}\n" in said}:
+            raise _GoneError(gone)
+        raise RuntimeError(said[-4000:])
 
 
 def _child(
@@ -200,11 +225,19 @@ def _child(
             install(mutation)
         os.chdir(ROOT)
         limit = max(_TEST_SECONDS_MIN, _WALL_TIMES * longest)
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "tests.mutants.noting", "--no-header"]
+        options = [
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.mutants.noting",
+            "--no-header",
+        ]
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         options += [f"--timeout={limit}", "--tb=line", "-m", "not cassandra and not spark"]
         code = int(pytest.main([*options, *tests]))
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the process ends here and tells why
         os.write(2, repr(error).encode())
     finally:
         os._exit(code)
