@@ -154,3 +154,29 @@ async def test_deleted_paths_hold_nothing_whatever_layer_they_were_in(layered: L
     assert await listing(layered) == {}
     made = await layered.commit()
     assert await listing(layered, made.commit_id) == {}
+
+
+async def test_what_compaction_made_is_read_in_the_place_of_the_commit(lake: Lake) -> None:
+    await lake.put("x", 1)
+    first = await lake.commit()
+    await lake.put("x", 2)
+    await lake.put("y", 2)
+    second = await lake.commit()
+    compacted = second.commit.metarange_id
+
+    def compact(now: Branch, op_id: bytes) -> Branch:
+        return replace(
+            now,
+            commit_id=first.commit_id,
+            compacted_metarange_id=compacted,
+            recent_op_ids=(op_id, *now.recent_op_ids),
+        )
+
+    await lake.graveler.branches.change(lake.repository, MAIN, compact)
+    assert await lake.get("x") == 2
+    assert await listing(lake) == {"x": 2, "y": 2}
+    assert await lake.delete("y") == [None]
+    assert await listing(lake) == {"x": 2}
+    made = await lake.commit()
+    assert await listing(lake, made.commit_id) == {"x": 2}
+    assert (await record(lake)).compacted_metarange_id is None

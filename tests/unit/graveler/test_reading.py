@@ -1,0 +1,96 @@
+"""Reads by a record that is out of date, and errors that only such a record makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from lake import MAIN, Lake, create_repository
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.listing import PageRequest
+from tarn.kv.port import Partition, Row, Versioned
+from tarn_graveler.repositories import Repositories
+
+
+def refuse_reads_of(lake: Lake, partition: Partition) -> None:
+    """The store cannot read one partition any more."""
+    get_many, scan = lake.kv.get_many, lake.kv.scan
+
+    def check(asked: Partition) -> None:
+        if asked.name == partition.name:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "cannot be read")
+
+    async def refused_get(
+        asked: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        check(asked)
+        return await get_many(asked, keys, settle=settle)
+
+    async def refused_scan(
+        asked: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        check(asked)
+        return await scan(asked, start, end, limit)
+
+    lake.kv.get_many = refused_get  # type: ignore[method-assign]
+    lake.kv.scan = refused_scan  # type: ignore[method-assign]
+
+
+async def listed(lake: Lake) -> list[str]:
+    request = PageRequest(limit=100)
+    return (await lake.graveler.reading.page(lake.repository, "main", request)).paths
+
+
+async def test_an_error_that_only_a_stale_record_meets_is_not_told(lake: Lake, other: Lake) -> None:
+    await lake.put("x", 1)
+    assert await other.get("x") == 1, "it knows the record"
+    given_up = await lake.staging_rows()
+    await lake.commit()
+    refuse_reads_of(lake, given_up)
+    assert other.graveler.branches.cached(lake.repository, MAIN) is not None
+    assert await other.get("x") == 1
+    other.graveler.branches._known.clear()
+    assert await listed(other) == ["x"]
+
+
+async def test_a_listing_by_a_stale_record_is_made_again(lake: Lake, other: Lake) -> None:
+    await lake.put("x", 1)
+    assert await listed(other) == ["x"]
+    given_up = await lake.staging_rows()
+    await lake.commit()
+    refuse_reads_of(lake, given_up)
+    assert await listed(other) == ["x"]
+
+
+async def test_an_error_of_the_record_as_it_is_is_told(lake: Lake) -> None:
+    await lake.put("x", 1)
+    assert await lake.get("x") == 1
+    refuse_reads_of(lake, await lake.staging_rows())
+    with pytest.raises(TarnError) as raised:
+        await lake.get("x")
+    assert raised.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_repository_made_again_is_known_five_seconds_later_at_the_latest(
+    lake: Lake, other: Lake
+) -> None:
+    old = await other.graveler.repositories.get("lake")
+    repositories: Repositories = lake.graveler.repositories
+    await repositories.remove(await repositories.mark_deleted(old.repository_id))
+    made = await create_repository(lake.graveler)
+    lake.clock.advance(4.9)
+    assert (await other.graveler.repositories.get("lake")) == old
+    lake.clock.advance(0.1)
+    assert (await other.graveler.repositories.get("lake")).instance_uid == made.instance_uid
+
+
+async def test_a_deleted_repository_is_known_to_be_gone_five_seconds_later(
+    lake: Lake, other: Lake
+) -> None:
+    old = await other.graveler.repositories.get("lake")
+    await lake.graveler.repositories.mark_deleted(old.repository_id)
+    lake.clock.advance(5)
+    with pytest.raises(TarnError) as raised:
+        await other.graveler.repositories.get("lake")
+    assert raised.value.reason is Reason.REPOSITORY_NOT_FOUND
