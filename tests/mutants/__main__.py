@@ -7,6 +7,7 @@ python -m tests.mutants --sample 12                12 of each sort, by the test 
 python -m tests.mutants --list                     what would run
 python -m tests.mutants --map [TEST…]              make the test map anew, or what tests show of it
 python -m tests.mutants --record                   write who killed whom to killers.json
+python -m tests.mutants --unseen                   those that no recorded test has killed
 
 A survivor is a behaviour that no test sees. Write the test, at the lowest layer that can show it; a
 mutation that changes no behaviour goes to `equivalent.py` with its reason.
@@ -52,12 +53,16 @@ def main() -> int:
         if given.map:
             return 0
     found = TestMap.load(place)
-    verdicts = _try_all(mutations, lambda mutation: _try(mutation, found, given.seconds))
-    if given.record:
-        known = {mutation.name for mutation in WRITTEN}
-        known |= {mutation.name for mutation in draw(max(given.drawn, DRAWN), given.seed)}
-        killed = {name: verdict.test for name, verdict in verdicts.items() if verdict.test}
-        killers.record(killed, verdicts.keys(), known)
+    known = {mutation.name for mutation in WRITTEN}
+    known |= {mutation.name for mutation in draw(max(given.drawn, DRAWN), given.seed)}
+
+    def attempt(mutation: Mutation) -> Verdict:
+        verdict = _try(mutation, found, given.seconds)
+        if given.record:
+            killers.record(mutation.name, verdict.test, known)
+        return verdict
+
+    verdicts = _try_all(mutations, attempt)
     return _summary(verdicts)
 
 
@@ -71,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=SEED, help="of the draw")
     parser.add_argument("--only", default="", help="modules whose name starts so")
     parser.add_argument("--name", action="append", default=[], help="a mutation; may be repeated")
+    parser.add_argument("--unseen", action="store_true", help="those without a recorded killer")
     parser.add_argument("--sample", type=int, default=0, help="so many of each sort, without a map")
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument("--map", nargs="*", metavar="TEST", help="make it anew, or for some tests")
@@ -83,11 +89,13 @@ def _parser() -> argparse.ArgumentParser:
 def _chosen(given: argparse.Namespace) -> list[Mutation]:
     if given.name:
         return [mutation_of(name) for name in given.name]
-    return [mutation for mutation in _all(given) if mutation.module.startswith(given.only)]
-
-
-def _all(given: argparse.Namespace) -> list[Mutation]:
-    return [*WRITTEN, *draw(given.drawn, given.seed)]
+    mutations: list[Mutation] = [*WRITTEN, *draw(given.drawn, given.seed)]
+    killed = killers.recorded() if given.unseen else {}
+    return [
+        mutation
+        for mutation in mutations
+        if mutation.module.startswith(given.only) and mutation.name not in killed
+    ]
 
 
 def _sample(count: int, seed: int) -> int:

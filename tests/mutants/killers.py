@@ -5,7 +5,7 @@ harmless; they leave the record when it is made anew.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +22,10 @@ def recorded() -> dict[str, str]:
     return found
 
 
-def record(killers: Mapping[str, str], tried: Collection[str], known: Collection[str]) -> None:
-    """Writes what was found for the mutations that were tried; keeps others that are still known."""
-    kept = {name: test for name, test in recorded().items() if name in known and name not in tried}
-    found = kept | {name: test for name, test in killers.items() if "::" in test}
+def record(mutation: str, test: str, known: Collection[str]) -> None:
+    """Writes which test killed a mutation, or "" for none; keeps others that are still known."""
+    found = {name: by for name, by in recorded().items() if name in known and name != mutation}
+    if "::" in test:
+        found[mutation] = test
     text = json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False)
     _PLACE.write_text(text + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,7 @@ from tarn.kv.fence import (
     write_fence,
 )
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Group, OutcomeUnknownError, Partition, PartitionKind, Predicate
+from tarn.kv.port import Group, OutcomeUnknownError, Partition, PartitionKind, Predicate, Versioned
 from tarn.testing.clock import ManualClock
 
 HELD = Fence(FenceState.HELD, "t", "r", "dump to /x", 1)
@@ -130,6 +131,28 @@ async def test_a_lost_comparison_that_comes_back_after_the_lease_is_no_answer_ei
     with pytest.raises(TarnError) as caught:
         await kv.set_if(REGISTER, b"k", b"w", None)
     assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_lease_counts_from_before_the_read_that_grants_it() -> None:
+    """What the read showed may be as old as the read: a fence may have gone up right after."""
+    clock = ManualClock()
+
+    class SlowFence(MemKv):
+        async def get_many(
+            self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+        ) -> list[Versioned | None]:
+            found = await super().get_many(partition, keys, settle=settle)
+            if partition == fence_partition("tarn"):
+                clock.advance(LEASE_SECONDS / 2)
+            return found
+
+    store = SlowFence()
+    kv = FencedKv(store, "tarn", clock)
+    await kv.get_many(REGISTER, [b"k"])
+    await close(store)
+    clock.advance(LEASE_SECONDS / 2)
+    with pytest.raises(TarnError, match="tarn kv reopen"):
+        await kv.get_many(REGISTER, [b"k"])
 
 
 async def test_a_slow_write_is_acknowledged_if_the_installation_is_still_open() -> None:
