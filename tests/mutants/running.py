@@ -27,7 +27,7 @@ from typing import Final
 
 import pytest
 from tests.mutants.applying import MUTANT_ENV, ROOT, Mutation, install
-from tests.mutants.mapping import SITE
+from tests.mutants.mapping import SITE, default_place
 from tests.mutants.noting import PROFILE, TIMES_ENV
 
 __all__ = ["Fate", "Verdict", "batches", "preload", "try_tests"]
@@ -45,6 +45,7 @@ _LIBRARIES: Final = (
     "lxml.etree",
     "numpy",
     "opentelemetry.sdk.metrics",
+    "pandas",
     "pyarrow.compute",
     "pyarrow.parquet",
     "pytest_asyncio.plugin",
@@ -99,7 +100,10 @@ class _GoneError(Exception):
 
 
 def preload() -> None:
-    """Imports what every child needs and no mutation changes."""
+    """Imports what every child needs and no mutation changes; compiles the rest once, outside of the
+    checkout."""
+    sys.pycache_prefix = str(default_place().with_name("bytecode"))
+    sys.dont_write_bytecode = False
     for name in _LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -218,8 +222,10 @@ def _child(
             TIMES_ENV: str(notes),
             "HYPOTHESIS_PROFILE": PROFILE,
             "PYTHONPATH": SITE,
+            "PYTHONPYCACHEPREFIX": str(sys.pycache_prefix),
         }
-        os.environ.pop("PYTEST_CURRENT_TEST", None)
+        for name in ("PYTEST_CURRENT_TEST", "PYTHONDONTWRITEBYTECODE"):
+            os.environ.pop(name, None)
         if mutation is not None:
             os.environ[MUTANT_ENV] = mutation.name
             install(mutation)
