@@ -151,6 +151,43 @@ async def test_repositories_are_listed_in_pages_by_prefix(service: Service) -> N
     assert [repository.repository_id for repository in only.repositories] == ["pond-a"]
 
 
+@pytest.mark.parametrize("sort", ["branch", "tag"])
+async def test_names_are_listed_in_pages_by_prefix(service: Service, sort: str) -> None:
+    graveler, admin = service.graveler, service.admin
+    names = ["b", "b1", "b2", "c", "zz"]
+    for name in reversed(names):
+        if sort == "branch":
+            await graveler.create_branch(admin, "lake", name, "main")
+        else:
+            await graveler.create_tag(admin, "lake", name, "main")
+
+    async def page(token: str, size: int, prefix: str = "") -> tuple[list[str], str]:
+        if sort == "branch":
+            branches = await graveler.list_branches(
+                admin, "lake", prefix=prefix, page_token=token, page_size=size
+            )
+            return [each.branch_id for each in branches.branches], branches.next_page_token
+        tags = await graveler.list_tags(
+            admin, "lake", prefix=prefix, page_token=token, page_size=size
+        )
+        return [each.tag_id for each in tags.tags], tags.next_page_token
+
+    expected = sorted([*names, "main"] if sort == "branch" else names)
+    for size in (1, 2, 3, 100):
+        found: list[str] = []
+        token = ""
+        while True:
+            lines, token = await page(token, size)
+            assert len(lines) <= size
+            found += lines
+            if not token:
+                break
+        assert found == expected
+    assert await page("", 10, "b") == (["b", "b1", "b2"], "")
+    first, token = await page("", 2, "b")
+    assert (first, await page(token, 2, "b")) == (["b", "b1"], (["b2"], ""))
+
+
 # --- uploads
 
 
