@@ -94,3 +94,4 @@ async def test_a_deleted_repository_is_known_to_be_gone_five_seconds_later(
     with pytest.raises(TarnError) as raised:
         await other.graveler.repositories.get("lake")
     assert raised.value.reason is Reason.REPOSITORY_NOT_FOUND
+    assert raised.value.metadata == {"repository": "lake"}

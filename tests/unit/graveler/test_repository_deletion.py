@@ -12,7 +12,7 @@ from lake import MAIN, Lake, Replicas, Running, create_repository, entry
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, CommitId
+from tarn.core.ids import BranchId, CommitId, RepositoryId
 from tarn.kv.mem import MemKv
 from tarn_graveler.branch_service import BranchHandler
 from tarn_graveler.repository_service import RepositoryHandler
@@ -144,3 +144,37 @@ async def test_a_branch_that_changed_under_its_deletion_leaves_its_new_token_no_
     with pytest.raises(TarnError) as raised:
         await lake.get("a", "dev")
     assert raised.value.reason in (Reason.BRANCH_NOT_FOUND, Reason.REF_NOT_FOUND)
+
+
+async def test_of_two_creations_of_a_name_one_wins_and_the_other_gives_its_namespace_back(
+    lake: Lake,
+) -> None:
+    repositories = lake.graveler.repositories
+    pond, sea = RepositoryId("pond"), RepositoryId("sea")
+    one = await repositories.reserve(pond, "mem://one", MAIN)
+    two = await repositories.reserve(pond, "mem://two", MAIN)
+    await repositories.publish(one)
+    with pytest.raises(TarnError) as raised:
+        await repositories.publish(two)
+    assert raised.value.reason is Reason.REPOSITORY_EXISTS
+    assert (await repositories.get("pond")).instance_uid == one.instance_uid
+    with pytest.raises(TarnError) as raised:
+        await repositories.reserve(sea, "mem://one", MAIN)
+    assert raised.value.reason is Reason.REPOSITORY_EXISTS
+    again = await repositories.reserve(sea, "mem://two", MAIN)
+    await repositories.publish(again)
+    assert (await repositories.get("sea")).storage_namespace == "mem://two"
+
+
+async def test_of_two_deletions_at_once_the_later_finds_nothing(
+    lake: Lake, running: Running
+) -> None:
+    removal = lake.kv.hold("delete_if")
+    first = running.start(delete_repository(lake))
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await removal.reached.wait()
+    await delete_repository(lake)
+    removal.open()
+    with pytest.raises(TarnError) as raised:
+        await first
+    assert raised.value.reason is Reason.REPOSITORY_NOT_FOUND
