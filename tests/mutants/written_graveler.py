@@ -205,19 +205,40 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     # --- uploads
     Written(
-        "completion-without-renewing",
-        "tarn_graveler.uploads",
-        "A completion stages its object without looking at its claim again.",
-        "record = await self._change(repository, upload_id, renew)",
-        "record, _ = await self._read(repository, upload_id)",
-    ),
-    Written(
         "completion-without-claim",
         "tarn_graveler.uploads",
         "A completion records its answer though its claim was taken over.",
-        "        def complete(record: pb.UploadRecord) -> bool:\n"
-        "            self._require(record, upload_id, claim)\n",
-        "        def complete(record: pb.UploadRecord) -> bool:\n",
+        "                return False\n            require_claim(record, upload_id, claim)\n"
+        "            record.state = pb.UPLOAD_STATE_COMPLETED\n",
+        "                return False\n            record.state = pb.UPLOAD_STATE_COMPLETED\n",
+    ),
+    Written(
+        "completion-stages-without-claim",
+        "tarn_graveler.upload_records",
+        "A completion stages its object without looking at its claim again.",
+        "        require_claim(record, self._upload_id, self._claim)\n        self._read",
+        "        self._read",
+    ),
+    Written(
+        "completion-forgets-earlier-attempts",
+        "tarn_graveler.completion",
+        "A completion that fails after an earlier attempt tells a refusal as sure.",
+        "self.may_be_staged |= bool(attempts)",
+        "pass",
+    ),
+    Written(
+        "completion-beside-a-plain-row",
+        "tarn_graveler.completion",
+        "A completion writes where a plain row of an earlier attempt may still land.",
+        "return is_conditional and branch.staging.token_id not in plain",
+        "return is_conditional",
+    ),
+    Written(
+        "completion-without-a-note",
+        "tarn_graveler.completion",
+        "A completion leaves no note, so that one that was written over is staged again.",
+        '((key, self._made.packed), (staged_upload(self._made.upload_id), b""))',
+        "((key, self._made.packed),)",
     ),
     Written(
         "completion-of-other-parts",
@@ -246,7 +267,7 @@ GRAVELER: Final[Sequence[Written]] = (
         "reopened-by-anybody",
         "tarn_graveler.uploads",
         "A claim is given up by a caller that does not hold it.",
-        "            self._require(record, upload_id, claim)\n"
+        "            require_claim(record, upload_id, claim)\n"
         "            record.state = pb.UPLOAD_STATE_OPEN\n",
         "            record.state = pb.UPLOAD_STATE_OPEN\n",
     ),

@@ -239,6 +239,47 @@ async def test_parts_are_listed_in_pages(service: Service) -> None:
     assert await reason_of(wrong) is Reason.INVALID_ARGUMENT
 
 
+async def test_an_upload_and_its_parts_are_told_as_they_were_recorded(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    template = pack(replace(unpack(entry(0)), content_type="text/csv"))
+    begun = await graveler.create_upload(
+        admin,
+        "lake",
+        "main",
+        "big",
+        template=template,
+        checksum_algorithm="CRC32",
+        is_full_object_checksum=True,
+    )
+    told = await graveler.get_upload(admin, "lake", "main", "big", begun.upload_id)
+    assert told == begun
+    assert list((await graveler.list_uploads(admin, "lake", "main")).uploads) == [begun]
+    repository = await graveler.get_repository(admin, "lake")
+    assert (told.branch_id, told.path, told.template) == ("main", "big", template)
+    assert (told.checksum_algorithm, told.is_full_object_checksum) == ("CRC32", True)
+    assert (told.user_id, told.storage_namespace) == ("root", repository.storage_namespace)
+    assert len(told.address) == 16
+    assert told.create_time.ToMicroseconds() > 0
+    recorded = uploads.UploadPart(
+        part_number=7, attempt="try-2", size_bytes=9, md5=bytes(range(16)), checksum="AAAAAA=="
+    )
+    recorded.create_time.FromMicroseconds(1_790_000_000_000_000)
+    await graveler.record_upload_part(admin, "lake", begun.upload_id, recorded)
+    listed = await graveler.list_upload_parts(admin, "lake", begun.upload_id)
+    assert list(listed.parts) == [recorded]
+
+
+async def test_a_page_of_uploads_has_a_thousand_unless_asked_otherwise(service: Service) -> None:
+    for number in range(1_001):
+        await begin(service, f"{number:04}")
+    request = uploads.ListUploadsRequest(repository_id="lake", branch_id="main")
+    descriptor = uploads.DESCRIPTOR.services_by_name["UploadService"]
+    page = await service.transport.unary(descriptor, "ListUploads", request, service.admin)
+    assert isinstance(page, uploads.ListUploadsResponse)
+    assert (len(page.uploads), page.is_truncated) == (1_000, True)
+    assert page.uploads[-1].path == "0999"
+
+
 async def test_uploads_are_listed_in_pages(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     for path in ("a", "b", "c"):
@@ -265,7 +306,8 @@ async def test_a_completion_is_of_its_own_upload(service: Service) -> None:
     short = graveler.begin_complete_upload(admin, "lake", upload.upload_id, HASH[1:])
     assert await reason_of(short) is Reason.INVALID_ARGUMENT
     claim = (await graveler.begin_complete_upload(admin, "lake", upload.upload_id, HASH)).claim
-    whole = replace(unpack(entry(9)), address=upload.address)
+    own = upload.upload_id
+    whole = replace(unpack(entry(9)), address=upload.address, operation_id=own)
     new = WriteCondition(if_none_match=True)
 
     async def finish(packed: bytes, condition: WriteCondition) -> None:
@@ -279,7 +321,7 @@ async def test_a_completion_is_of_its_own_upload(service: Service) -> None:
     assert await reason_of(finish(named, new)) is Reason.INVALID_ARGUMENT
     found = graveler.lookup(admin, "lake", "main", "big")
     assert await reason_of(found) is Reason.ENTRY_NOT_FOUND
-    await finish(pack(replace(whole, operation_id=upload.upload_id)), new)
+    await finish(pack(whole), new)
     assert await service.size("main", "big") == 9
 
 

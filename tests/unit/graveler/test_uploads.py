@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from lake import MAIN, Lake, Running, entry
 
-from tarn.core.errors import Reason, TarnError
+from tarn.core.entry import pack, unpack
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn_graveler.uploads import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -34,13 +36,21 @@ async def answer(lake: Lake, upload_id: str, manifest: bytes = MANIFEST) -> byte
     return (await uploads.begin_complete(lake.repository, upload_id, manifest)).completed_entry
 
 
+def whole(upload_id: str, size: int) -> bytes:
+    """The entry of a whole upload, which is its operation."""
+    return pack(replace(unpack(entry(size)), operation_id=upload_id))
+
+
 async def finish(lake: Lake, upload_id: str, claimed: bytes, size: int) -> None:
-    await lake.graveler.uploads.finish_complete(lake.repository, upload_id, claimed, entry(size))
+    packed = whole(upload_id, size)
+    await lake.graveler.uploads.finish_complete(lake.repository, upload_id, claimed, packed)
 
 
 async def refused(work: object) -> Reason:
     with pytest.raises(TarnError) as raised:
         await work  # type: ignore[misc]
+    if raised.value.reason is Reason.UPLOAD_NOT_FOUND:
+        assert raised.value.kind is Kind.NOT_FOUND
     return raised.value.reason
 
 
@@ -56,9 +66,9 @@ async def numbers(lake: Lake, upload_id: str) -> list[int]:
 async def test_a_complete_upload_has_an_answer_for_its_own_part_list_only(lake: Lake) -> None:
     upload_id = await begin(lake)
     await finish(lake, upload_id, await claim(lake, upload_id), 1)
-    assert await answer(lake, upload_id) == entry(1)
+    assert await answer(lake, upload_id) == whole(upload_id, 1)
     assert await refused(answer(lake, upload_id, OTHER_MANIFEST)) is Reason.UPLOAD_NOT_FOUND
-    assert await answer(lake, upload_id) == entry(1), "and keeps it"
+    assert await answer(lake, upload_id) == whole(upload_id, 1), "and keeps it"
 
 
 @pytest.mark.parametrize("ended", ["completed", "aborted"])
@@ -132,7 +142,7 @@ async def test_a_completion_that_was_taken_over_does_not_record_its_answer(
     with pytest.raises(TarnError):
         await slow
     await finish(lake, upload_id, second, 2)
-    assert await answer(lake, upload_id) == entry(2)
+    assert await answer(lake, upload_id) == whole(upload_id, 2)
 
 
 async def test_an_aborted_upload_cannot_be_completed_and_aborting_again_is_no_error(
@@ -147,4 +157,4 @@ async def test_an_aborted_upload_cannot_be_completed_and_aborting_again_is_no_er
     done = await begin(lake)
     await finish(lake, done, await claim(lake, done), 1)
     assert await refused(uploads.abort(lake.repository, done)) is Reason.UPLOAD_NOT_FOUND
-    assert (await uploads.get(lake.repository, done)).record.completed_entry == entry(1)
+    assert (await uploads.get(lake.repository, done)).record.completed_entry == whole(done, 1)
