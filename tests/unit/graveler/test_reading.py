@@ -5,33 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from lake import MAIN, Lake, create_repository
+from lake import MAIN, Lake
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing import PageRequest
 from tarn.kv.port import Partition, Row, Versioned
-from tarn_graveler.repositories import Repositories
 
 
-def refuse_reads_of(lake: Lake, partition: Partition) -> None:
+def refuse_reads_of(lake: Lake, lost: Partition) -> None:
     """The store cannot read one partition any more."""
     get_many, scan = lake.kv.get_many, lake.kv.scan
 
-    def check(asked: Partition) -> None:
-        if asked.name == partition.name:
+    def check(partition: Partition) -> None:
+        if partition.name == lost.name:
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "cannot be read")
 
     async def refused_get(
-        asked: Partition, keys: Sequence[bytes], *, settle: bool = False
+        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
-        check(asked)
-        return await get_many(asked, keys, settle=settle)
+        check(partition)
+        return await get_many(partition, keys, settle=settle)
 
     async def refused_scan(
-        asked: Partition, start: bytes, end: bytes | None, limit: int
+        partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
-        check(asked)
-        return await scan(asked, start, end, limit)
+        check(partition)
+        return await scan(partition, start, end, limit)
 
     lake.kv.get_many = refused_get  # type: ignore[method-assign]
     lake.kv.scan = refused_scan  # type: ignore[method-assign]
@@ -70,19 +69,6 @@ async def test_an_error_of_the_record_as_it_is_is_told(lake: Lake) -> None:
     with pytest.raises(TarnError) as raised:
         await lake.get("x")
     assert raised.value.kind is Kind.UNAVAILABLE
-
-
-async def test_a_repository_made_again_is_known_five_seconds_later_at_the_latest(
-    lake: Lake, other: Lake
-) -> None:
-    old = await other.graveler.repositories.get("lake")
-    repositories: Repositories = lake.graveler.repositories
-    await repositories.remove(await repositories.mark_deleted(old.repository_id))
-    made = await create_repository(lake.graveler)
-    lake.clock.advance(4.9)
-    assert (await other.graveler.repositories.get("lake")) == old
-    lake.clock.advance(0.1)
-    assert (await other.graveler.repositories.get("lake")).instance_uid == made.instance_uid
 
 
 async def test_a_deleted_repository_is_known_to_be_gone_five_seconds_later(

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from lake import MAIN, Lake, Replicas, Running, create_repository, entry
+from lake import MAIN, Lake, Replicas, Running, entry
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, CommitId, RepositoryId
+from tarn.core.errors import Reason, TarnError
+from tarn.core.ids import BranchId, CommitId
 from tarn.kv.mem import MemKv
 from tarn_graveler.branch_service import BranchHandler
 from tarn_graveler.repository_service import RepositoryHandler
@@ -99,29 +99,6 @@ async def test_a_deleted_branch_leaves_no_row_and_touches_no_other_branch(
     assert await lake.get("a") == 1
 
 
-async def test_a_write_under_way_is_not_acknowledged_by_a_deleted_repository(
-    lake: Lake, running: Running
-) -> None:
-    await lake.put("warm", 0)
-    row = lake.kv.hold("set_many", lake.row_key("x"))
-    writer = running.start(lake.put("x", 1))
-    async with asyncio.timeout(LIMIT_SECONDS):
-        await row.reached.wait()
-    await delete_repository(lake)
-    row.open()
-    with pytest.raises(TarnError) as raised:
-        await writer
-    assert raised.value.kind is Kind.UNKNOWN_OUTCOME
-
-
-async def test_a_deletion_that_comes_late_does_not_remove_the_next_repository(lake: Lake) -> None:
-    await delete_repository(lake)
-    again = await create_repository(lake.graveler)
-    await lake.graveler.repositories.remove(lake.repository)
-    read, _ = await lake.graveler.repositories.read(again.repository_id)
-    assert read.instance_uid == again.instance_uid
-
-
 async def test_a_branch_that_changed_under_its_deletion_leaves_its_new_token_no_row_either(
     replicas: Replicas, lake: Lake, other: Lake, running: Running
 ) -> None:
@@ -144,37 +121,3 @@ async def test_a_branch_that_changed_under_its_deletion_leaves_its_new_token_no_
     with pytest.raises(TarnError) as raised:
         await lake.get("a", "dev")
     assert raised.value.reason in (Reason.BRANCH_NOT_FOUND, Reason.REF_NOT_FOUND)
-
-
-async def test_of_two_creations_of_a_name_one_wins_and_the_other_gives_its_namespace_back(
-    lake: Lake,
-) -> None:
-    repositories = lake.graveler.repositories
-    pond, sea = RepositoryId("pond"), RepositoryId("sea")
-    one = await repositories.reserve(pond, "mem://one", MAIN)
-    two = await repositories.reserve(pond, "mem://two", MAIN)
-    await repositories.publish(one)
-    with pytest.raises(TarnError) as raised:
-        await repositories.publish(two)
-    assert raised.value.reason is Reason.REPOSITORY_EXISTS
-    assert (await repositories.get("pond")).instance_uid == one.instance_uid
-    with pytest.raises(TarnError) as raised:
-        await repositories.reserve(sea, "mem://one", MAIN)
-    assert raised.value.reason is Reason.REPOSITORY_EXISTS
-    again = await repositories.reserve(sea, "mem://two", MAIN)
-    await repositories.publish(again)
-    assert (await repositories.get("sea")).storage_namespace == "mem://two"
-
-
-async def test_of_two_deletions_at_once_the_later_finds_nothing(
-    lake: Lake, running: Running
-) -> None:
-    removal = lake.kv.hold("delete_if")
-    first = running.start(delete_repository(lake))
-    async with asyncio.timeout(LIMIT_SECONDS):
-        await removal.reached.wait()
-    await delete_repository(lake)
-    removal.open()
-    with pytest.raises(TarnError) as raised:
-        await first
-    assert raised.value.reason is Reason.REPOSITORY_NOT_FOUND
