@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.fence import (
     LEASE_SECONDS,
     QUIET_SECONDS,
@@ -235,3 +235,58 @@ async def test_an_unreadable_fence_is_no_open_door() -> None:
     with pytest.raises(TarnError) as caught:
         await check_open(kv, "tarn")
     assert caught.value.kind is Kind.CORRUPT
+
+
+class LosingKv(MemKv):
+    """Loses the answer to a compare-and-set, or refuses it."""
+
+    def __init__(self, error: TarnError, *, applied: bool) -> None:
+        super().__init__()
+        self.error: TarnError | None = None
+        self._will = error
+        self._applied = applied
+
+    def lose(self) -> None:
+        self.error = self._will
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        if self.error is None:
+            return await super().set_if(partition, key, value, predicate)
+        if self._applied:
+            await super().set_if(partition, key, value, predicate)
+        raise self.error
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        if self.error is None or self._applied:
+            await super().delete_if(partition, key, predicate)
+        if self.error is not None:
+            raise self.error
+
+
+UNKNOWN = OutcomeUnknownError("no answer")
+AWAY = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
+
+
+@pytest.mark.parametrize("fence", [HELD, None])
+@pytest.mark.parametrize(
+    ("error", "applied", "is_done"),
+    [(UNKNOWN, True, True), (UNKNOWN, False, False), (AWAY, True, False), (AWAY, False, False)],
+)
+async def test_a_lost_answer_to_a_fence_is_decided_by_what_stands_there(
+    fence: Fence | None, error: TarnError, applied: bool, is_done: bool
+) -> None:
+    kv = LosingKv(error, applied=applied)
+    predicate = None
+    if fence is None:
+        await close(kv)
+        _, predicate = await read_fence(kv, "tarn")
+    kv.lose()
+    if is_done:
+        await write_fence(kv, "tarn", fence, predicate)
+    else:
+        with pytest.raises(TarnError) as caught:
+            await write_fence(kv, "tarn", fence, predicate)
+        assert caught.value is error
+    assert ((await read_fence(kv, "tarn"))[0] == fence) is applied
