@@ -146,23 +146,11 @@ def _try(mutation: Mutation, found: TestMap, budget: float) -> Verdict:
     """By the test that killed it last, then by every test that enters its block."""
     source = _FILES[mutation.module].read_text()
     tests = found.tests_of(mutation.module, source, mutation.line(source))
-    groups = batches(_within(tests, found, budget), found.seconds, mutation.module)
+    groups = batches(tests, found.seconds, mutation.module, budget)
     last = killers.recorded().get(mutation.name)
     if last in found.seconds:
         groups = [[last], *groups]
     return try_tests(mutation, groups, found.seconds)
-
-
-def _within(tests: set[str], found: TestMap, budget: float) -> list[str]:
-    """The cheapest tests that take so long together."""
-    chosen: list[str] = []
-    spent = 0.0
-    for test in sorted(tests, key=lambda test: (found.seconds[test], test)):
-        spent += found.seconds[test]
-        if chosen and spent > budget:
-            break
-        chosen.append(test)
-    return chosen
 
 
 def _summary(verdicts: dict[str, Verdict]) -> int:

@@ -115,13 +115,21 @@ def preload() -> None:
     gc.freeze()
 
 
-def batches(tests: Iterable[str], seconds: dict[str, float], module: str) -> list[list[str]]:
-    """Tests in the order in which they are tried: near the module before far, cheap before dear."""
+def batches(
+    tests: Iterable[str], seconds: dict[str, float], module: str, budget: float
+) -> list[list[str]]:
+    """Tests in the order in which they are tried: near the module before far, cheap before dear.
+
+    Those that would take longer than `budget` seconds together are left out.
+    """
     ordered = sorted(tests, key=lambda test: (_distance(test, module), seconds[test], test))
     found: list[list[str]] = [[]]
     limits = list(_BATCH_SECONDS)
     spent = 0.0
     for test in ordered:
+        budget -= seconds[test]
+        if budget < 0 and found[0]:
+            break
         if limits and found[-1] and spent + seconds[test] > limits[0]:
             limits.pop(0)
             spent = 0.0
