@@ -1,7 +1,6 @@
 """An upload is staged once, whoever repeats its completion and whatever dies or hangs half-way."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +11,7 @@ from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys, staged_upload
-from tarn.kv.port import OutcomeUnknownError, Partition, Versioned
+from tarn.kv.port import OutcomeUnknownError
 from tarn.testing.gates import Gate
 from tarn_graveler.uploads import Claim, NewUpload
 
@@ -490,31 +489,3 @@ async def test_uploads_seal_no_branch_without_bound(lake: Lake) -> None:
     assert raised.value.kind is Kind.UNAVAILABLE
     assert "commit" in raised.value.message
     assert len((await branches.fresh(lake.repository, MAIN)).branch.sealed) == 32
-
-
-async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
-    lake: Lake, other: Lake, upload: Upload, running: Running
-) -> None:
-    """The row of the first attempt can be read: who is told "not done" would upload again."""
-    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
-    first = running.start(upload.finish())
-    await reached(staged)
-    first.cancel()
-    await ended(first)
-    await upload.take_over(other)
-    get_many = lake.kv.get_many
-
-    async def refuse_record(
-        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
-    ) -> list[Versioned | None]:
-        if lake.branch_key in keys:
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
-        return await get_many(partition, keys, settle=settle)
-
-    lake.kv.get_many = refuse_record  # type: ignore[method-assign]
-    with pytest.raises(OutcomeUnknownError):
-        await upload.finish(other)
-    lake.kv.get_many = get_many  # type: ignore[method-assign]
-    assert await other.get("k") == 1
-    await upload.finish(other)
-    assert await upload.is_complete()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from lake import MAIN, Lake, Running, entry
 
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.uploads import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -158,3 +160,36 @@ async def test_an_aborted_upload_cannot_be_completed_and_aborting_again_is_no_er
     await finish(lake, done, await claim(lake, done), 1)
     assert await refused(uploads.abort(lake.repository, done)) is Reason.UPLOAD_NOT_FOUND
     assert (await uploads.get(lake.repository, done)).record.completed_entry == whole(done, 1)
+
+
+async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """The row of the first attempt can be read: who is told "not done" would upload again."""
+    await other.put("warm", 0)
+    upload_id = await begin(lake)
+    first = await claim(lake, upload_id)
+    staged = lake.kv.hold("set_many", lake.row_key("big"), after=True)
+    dies = running.start(finish(lake, upload_id, first, 1))
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await staged.reached.wait()
+    dies.cancel()
+    await asyncio.wait([dies])
+    lake.clock.advance(CLAIM_SECONDS)
+    second = await claim(other, upload_id)
+    get_many = lake.kv.get_many
+
+    async def refuse_record(
+        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        if lake.branch_key in keys:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
+        return await get_many(partition, keys, settle=settle)
+
+    lake.kv.get_many = refuse_record  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        await finish(other, upload_id, second, 1)
+    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    assert await other.get("big") == 1
+    await finish(other, upload_id, second, 1)
+    assert await answer(lake, upload_id) == whole(upload_id, 1)
