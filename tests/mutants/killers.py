@@ -15,7 +15,7 @@ _PLACE: Final = Path(__file__).with_name("killers.json")
 
 
 def recorded() -> dict[str, str]:
-    """For each mutation the test that killed it."""
+    """For each mutation the test that killed it, or in words what did: a limit, or a failed import."""
     if not _PLACE.exists():
         return {}
     found: dict[str, str] = json.loads(_PLACE.read_text())
@@ -25,7 +25,7 @@ def recorded() -> dict[str, str]:
 def record(mutation: str, test: str, known: Collection[str]) -> None:
     """Writes which test killed a mutation, or "" for none; keeps others that are still known."""
     found = {name: by for name, by in recorded().items() if name in known and name != mutation}
-    if "::" in test:
+    if test:
         found[mutation] = test
     text = json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False)
     _PLACE.write_text(text + "\n")
