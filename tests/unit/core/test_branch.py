@@ -140,3 +140,33 @@ def test_layers_differ_by_any_part_that_a_reader_reads() -> None:
     ):
         assert not base.same_layers(other)
     assert base.same_layers(replace(base, recent_op_ids=(b"op",), compaction_start_time_us=5))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"incarnation": b"next"},
+        {"staging": token("t1")},
+        {"sealed": (token("a"),)},
+        {"sealed": (token("b"), token("a"))},
+        {"commit_id": CommitId("c1")},
+        {"compacted_metarange_id": MetarangeId("m")},
+        {"is_deleted": True},
+    ],
+    ids=str,
+)
+def test_layers_differ_in_whatever_a_reader_could_see(change: dict[str, object]) -> None:
+    one = branch("a", "b")
+    other = replace(one, **change)  # type: ignore[arg-type]
+    assert not one.same_layers(other)
+    assert not other.same_layers(one)
+    again = replace(one, create_time_us=7, recent_op_ids=(b"op",), compaction_start_time_us=3)
+    assert one.same_layers(again)
+
+
+def test_a_record_takes_rows_for_its_staging_token_in_this_life_only() -> None:
+    one = branch("a")
+    assert replace(one, commit_id=CommitId("c1"), sealed=()).takes_writes_as(one)
+    assert not seal(one, token("t1"), b"op").takes_writes_as(one)
+    assert not replace(one, incarnation=b"next").takes_writes_as(one)
+    assert not replace(one, is_deleted=True).takes_writes_as(one)

@@ -148,3 +148,13 @@ def test_a_commit_object_that_nests_without_end_is_damaged() -> None:
     with pytest.raises(TarnError) as caught:
         from_json(b"[" * 100_000)
     assert caught.value.kind is Kind.CORRUPT
+
+
+def test_an_object_is_the_commit_whatever_order_its_metadata_is_in() -> None:
+    fields = json.loads(to_json(COMMIT))
+    fields["metadata"] = dict(reversed(fields["metadata"].items()))
+    assert from_json(json.dumps(fields).encode()) == COMMIT
+
+
+def test_an_object_can_be_read_by_people() -> None:
+    assert "Add märz".encode() in to_json(COMMIT)

@@ -22,7 +22,7 @@ from tarn.core.entry import (
     pack,
     unpack,
 )
-from tarn.core.errors import Reason, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.listings import entries
 
 PLAIN = Entry(
@@ -172,6 +172,24 @@ def test_a_head_cut_off_is_refused(entry: Entry, missing: int) -> None:
 def test_damage_is_refused_with_what_was_found(packed: bytes, match: str) -> None:
     with pytest.raises(EntryCorruptError, match=match):
         unpack(packed)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        MARKER,
+        b"",
+        pack(PLAIN)[: HEAD_BYTES - 1],
+        b"\x02" + pack(PLAIN)[1:],
+        pack(PLAIN)[:2] + (-1).to_bytes(8, "little", signed=True) + pack(PLAIN)[10:],
+        pack(PLAIN) + b"\x01\x00",
+    ],
+    ids=["marker", "empty", "short", "later version", "negative size", "broken field"],
+)
+def test_a_listing_shows_no_damaged_entry_and_no_marker(packed: bytes) -> None:
+    with pytest.raises(EntryCorruptError) as raised:
+        listed_of([pack(PLAIN), packed])
+    assert raised.value.kind is Kind.CORRUPT
 
 
 def test_fields_of_a_later_version_are_passed_over() -> None:

@@ -151,6 +151,13 @@ def test_a_page_of_markers_only_ends_early_and_says_where_to_go_on() -> None:
     assert page == Page([], [], "014")
 
 
+def test_prefix_end_passes_over_what_no_path_can_hold() -> None:
+    assert prefix_end("a\ud7ff") == "a\ue000"
+    assert prefix_end("a\ud7fe") == "a\ud7ff"
+    assert prefix_end("a\U0010ffff") == "b"
+    assert prefix_end("\U0010ffff") is None
+
+
 @given(st.text(max_size=4), st.text(max_size=6))
 def test_prefix_end_bounds_exactly_the_strings_with_the_prefix(prefix: str, other: str) -> None:
     end = prefix_end(prefix)

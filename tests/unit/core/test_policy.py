@@ -169,8 +169,9 @@ def test_patterns_match_whole_names_or_by_their_beginning(
 
 @pytest.mark.parametrize("pattern", ["a*b", "**", "*/main"])
 def test_a_wildcard_inside_a_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(TarnError, match="before its end"):
+    with pytest.raises(TarnError, match="before its end") as caught:
         Statement(False, ("*",), (pattern,))
+    assert caught.value.kind is Kind.INVALID
 
 
 _patterns = st.sampled_from(["*", "a*", "ab*", "a", "ab", "b", ""])

@@ -1,14 +1,15 @@
 """Rule 5: what a change gives up is announced before it, and dropped once no record names it."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 from graveler_service import Service
-from lake import MAIN, Lake
+from lake import MAIN, Lake, Running
 
-from tarn.core.branch import Branch
+from tarn.core.branch import Branch, seal
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.port import Group, OutcomeUnknownError, Partition
+from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.drop_list import DropList
 
 
@@ -129,3 +130,53 @@ async def test_repeated_failures_to_commit_leave_a_bounded_number_of_layers(lake
     made = await lake.commit()
     assert made.built.added == 42
     assert (await record(lake)).sealed == ()
+
+
+async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> None:
+    """A read that does not settle may miss the change that made a token part of the record."""
+    (old,) = await lake.kv.get_many(
+        lake.graveler.repositories.keys_of(lake.repository).refs, [lake.branch_key]
+    )
+    branches = lake.graveler.branches
+    await branches.change(
+        lake.repository, MAIN, lambda now, op_id: seal(now, branches.new_token(), op_id)
+    )
+    await lake.put("x", 1)
+    token = (await record(lake)).staging
+    await lake.graveler.cleaning.announce(lake.repository, MAIN, [token])
+    get_many = lake.kv.get_many
+
+    async def behind(
+        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        if not settle and list(keys) == [lake.branch_key]:
+            return [old]
+        return await get_many(partition, keys, settle=settle)
+
+    lake.kv.get_many = behind  # type: ignore[method-assign]
+    await lake.drop_everything_removed()
+    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    assert await lake.get("x") == 1
+
+
+async def test_cleaning_goes_on_after_a_failure(
+    lake: Lake, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaning, passes = lake.graveler.cleaning, 0
+
+    async def drop_due() -> int:
+        nonlocal passes
+        passes += 1
+        if passes == 1:
+            raise refused()
+        return 0
+
+    monkeypatch.setattr(cleaning, "drop_due", drop_due)
+    running.start(cleaning.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert passes == 1, "it waits before it tries again"
+    lake.clock.advance(3600)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert passes == 2

@@ -404,3 +404,15 @@ async def test_no_interleaving_gives_two_repositories_one_namespace(
                 await one.repositories.publish(await one.repositories.reserve(NEW, HERE, MAIN))
         await replicas.tasks.close()
     assert published >= 10
+
+
+@pytest.mark.parametrize("namespace", ["nowhere", "mem://" + "x" * 2_000])
+async def test_a_namespace_that_cannot_be_is_refused_before_anything_is_reserved(
+    lake: Lake, namespace: str
+) -> None:
+    repositories = lake.graveler.repositories
+    with pytest.raises(TarnError) as raised:
+        await repositories.reserve(RepositoryId("pond"), namespace, MAIN)
+    assert raised.value.reason is Reason.INVALID_ARGUMENT
+    reservation = await repositories.reserve(RepositoryId("pond"), "mem://pond/", MAIN)
+    assert reservation.repository.storage_namespace == "mem://pond"

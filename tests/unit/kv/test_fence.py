@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.fence import (
     LEASE_SECONDS,
     QUIET_SECONDS,
@@ -19,7 +20,7 @@ from tarn.kv.fence import (
     write_fence,
 )
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Group, OutcomeUnknownError, Partition, PartitionKind, Predicate
+from tarn.kv.port import Group, OutcomeUnknownError, Partition, PartitionKind, Predicate, Versioned
 from tarn.testing.clock import ManualClock
 
 HELD = Fence(FenceState.HELD, "t", "r", "dump to /x", 1)
@@ -132,6 +133,28 @@ async def test_a_lost_comparison_that_comes_back_after_the_lease_is_no_answer_ei
     assert caught.value.kind is Kind.UNAVAILABLE
 
 
+async def test_a_lease_counts_from_before_the_read_that_grants_it() -> None:
+    """What the read showed may be as old as the read: a fence may have gone up right after."""
+    clock = ManualClock()
+
+    class SlowFence(MemKv):
+        async def get_many(
+            self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+        ) -> list[Versioned | None]:
+            found = await super().get_many(partition, keys, settle=settle)
+            if partition == fence_partition("tarn"):
+                clock.advance(LEASE_SECONDS / 2)
+            return found
+
+    store = SlowFence()
+    kv = FencedKv(store, "tarn", clock)
+    await kv.get_many(REGISTER, [b"k"])
+    await close(store)
+    clock.advance(LEASE_SECONDS / 2)
+    with pytest.raises(TarnError, match="tarn kv reopen"):
+        await kv.get_many(REGISTER, [b"k"])
+
+
 async def test_a_slow_write_is_acknowledged_if_the_installation_is_still_open() -> None:
     clock = ManualClock()
     kv = FencedKv(SlowKv(clock, 10 * LEASE_SECONDS), "tarn", clock)
@@ -212,3 +235,58 @@ async def test_an_unreadable_fence_is_no_open_door() -> None:
     with pytest.raises(TarnError) as caught:
         await check_open(kv, "tarn")
     assert caught.value.kind is Kind.CORRUPT
+
+
+class LosingKv(MemKv):
+    """Loses the answer to a compare-and-set, or refuses it."""
+
+    def __init__(self, error: TarnError, *, applied: bool) -> None:
+        super().__init__()
+        self.error: TarnError | None = None
+        self._will = error
+        self._applied = applied
+
+    def lose(self) -> None:
+        self.error = self._will
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        if self.error is None:
+            return await super().set_if(partition, key, value, predicate)
+        if self._applied:
+            await super().set_if(partition, key, value, predicate)
+        raise self.error
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        if self.error is None or self._applied:
+            await super().delete_if(partition, key, predicate)
+        if self.error is not None:
+            raise self.error
+
+
+UNKNOWN = OutcomeUnknownError("no answer")
+AWAY = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
+
+
+@pytest.mark.parametrize("fence", [HELD, None])
+@pytest.mark.parametrize(
+    ("error", "applied", "is_done"),
+    [(UNKNOWN, True, True), (UNKNOWN, False, False), (AWAY, True, False), (AWAY, False, False)],
+)
+async def test_a_lost_answer_to_a_fence_is_decided_by_what_stands_there(
+    fence: Fence | None, error: TarnError, applied: bool, is_done: bool
+) -> None:
+    kv = LosingKv(error, applied=applied)
+    predicate = None
+    if fence is None:
+        await close(kv)
+        _, predicate = await read_fence(kv, "tarn")
+    kv.lose()
+    if is_done:
+        await write_fence(kv, "tarn", fence, predicate)
+    else:
+        with pytest.raises(TarnError) as caught:
+            await write_fence(kv, "tarn", fence, predicate)
+        assert caught.value is error
+    assert ((await read_fence(kv, "tarn"))[0] == fence) is applied

@@ -95,3 +95,9 @@ def test_what_entries_refer_to() -> None:
     assert records["size"].tolist() == [5, 7]
     assert records["plain"].tolist() == [True, False]
     assert set(records["source"].tolist()) == {3}
+
+
+def test_an_empty_object_has_a_block_like_any_other() -> None:
+    values = pa.array([pack(Entry(0, 0, TIME + bytes(10), bytes(16)))], pa.binary())
+    records, impossible = records_of(values, 1, with_md5=False)
+    assert (records["size"].tolist(), impossible.tolist()) == ([0], [])

@@ -1,0 +1,121 @@
+"""Draws a sample of all mutations: the same one from the same seed, and nearly the same after an edit.
+
+Each mutation gets a lot from its own name, so an edit of one function changes the lots of that function
+only. A weight multiplies the chance of a module's mutations (Efraimidis and Spirakis: the largest
+u^(1/weight) are drawn); size needs no weight, because a longer module has more mutations.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Final
+
+from tests.mutants.applying import Drawn, module_of, source_files
+from tests.mutants.operators import changes_of
+
+__all__ = ["DRAWN", "SEED", "all_drawn", "draw", "lot", "weight_of"]
+
+SEED: Final = 1
+DRAWN: Final = 300
+
+_PROTOCOL_WEIGHT: Final = 3.0
+_WEIGHTS: Final[Sequence[tuple[str, float]]] = (
+    # Only a real Cassandra, a real S3 server or a real process runs these; `tests/contract` and
+    # `tests/system` do, and they take minutes per mutant.
+    ("*.__main__", 0.0),
+    ("tarn_graveler.application", 0.0),
+    ("tarn_graveler.assembly", 0.0),
+    ("tarn_graveler.serving", 0.0),
+    ("tarn_graveler.config", 0.0),
+    ("tarn.core.clock", 0.0),
+    ("tarn.kv.cassandra.checks", 0.0),
+    ("tarn.kv.cassandra.connection", 0.0),
+    ("tarn.kv.cassandra.groups", 0.0),
+    ("tarn.kv.cassandra.heads", 0.0),
+    ("tarn.kv.cassandra.health", 0.0),
+    ("tarn.kv.cassandra.lanes", 0.0),
+    ("tarn.kv.cassandra.listing", 0.0),
+    ("tarn.kv.cassandra.opening", 0.0),
+    ("tarn.kv.cassandra.parts", 0.0),
+    ("tarn.kv.cassandra.retry", 0.0),
+    ("tarn.kv.cassandra.scans", 0.0),
+    ("tarn.kv.cassandra.schema", 0.0),
+    ("tarn.kv.cassandra.session", 0.0),
+    ("tarn.kv.cassandra.settings", 0.0),
+    ("tarn.kv.cassandra.statements", 0.0),
+    ("tarn.kv.cassandra.store", 0.0),
+    ("tarn.kv.opening", 0.0),
+    ("tarn.kv.reading", 0.0),
+    ("tarn.block.opening", 0.0),
+    ("tarn.block.reading", 0.0),
+    ("tarn.block.s3.*", 0.0),
+    # Tools beside the protocol.
+    ("tarn_graveler.fsck.*", 0.5),
+    ("tarn_graveler.heavy.*", 0.5),
+    ("tarn.kv.transfer.*", 0.5),
+    ("tarn.kv.metered", 0.5),
+    ("tarn.kv.mem", 0.5),
+    ("tarn.block.mem", 0.5),
+    # What the promises rest on.
+    ("tarn_graveler.*", _PROTOCOL_WEIGHT),
+    ("tarn_gateway.operations.*", 2.0),
+    ("tarn.core.branch", _PROTOCOL_WEIGHT),
+    ("tarn.core.entry", 2.0),
+    ("tarn.core.listing", 2.0),
+    ("tarn.core.merge", 2.0),
+    ("tarn.core.run", 2.0),
+    ("tarn.kv.keys", 2.0),
+    ("tarn.kv.fence", _PROTOCOL_WEIGHT),
+    ("tarn.kv.embedded.*", 2.0),
+    ("tarn.kv.cassandra.*", 2.0),
+    ("tarn.block.building", 2.0),
+    ("tarn.block.committed", 2.0),
+    ("tarn.block.local.*", 2.0),
+)
+# Operators whose mutations any call notices count for less: they would only flatter the score.
+_OPERATOR_WEIGHTS: Final = {
+    "swapped arguments": 0.25,
+    "returned value": 0.4,
+    "dropped assignment": 0.5,
+    "uncaught error": 2.0,
+    "other call": 2.0,
+}
+
+
+def weight_of(module: str) -> float:
+    """The weight of a module's mutations; 0: none is drawn. The first pattern that fits decides."""
+    return next((weight for pattern, weight in _WEIGHTS if fnmatchcase(module, pattern)), 1.0)
+
+
+@cache
+def all_drawn() -> tuple[Drawn, ...]:
+    """Every mutation that the operators find in what is mutated."""
+    return tuple(
+        Drawn(module, change.name)
+        for path in source_files()
+        if weight_of(module := module_of(path)) > 0
+        for change in changes_of(ast.parse(path.read_text()))
+    )
+
+
+def draw(count: int = DRAWN, seed: int = SEED) -> list[Drawn]:
+    """The sample of a seed, by name."""
+    mutations = all_drawn()
+    lots = {mutation: lot(mutation.name, seed) ** (1 / _weight(mutation)) for mutation in mutations}
+    chosen = sorted(mutations, key=lambda mutation: lots[mutation], reverse=True)[:count]
+    return sorted(chosen, key=lambda mutation: mutation.name)
+
+
+def _weight(mutation: Drawn) -> float:
+    operator = mutation.change.split(": ", 2)[1]
+    return weight_of(mutation.module) * _OPERATOR_WEIGHTS.get(operator, 1.0)
+
+
+def lot(name: str, seed: int) -> float:
+    """A number in [0, 1) that depends on a name and a seed only."""
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest) / 2**56

@@ -1,0 +1,77 @@
+"""Mutations that change no behaviour anybody can see, each with the reason.
+
+They are not played and do not count. An entry whose code has changed has no effect.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["EQUIVALENT"]
+
+EQUIVALENT: Final[Mapping[str, str]] = {
+    "tarn.core.listing:merge_page: other call: max((layer.paths[-1] for layer in live))"
+    " -> min((layer.paths[-1] for layer in live))": (
+        "all layers are exhausted: the rows are merged in several rounds instead of one"
+    ),
+    "tarn.block.local.commit:Commits._take: and/or: "
+    "len(self._taken) >= _BATCH_MAX or size_bytes >= _BATCH_BYTES_MAX"
+    " -> len(self._taken) >= _BATCH_MAX and size_bytes >= _BATCH_BYTES_MAX": (
+        "how many requests share a transaction; the queue before it has bounds of its own"
+    ),
+    "tarn.block.local.homes:Homes._remember: dropped assignment: "
+    "self._known[namespace] = home -> nothing": "a cache: homes are read each time",
+    "tarn.block.local.small:_connect: dropped statement: "
+    "connection.execute('PRAGMA secure_delete=OFF').fetchall() -> nothing": (
+        "speed: deleted pages are overwritten with zeros"
+    ),
+    "tarn.kv.embedded.database:_connect: constant: True -> False": (
+        "the SQLite of CPython's builds takes names that begin with `file:` for URIs anyway"
+    ),
+    "tarn.kv.embedded.database:_open_locked: dropped statement: writer.close() -> nothing": (
+        "the connection is closed with its last reference, which is gone when the error is told"
+    ),
+    "tarn.kv.embedded.reader:Reader.page: dropped guard: if number is None: return [] -> nothing": (
+        "no row has the partition number NULL, so the statement finds none"
+    ),
+    "tarn.kv.embedded.store:EmbeddedKv.partitions: constant: 0 -> 1": (
+        "how long others may run between two pages of names; the names are the same"
+    ),
+    "tarn.kv.fence:Fence.decode: constant: 200 -> 201": (
+        "how much of a damaged record an error shows"
+    ),
+    "tarn.kv.mem:MemKv._next_version: constant: 8 -> 9": (
+        "versions are opaque; one byte more tells them apart as well"
+    ),
+    "tarn_graveler.branches:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
+        "an attempt was applied, so the record has changed and none before it was found pending"
+    ),
+    "tarn_graveler.completion:_Staging._compare: dropped assignment: "
+    "self.may_be_staged = True -> nothing": (
+        "the upload's record names the attempt by then, so the next round sets it"
+    ),
+    "tarn_graveler.conditional:ConditionalStaging._write_on: dropped guard: "
+    "if there.packed is None: return False -> nothing": (
+        "a row is gone only with its token, so the record that is verified next differs"
+    ),
+    "tarn_graveler.entry_service:EntryHandler._not_writable: dropped guard: "
+    "if error.reason is not Reason.BRANCH_NOT_FOUND: return error -> nothing": (
+        "a branch that exists has no tag of its name, so looking for one changes no answer"
+    ),
+    "tarn_graveler.fsck.staged:read_branch: dropped statement: or_corrupt(error) -> nothing": (
+        "decoding a record raises nothing but CORRUPT, which is what the call lets pass"
+    ),
+    "tarn_graveler.fsck.state:State.__init__: constant: 0 -> 1": (
+        "the number of changes since the last save: the state is saved one change earlier, once"
+    ),
+    "tarn_graveler.turn:TurnBatches._run: dropped guard: "
+    "if not isinstance(error, Exception): raise -> nothing": (
+        "the task ends either way, and whoever waits for its batch has the error already"
+    ),
+    "tarn_graveler.upload_service:UploadHandler.ListUploads: constant: 1000 -> 1001": (
+        "a page has at most 1,000 lines whatever its default is"
+    ),
+    "tarn_graveler.upload_days:UploadDays.begin: comparison: "
+    "len(self._begun) >= _KNOWN_MAX -> len(self._begun) > _KNOWN_MAX": (
+        "the bound of a cache: it holds one entry more"
+    ),
+}

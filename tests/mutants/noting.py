@@ -1,0 +1,42 @@
+"""A pytest plugin that notes each test's result into a file: name, seconds, result, tab-separated."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import Phase, settings
+
+__all__ = ["PROFILE", "TIMES_ENV"]
+
+TIMES_ENV: Final = "TARN_MUTANTS_TIMES"
+
+# The examples of `make test`; a failure is not made smaller, it is enough that there is one.
+PROFILE: Final = "mutants"
+settings.register_profile(
+    PROFILE,
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    report_multiple_bugs=False,
+    phases=(Phase.explicit, Phase.generate),
+)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notes a report; setup and teardown only if they fail or skip."""
+    target = os.environ.get(TIMES_ENV)
+    if target is None or (report.when != "call" and report.passed):
+        return
+    text = "timeout" if report.failed and "Timeout" in report.longreprtext else report.outcome
+    with Path(target).open("a") as file:
+        file.write(f"{report.nodeid}\t{report.duration:.3f}\t{text}\n")
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Notes a file that cannot be imported: a mutant that breaks its module."""
+    target = os.environ.get(TIMES_ENV)
+    if target is not None and report.failed:
+        with Path(target).open("a") as file:
+            file.write(f"{report.nodeid}\t0\tfailed\n")

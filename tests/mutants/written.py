@@ -1,0 +1,12 @@
+"""Mutations that somebody wrote down: mistakes that one could make, each of which some test must see."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.applying import Written
+from tests.mutants.written_graveler import GRAVELER
+from tests.mutants.written_stores import STORES
+
+__all__ = ["WRITTEN"]
+
+WRITTEN: Final[Sequence[Written]] = (*GRAVELER, *STORES)

@@ -1,0 +1,83 @@
+"""Reads by a record that is out of date, and errors that only such a record makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from lake import MAIN, Lake
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.listing import PageRequest
+from tarn.kv.port import Partition, Row, Versioned
+
+
+def refuse_reads_of(lake: Lake, lost: Partition) -> None:
+    """The store cannot read one partition any more."""
+    get_many, scan = lake.kv.get_many, lake.kv.scan
+
+    def check(partition: Partition) -> None:
+        if partition.name == lost.name:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "cannot be read")
+
+    async def refused_get(
+        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        check(partition)
+        return await get_many(partition, keys, settle=settle)
+
+    async def refused_scan(
+        partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        check(partition)
+        return await scan(partition, start, end, limit)
+
+    lake.kv.get_many = refused_get  # type: ignore[method-assign]
+    lake.kv.scan = refused_scan  # type: ignore[method-assign]
+
+
+async def listed(lake: Lake) -> list[str]:
+    request = PageRequest(limit=100)
+    return (await lake.graveler.reading.page(lake.repository, "main", request)).paths
+
+
+async def test_an_error_that_only_a_stale_record_meets_is_not_told(lake: Lake, other: Lake) -> None:
+    await lake.put("x", 1)
+    assert await other.get("x") == 1, "it knows the record"
+    given_up = await lake.staging_rows()
+    await lake.commit()
+    refuse_reads_of(lake, given_up)
+    assert other.graveler.branches.cached(lake.repository, MAIN) is not None
+    assert await other.get("x") == 1
+    other.graveler.branches._known.clear()
+    assert await listed(other) == ["x"]
+
+
+async def test_a_listing_by_a_stale_record_is_made_again(lake: Lake, other: Lake) -> None:
+    await lake.put("x", 1)
+    assert await listed(other) == ["x"]
+    given_up = await lake.staging_rows()
+    await lake.commit()
+    refuse_reads_of(lake, given_up)
+    assert await listed(other) == ["x"]
+
+
+async def test_an_error_of_the_record_as_it_is_is_told(lake: Lake) -> None:
+    await lake.put("x", 1)
+    assert await lake.get("x") == 1
+    refuse_reads_of(lake, await lake.staging_rows())
+    with pytest.raises(TarnError) as raised:
+        await lake.get("x")
+    assert raised.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_deleted_repository_is_known_to_be_gone_five_seconds_later(
+    lake: Lake, other: Lake
+) -> None:
+    old = await other.graveler.repositories.get("lake")
+    await lake.graveler.repositories.mark_deleted(old.repository_id)
+    lake.clock.advance(5)
+    with pytest.raises(TarnError) as raised:
+        await other.graveler.repositories.get("lake")
+    assert raised.value.reason is Reason.REPOSITORY_NOT_FOUND
+    assert raised.value.metadata == {"repository": "lake"}

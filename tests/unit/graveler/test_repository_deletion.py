@@ -1,0 +1,123 @@
+"""What a deleted repository or branch leaves: nothing that can be read, written, or that stays for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from lake import MAIN, Lake, Replicas, Running, entry
+
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import pack, unpack
+from tarn.core.errors import Reason, TarnError
+from tarn.core.ids import BranchId, CommitId
+from tarn.kv.mem import MemKv
+from tarn_graveler.branch_service import BranchHandler
+from tarn_graveler.repository_service import RepositoryHandler
+from tarn_graveler.uploads import NewUpload
+from tarn_proto.graveler.v1 import branch_service_pb2 as branches
+from tarn_proto.graveler.v1 import repository_service_pb2 as repositories
+
+if TYPE_CHECKING:
+    from tarn.kv.records import Repository
+    from tarn.rpc.call import Call
+    from tarn_graveler.serving import Door
+
+LIMIT_SECONDS = 5.0
+DEV = BranchId("dev")
+CALL = cast("Call", None)
+
+
+class OpenDoor:
+    """Lets everybody in."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    async def enter(self, *_: object) -> None:
+        return None
+
+    async def enter_repository(self, *_: object) -> tuple[Repository, None]:
+        return self._repository, None
+
+
+def door(lake: Lake) -> Door:
+    return cast("Door", OpenDoor(lake.repository))
+
+
+async def delete_repository(lake: Lake) -> None:
+    handler = RepositoryHandler(door(lake), lake.graveler)
+    request = repositories.DeleteRepositoryRequest(repository_id="lake")
+    await handler.DeleteRepository(request, CALL)
+
+
+async def delete_branch(lake: Lake, branch_id: str) -> None:
+    handler = BranchHandler(door(lake), lake.graveler)
+    request = branches.DeleteBranchRequest(repository_id="lake", branch_id=branch_id)
+    await handler.DeleteBranch(request, CALL)
+
+
+async def head(lake: Lake) -> CommitId:
+    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+
+
+async def kept(replicas: Replicas, lake: Lake) -> list[str]:
+    """The partitions of the repository that still hold rows."""
+    root = lake.graveler.repositories.keys_of(lake.repository).root
+    store = replicas.kv._kv
+    assert isinstance(store, MemKv)
+    return [listed.name async for listed in store.partitions(root)]
+
+
+async def test_a_deleted_repository_leaves_no_row(replicas: Replicas, lake: Lake) -> None:
+    await lake.put("a", 1)
+    await lake.commit()
+    await lake.put("b", 1)
+    await lake.graveler.branches.create(lake.repository, DEV, await head(lake))
+    await lake.put("c", 1, DEV)
+    new = NewUpload(DEV, "d", entry(0), "ann", "", is_full_object_checksum=False)
+    await lake.graveler.uploads.create(lake.repository, new)
+    assert len(await kept(replicas, lake)) >= 5
+    await delete_repository(lake)
+    await lake.drop_everything_removed()
+    assert await kept(replicas, lake) == []
+
+
+async def test_a_deleted_branch_leaves_no_row_and_touches_no_other_branch(
+    replicas: Replicas, lake: Lake
+) -> None:
+    await lake.put("a", 1)
+    await lake.graveler.branches.create(lake.repository, DEV, await head(lake))
+    before = await kept(replicas, lake)
+    await lake.put("b", 1, DEV)
+    assert len(await kept(replicas, lake)) == len(before) + 1
+    await delete_branch(lake, "dev")
+    await lake.drop_everything_removed()
+    assert await kept(replicas, lake) == before
+    assert await lake.get("a") == 1
+
+
+async def test_a_branch_that_changed_under_its_deletion_leaves_its_new_token_no_row_either(
+    replicas: Replicas, lake: Lake, other: Lake, running: Running
+) -> None:
+    """The deletion compares: what it drops are the tokens of the record that it removed."""
+    await lake.graveler.branches.create(lake.repository, DEV, await head(lake))
+    await lake.put("a", 1, DEV)
+    removal = lake.kv.hold("delete_if")
+    deletion = running.start(delete_branch(lake, "dev"))
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await removal.reached.wait()
+    # A conditional write seals the token; its row lies in one that the deletion has not read.
+    named = pack(replace(unpack(entry(2)), operation_id="op"))
+    condition = WriteCondition(if_none_match=True)
+    await other.graveler.conditional.stage(lake.repository, DEV, "b", named, condition)
+    assert await other.get("b", "dev") == 2
+    removal.open()
+    await deletion
+    await lake.drop_everything_removed()
+    assert not [name for name in await kept(replicas, lake) if "/dev:" in name]
+    with pytest.raises(TarnError) as raised:
+        await lake.get("a", "dev")
+    assert raised.value.reason in (Reason.BRANCH_NOT_FOUND, Reason.REF_NOT_FOUND)

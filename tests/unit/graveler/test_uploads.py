@@ -1,0 +1,195 @@
+"""One upload, several completions: who may do what to it, and what is told to the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from lake import MAIN, Lake, Running, entry
+
+from tarn.core.entry import pack, unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.port import OutcomeUnknownError, Partition, Versioned
+from tarn_graveler.uploads import NewUpload
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+MANIFEST = bytes(32)
+OTHER_MANIFEST = bytes(31) + b"\1"
+CLAIM_SECONDS = 300.0
+LIMIT_SECONDS = 5.0
+
+
+async def begin(lake: Lake, path: str = "big") -> str:
+    new = NewUpload(MAIN, path, entry(0), "ann", "", is_full_object_checksum=False)
+    return (await lake.graveler.uploads.create(lake.repository, new)).upload_id
+
+
+async def claim(lake: Lake, upload_id: str, manifest: bytes = MANIFEST) -> bytes:
+    begun = await lake.graveler.uploads.begin_complete(lake.repository, upload_id, manifest)
+    assert not begun.completed_entry
+    return begun.op_id
+
+
+async def answer(lake: Lake, upload_id: str, manifest: bytes = MANIFEST) -> bytes:
+    """What a repeated completion is told."""
+    uploads = lake.graveler.uploads
+    return (await uploads.begin_complete(lake.repository, upload_id, manifest)).completed_entry
+
+
+def whole(upload_id: str, size: int) -> bytes:
+    """The entry of a whole upload, which is its operation."""
+    return pack(replace(unpack(entry(size)), operation_id=upload_id))
+
+
+async def finish(lake: Lake, upload_id: str, claimed: bytes, size: int) -> None:
+    packed = whole(upload_id, size)
+    await lake.graveler.uploads.finish_complete(lake.repository, upload_id, claimed, packed)
+
+
+async def refused(work: object) -> Reason:
+    with pytest.raises(TarnError) as raised:
+        await work  # type: ignore[misc]
+    if raised.value.reason is Reason.UPLOAD_NOT_FOUND:
+        assert raised.value.kind is Kind.NOT_FOUND
+    return raised.value.reason
+
+
+def part(number: int) -> pb.UploadPartRecord:
+    return pb.UploadPartRecord(part_number=number, size_bytes=5, md5=bytes(16))
+
+
+async def numbers(lake: Lake, upload_id: str) -> list[int]:
+    found = await lake.graveler.uploads.parts(lake.repository, upload_id, 0, 1000)
+    return [each.part_number for each in found]
+
+
+async def test_a_complete_upload_has_an_answer_for_its_own_part_list_only(lake: Lake) -> None:
+    upload_id = await begin(lake)
+    await finish(lake, upload_id, await claim(lake, upload_id), 1)
+    assert await answer(lake, upload_id) == whole(upload_id, 1)
+    assert await refused(answer(lake, upload_id, OTHER_MANIFEST)) is Reason.UPLOAD_NOT_FOUND
+    assert await answer(lake, upload_id) == whole(upload_id, 1), "and keeps it"
+
+
+@pytest.mark.parametrize("ended", ["completed", "aborted"])
+async def test_no_part_is_recorded_on_an_upload_that_has_ended(lake: Lake, ended: str) -> None:
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    await uploads.record_part(lake.repository, upload_id, part(1))
+    if ended == "completed":
+        claimed = await claim(lake, upload_id)
+        await uploads.record_part(lake.repository, upload_id, part(2))
+        assert await numbers(lake, upload_id) == [1, 2]
+        await finish(lake, upload_id, claimed, 1)
+    else:
+        await uploads.abort(lake.repository, upload_id)
+    late = uploads.record_part(lake.repository, upload_id, part(3))
+    assert await refused(late) is Reason.UPLOAD_NOT_FOUND
+    if ended == "completed":
+        assert await numbers(lake, upload_id) == [1, 2]
+
+
+async def test_parts_come_in_pages_in_the_order_of_their_numbers(lake: Lake) -> None:
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    for number in (10_000, 2, 300, 1):
+        await uploads.record_part(lake.repository, upload_id, part(number))
+    assert await numbers(lake, upload_id) == [1, 2, 300, 10_000]
+    page = await uploads.parts(lake.repository, upload_id, 2, 1)
+    assert [each.part_number for each in page] == [300]
+    assert not await uploads.parts(lake.repository, upload_id, 10_000, 5)
+
+
+async def test_only_who_holds_a_claim_may_give_it_up(lake: Lake) -> None:
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    held = await claim(lake, upload_id)
+    stranger = uploads.reopen(lake.repository, upload_id, bytes(len(held)))
+    assert await refused(stranger) is Reason.UPLOAD_BUSY
+    assert await refused(claim(lake, upload_id)) is Reason.UPLOAD_BUSY
+    await uploads.reopen(lake.repository, upload_id, held)
+    assert await claim(lake, upload_id) != held
+
+
+async def test_a_silent_claim_is_taken_over_after_five_minutes_and_not_before(lake: Lake) -> None:
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    first = await claim(lake, upload_id)
+    lake.clock.advance(CLAIM_SECONDS - 1)
+    assert await refused(claim(lake, upload_id)) is Reason.UPLOAD_BUSY
+    assert await refused(uploads.abort(lake.repository, upload_id)) is Reason.UPLOAD_BUSY
+    lake.clock.advance(1)
+    second = await claim(lake, upload_id)
+    assert await refused(finish(lake, upload_id, first, 1)) is Reason.UPLOAD_BUSY
+    assert await lake.get("big") is None
+    await finish(lake, upload_id, second, 2)
+    assert await lake.get("big") == 2
+
+
+async def test_a_completion_that_was_taken_over_does_not_record_its_answer(
+    lake: Lake, running: Running
+) -> None:
+    await lake.put("warm", 0)
+    upload_id = await begin(lake)
+    first = await claim(lake, upload_id)
+    row = lake.kv.hold("set_many", lake.row_key("big"))
+    slow = running.start(finish(lake, upload_id, first, 1))
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await row.reached.wait()
+    lake.clock.advance(CLAIM_SECONDS)
+    second = await claim(lake, upload_id)
+    row.open()
+    with pytest.raises(TarnError):
+        await slow
+    await finish(lake, upload_id, second, 2)
+    assert await answer(lake, upload_id) == whole(upload_id, 2)
+
+
+async def test_an_aborted_upload_cannot_be_completed_and_aborting_again_is_no_error(
+    lake: Lake,
+) -> None:
+    uploads = lake.graveler.uploads
+    upload_id = await begin(lake)
+    for _ in range(2):
+        await uploads.abort(lake.repository, upload_id)
+    assert await refused(claim(lake, upload_id)) is Reason.UPLOAD_NOT_FOUND
+    assert await refused(uploads.get(lake.repository, upload_id)) is Reason.UPLOAD_NOT_FOUND
+    done = await begin(lake)
+    await finish(lake, done, await claim(lake, done), 1)
+    assert await refused(uploads.abort(lake.repository, done)) is Reason.UPLOAD_NOT_FOUND
+    assert (await uploads.get(lake.repository, done)).record.completed_entry == whole(done, 1)
+
+
+async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """The row of the first attempt can be read: who is told "not done" would upload again."""
+    await other.put("warm", 0)
+    upload_id = await begin(lake)
+    first = await claim(lake, upload_id)
+    staged = lake.kv.hold("set_many", lake.row_key("big"), after=True)
+    dies = running.start(finish(lake, upload_id, first, 1))
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await staged.reached.wait()
+    dies.cancel()
+    await asyncio.wait([dies])
+    lake.clock.advance(CLAIM_SECONDS)
+    second = await claim(other, upload_id)
+    get_many = lake.kv.get_many
+
+    async def refuse_record(
+        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        if lake.branch_key in keys:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
+        return await get_many(partition, keys, settle=settle)
+
+    lake.kv.get_many = refuse_record  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        await finish(other, upload_id, second, 1)
+    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    assert await other.get("big") == 1
+    await finish(other, upload_id, second, 1)
+    assert await answer(lake, upload_id) == whole(upload_id, 1)
