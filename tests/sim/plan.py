@@ -114,7 +114,12 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         refused_rate=rng.choice([0.0, 0.002, 0.02]) if faults else 0.0,
         lost_rate=rng.choice([0.0, 0.005, 0.03]) if faults else 0.0,
         late_rate=rng.choice([0.0, 0.02, 0.1]) if faults else 0.0,
+        queued_rate=rng.choice([0.0, 0.02, 0.1]) if faults else 0.0,
+        queue_seconds=rng.choice([0.3, 2.0, 6.0]),
+        raised_rate=rng.choice([0.0, 0.0, 0.005, 0.02]) if faults else 0.0,
         linger_rate=rng.choice([0.0, 0.5, 1.0]),
+        pause_rate=rng.choice([0.0, 0.0, 0.0005, 0.002]),
+        pause_seconds=rng.choice([2 * delay + 0.2, 10.0, 30.0]),
         down_rate=rng.choice([0.0, 0.5]) if faults else 0.0,
     )
     return Plan(

@@ -25,6 +25,7 @@ from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.link import KvLink, Wire
 from tarn.testing.sim.loop import SimLoop
+from tarn.testing.sim.pauses import STRAND, Process, Strand
 from tarn.testing.sim.weather import CALM, Sky
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch_service import BranchHandler
@@ -107,6 +108,9 @@ class Replica:
         """A new process: nothing cached, new ids."""
         world, plan = self._world, self._world.plan
         self._life += 1
+        self.process = Process(
+            world.sky, random.Random(f"pauses {plan.seed} {self.name} {self._life}")
+        )
         world.log(f"{self.name} starts")
         name = f"{self.name}.{self._life}"
         ids = SimIds(self.clock, random.Random(f"ids {plan.seed} {name}"))
@@ -131,7 +135,13 @@ class Replica:
         door = cast("Door", _OpenDoor(self.graveler))
         self.branch_handler = BranchHandler(door, self.graveler)
         self.repository_handler = RepositoryHandler(door, self.graveler)
-        self._tasks.spawn(self.graveler.cleaning.run())
+        self._spawn(self.graveler.cleaning.run(), may_stop=False)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, may_stop: bool) -> None:
+        """Starts a task of this process."""
+        outside = STRAND.set(Strand(self.process, may_stop=may_stop))
+        self._tasks.spawn(work)
+        STRAND.reset(outside)
 
     def crash(self) -> None:
         """Everything that it does ends where it is; what it has sent is on its way."""
@@ -169,7 +179,7 @@ class Replica:
             if not answer.done():
                 answer.set_result(result)
 
-        self._tasks.spawn(run())
+        self._spawn(run(), may_stop=True)
         try:
             async with asyncio.timeout(seconds):
                 return await answer
@@ -263,7 +273,9 @@ class World:
         self.is_stormy = False
         self.sky.weather = CALM
         plan = self.plan
-        await asyncio.sleep(10.0 + 4 * plan.weather.slow_seconds)
+        weather = plan.weather
+        late = 4 * weather.slow_seconds + weather.queue_seconds + 2 * weather.pause_seconds
+        await asyncio.sleep(10.0 + late)
         if self.cassandra is not None:
             self.cassandra.heal()
         for replica in self.replicas:
