@@ -19,12 +19,16 @@ class Plan:
         skew_seconds: wall clocks are wrong by up to this.
         crash_seconds: mean time between crashes of a replica; 0: none.
         hang_up_seconds: clients wait so long for an answer.
+        claim_seconds: how long a completion of an upload may be silent before another one takes over; a
+            gateway waits a fifth of it for an answer, as in production.
+        away_seconds: mean time between outages in which the block store takes no writes; 0: none.
         quiet_rate: turns in which a client does nothing for a while, so that caches grow old.
     """
 
     seed: int
     store: str
     replicas: int
+    gateways: int
     clients: int
     operations: int
     keys: int
@@ -33,6 +37,8 @@ class Plan:
     skew_seconds: float
     crash_seconds: float
     hang_up_seconds: float
+    claim_seconds: float
+    away_seconds: float
     think_seconds: float
     quiet_rate: float
     page_rows: int
@@ -40,8 +46,12 @@ class Plan:
     commit_weight: int
     delete_weight: int
     scratch_weight: int
+    upload_weight: int
+    tag_weight: int
+    difference_weight: int
     has_branch_turns: bool
     has_repository_turns: bool
+    has_namesakes: bool
     weather: Weather
     conditional_weight: int
 
@@ -74,14 +84,17 @@ def _race(seed: int, rng: random.Random) -> Plan:
         seed=seed,
         store=rng.choice(["sqlite", "cassandra"]),
         replicas=rng.choice([1, 2]),
+        gateways=2,
         clients=rng.choice([3, 4]),
         operations=40,
-        keys=rng.choice([2, 6, 6]),
+        keys=rng.choice([2, 6, 6, 14]),
         drop_delay_seconds=0.2,
         cache_seconds=rng.choice([0.05, 30.0]),
         skew_seconds=0.0,
         crash_seconds=0.0,
         hang_up_seconds=60.0,
+        claim_seconds=rng.choice([2.0, 20.0]),
+        away_seconds=rng.choice([0.0, 0.0, 0.0, 3.0]),
         think_seconds=rng.choice([0.1, 0.3]),
         quiet_rate=rng.choice([0.0, 0.1]),
         page_rows=rng.choice([1, 1000]),
@@ -89,13 +102,19 @@ def _race(seed: int, rng: random.Random) -> Plan:
         commit_weight=rng.choice([2, 4]),
         delete_weight=2,
         scratch_weight=6,
-        has_branch_turns=False,
-        has_repository_turns=False,
+        upload_weight=rng.choice([1, 3]),
+        tag_weight=rng.choice([0, 1]),
+        difference_weight=rng.choice([0, 1]),
+        has_branch_turns=rng.random() < 0.25,
+        has_repository_turns=rng.random() < 0.1,
+        has_namesakes=rng.random() < 0.2,
         weather=Weather(
             hop_seconds=0.001,
             slow_seconds=rng.choice([0.1, 0.9, 1.5]),
             slow_what=frozenset(rng.sample(HOPS, rng.choice([1, 2, 2]))),
             linger_rate=rng.choice([0.0, 1.0]),
+            pause_rate=rng.choice([0.0, 0.0, 0.001]),
+            pause_seconds=rng.choice([1.0, 5.0]),
         ),
         conditional_weight=rng.choice([0, 4]),
     )
@@ -126,14 +145,17 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         seed=seed,
         store=store,
         replicas=rng.choice([1, 2, 2, 3]),
+        gateways=rng.choice([1, 2, 3]),
         clients=rng.choice([3, 4, 5]),
         operations=rng.choice([30, 50, 70]),
-        keys=rng.choice([1, 2, 3, 6]),
+        keys=rng.choice([1, 2, 3, 6, 6, 28]),
         drop_delay_seconds=delay,
         cache_seconds=rng.choice([0.05, 2.0, 30.0, 30.0]),
         skew_seconds=skew,
         crash_seconds=rng.choice([0.0, 3.0, 10.0]) if faults else 0.0,
         hang_up_seconds=rng.choice([1.0, 10.0, 30.0, 30.0]),
+        claim_seconds=rng.choice([2.0, 5.0, 20.0]),
+        away_seconds=rng.choice([0.0, 0.0, 0.0, 3.0]) if faults else 0.0,
         think_seconds=rng.choice([0.02, 0.1, 0.1, 0.3]),
         quiet_rate=rng.choice([0.0, 0.1]),
         page_rows=rng.choice([1, 2, 1000]),
@@ -141,8 +163,12 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         commit_weight=rng.choice([1, 2, 4]),
         delete_weight=rng.choice([1, 3, 6]),
         scratch_weight=rng.choice([0, 2]),
-        has_branch_turns=rng.random() < 0.3,
-        has_repository_turns=rng.random() < 0.15,
+        upload_weight=rng.choice([0, 1, 3]),
+        tag_weight=rng.choice([0, 0, 1]),
+        difference_weight=rng.choice([0, 1, 2]),
+        has_branch_turns=rng.random() < 0.4,
+        has_repository_turns=rng.random() < 0.25,
+        has_namesakes=rng.random() < 0.15,
         weather=weather,
         conditional_weight=rng.choice([0, 2, 6]),
     )

@@ -76,11 +76,15 @@ class Sky:
     """Weather and its randomness; the weather may change during a run.
 
     Faults come in bursts: for a moment after one, others of its sort are likely.
+
+    Attributes:
+        are_blocks_away: the block store refuses every write.
     """
 
     def __init__(self, weather: Weather, rng: random.Random) -> None:
         self.weather = weather
         self.random = rng
+        self.are_blocks_away = False
         self._burst_end = -1.0
 
     def happens(self, rate: float) -> bool:
