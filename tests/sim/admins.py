@@ -13,6 +13,7 @@ __all__ = ["Admin", "Namesakes"]
 
 _REPOSITORY_SECONDS = 5.5
 _HALF_WAY_TRIES = 20
+_NAMESAKES = 10
 _ADMIN_SECONDS = 10.0
 
 
@@ -141,10 +142,10 @@ class Namesakes(Client):
 
     async def run(self) -> None:
         """One name after the other: nothing of an earlier one can be under way for a later one."""
-        number = 0
-        while self.world.is_stormy:
-            await asyncio.sleep(self.random.expovariate(1 / self.world.plan.drop_delay_seconds))
-            number += 1
+        for number in range(_NAMESAKES):
+            await asyncio.sleep(self.random.expovariate(1.0))
+            if not self.world.is_stormy:
+                return
             name = f"both-{number}"
             async with asyncio.TaskGroup() as both:
                 branch = both.create_task(
@@ -155,6 +156,7 @@ class Namesakes(Client):
                 )
             if branch.result() and tag.result():
                 self.world.problem(f"lake has a branch and a tag {name}, both acknowledged")
+                return
             self.world.statistics["namesakes"] += branch.result() or tag.result()
 
     async def _made(self, creation: Coroutine[Any, Any, object]) -> bool:

@@ -267,7 +267,7 @@ class Client:
         repository_id, branch_id = branch.split("/")
         scratches = [f"{_SCRATCH}c{n}" for n in range(self.world.plan.clients)]
         asked = [k for k in [*self.keys, *scratches] if k.startswith(prefix)]
-        covered = sorted(k for k in asked if _line(k, prefix, delimiter) > after)
+        covered = sorted(k for k in asked if k > after != _line(k, prefix, delimiter))
         ops = [self.history.begin(self.name, OpKind.LIST, branch, k) for k in covered]
         try:
             page = await self.graveler.list_entries(
