@@ -95,9 +95,10 @@ class Admin(Client):
                     return
                 if is_there is False:
                     half_way += 1
-                    if half_way == _HALF_WAY_TRIES:
+                    if half_way % _HALF_WAY_TRIES == 0:
                         text = f"{branch} exists ({error.message}) and is not there"
-                        self.world.problem(text)
+                        if half_way == _HALF_WAY_TRIES:
+                            self.world.problem(text)
                         self._turns += 1
                         namespace = f"local://{repository_id}-{self._turns}"
                 if branch_id == "main" and not exists:

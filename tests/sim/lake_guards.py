@@ -42,7 +42,7 @@ from tarn_graveler.turn import TurnBatches
 from tarn_graveler.upload_records import RecordedAttempts
 from tarn_graveler.uploads import Claim, Uploads
 
-__all__ = ["GUARDS", "STRONGEST"]
+__all__ = ["GUARDS"]
 
 
 def _always_takes_writes(self: Branch, other: Branch) -> bool:
@@ -511,6 +511,3 @@ GUARDS: Sequence[Guard] = (
         runs=600,
     ),
 )
-
-STRONGEST = ("write-rechecks", "batch-closes", "read-verifies", "seal", "drop-exactly-removed")
-"""Those that `pytest` switches off; `make mutate` does all."""
