@@ -7,6 +7,10 @@ from tarn.testing.sim.weather import HOPS, Weather
 
 __all__ = ["Plan", "draw"]
 
+_LEAST_STORM = 0.1
+_LEAST_RACE = 0.4
+"""Of what is asked for. Clients of a storm hang up, and a branch may be away half of the time."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -60,6 +64,28 @@ class Plan:
         """The D that is configured: what readers count on, and what clocks may be apart."""
         return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
 
+    @property
+    def weights(self) -> dict[str, int]:
+        """How often a client does what, by the name of its method."""
+        return {
+            "put": 6,
+            "delete": self.delete_weight,
+            "delete_many": 1,
+            "get": 6,
+            "list_page": 3,
+            "commit": self.commit_weight,
+            "multipart": self.upload_weight,
+            "tag": self.tag_weight,
+            "difference": self.difference_weight,
+            "scratch": self.scratch_weight,
+            "put_if": self.conditional_weight,
+        }
+
+    def least(self, act: str) -> int:
+        """How many operations must be acknowledged at least for the run to show anything."""
+        count = self.clients * self.operations * self.weights[act] / sum(self.weights.values())
+        return int(count * (_LEAST_STORM if self.seed % 2 == 0 else _LEAST_RACE))
+
     def line(self) -> str:
         """The run in one line."""
         return (
@@ -73,9 +99,60 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """The run of a seed: every other one is a storm, the others are races."""
+    """The run of a seed: every other one is a storm, the others are races; some look at one thing."""
     rng = random.Random(f"plan {seed}")
-    return _race(seed, rng) if seed % 2 else _storm(seed, rng)
+    match seed % 8:
+        case 3:
+            return _uploads(_race(seed, rng), rng)
+        case 6:
+            return _queues(_storm(seed, rng), rng)
+        case _:
+            return _race(seed, rng) if seed % 2 else _storm(seed, rng)
+
+
+def _uploads(plan: Plan, rng: random.Random) -> Plan:
+    """A race of completions with each other and with puts of the same few keys.
+
+    Claims live about as long as a slow write takes; some processes pause for longer.
+    """
+    weather = replace(
+        plan.weather,
+        slow_seconds=rng.choice([0.9, 1.5]),
+        slow_what=frozenset({"write rows", rng.choice(HOPS)}),
+        pause_rate=rng.choice([0.0, 0.002]),
+        pause_seconds=4.0,
+    )
+    return replace(
+        plan,
+        store=rng.choice(["sqlite", "sqlite", "cassandra"]),
+        gateways=rng.choice([2, 3]),
+        keys=rng.choice([1, 2]),
+        claim_seconds=rng.choice([1.0, 3.0]),
+        upload_weight=10,
+        scratch_weight=0,
+        has_branch_turns=False,
+        has_repository_turns=False,
+        weather=weather,
+    )
+
+
+def _queues(plan: Plan, rng: random.Random) -> Plan:
+    """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
+    weather = Weather(
+        hop_seconds=rng.choice([0.005, 0.02]),
+        queued_rate=rng.choice([0.05, 0.2]),
+        queue_seconds=rng.choice([0.3, 2.0, 6.0]),
+        linger_rate=plan.weather.linger_rate,
+    )
+    return replace(
+        plan,
+        store="cassandra",
+        replicas=rng.choice([2, 3]),
+        commit_weight=rng.choice([4, 8]),
+        hang_up_seconds=30.0,
+        crash_seconds=0.0,
+        weather=weather,
+    )
 
 
 def _race(seed: int, rng: random.Random) -> Plan:

@@ -23,7 +23,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.records import Repository
 from tarn.testing.checker import Report, Violation, check
-from tarn.testing.history import ABSENT, GONE, Commit, History, shown
+from tarn.testing.history import ABSENT, GONE, Commit, History, OpKind, shown
 from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
 
@@ -126,10 +126,23 @@ async def _play(world: World) -> None:
         await asyncio.wait(running)
         world.is_stormy = False
         await asyncio.wait(others or running)
+    _check_acknowledged(world)
     await world.calm_down()
     world.history.begin_quiet_end()
     await _look(world, branches)
     await world.tasks.close()
+
+
+def _check_acknowledged(world: World) -> None:
+    """A run in which next to nothing was acknowledged shows nothing."""
+    for act, kind in (("put", OpKind.PUT), ("delete", OpKind.DELETE), ("get", OpKind.GET)):
+        least = world.plan.least(act)
+        done = sum(op.kind is kind and op.is_ok for op in world.history.ops)
+        if done < least:
+            world.problem(f"{done} {kind} operations were acknowledged, not {least}")
+    commits = sum(op.kind is OpKind.COMMIT and op.is_ok for op in world.history.ops)
+    if commits < world.plan.least("commit"):
+        world.problem(f"{commits} commits were acknowledged, not {world.plan.least('commit')}")
 
 
 async def _look(world: World, branches: list[str]) -> None:
@@ -152,7 +165,8 @@ async def _look(world: World, branches: list[str]) -> None:
                 if not op.is_ok:
                     world.problem(f"a commit in calm weather failed: {op.line()}")
         if step == "committed":
-            await asyncio.sleep(2 * world.plan.drop_delay_seconds + 2)
+            # Announced, looked for, dropped.
+            await asyncio.sleep(3 * world.plan.registered_seconds + 2)
     graveler = last.graveler
     for branch in branches:
         await _collect(world, graveler, branch)

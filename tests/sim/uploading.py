@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.sim.lost import LostError
 
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.history import ABSENT, Op, OpKind, Outcome
+from tarn.testing.history import ABSENT, NEVER, Op, OpKind, Outcome
 from tarn_gateway.checksums import multipart_md5
 from tarn_gateway.http import Response
 from tarn_gateway.router import Operation
@@ -117,7 +117,7 @@ class Uploading:
             if self._random.random() < 0.15:
                 group.create_task(self._abort(upload))
         op = upload.op
-        if op.end == float("inf"):
+        if op.end == NEVER:
             outcome = Outcome.FAIL if upload.refusals else Outcome.INFO
             history.finish(op, outcome, f"multipart: {upload.note}")
         if op.is_ok:

@@ -100,22 +100,12 @@ class Client:
     async def run(self) -> None:
         """All operations of this client."""
         plan = self.world.plan
-        choices = {
-            self.put: 6,
-            self.delete: plan.delete_weight,
-            self.delete_many: 1,
-            self.get: 6,
-            self.list_page: 3,
-            self.commit: plan.commit_weight,
-            self.multipart: plan.upload_weight,
-            self.tag: plan.tag_weight,
-            self.difference: plan.difference_weight,
-            self.scratch: plan.scratch_weight,
-            self.put_if: plan.conditional_weight,
-        }
+        acts, weights = [*plan.weights], [*plan.weights.values()]
         for _ in range(plan.operations):
-            (act,) = self.random.choices([*choices], [*choices.values()])
-            await act(self.random.choice(self.branches), self.random.choice(self.keys))
+            (name,) = self.random.choices(acts, weights)
+            await getattr(self, name)(
+                self.random.choice(self.branches), self.random.choice(self.keys)
+            )
             mean = plan.think_seconds
             if self.random.random() < plan.quiet_rate:
                 mean = plan.drop_delay_seconds

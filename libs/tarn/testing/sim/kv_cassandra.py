@@ -223,13 +223,11 @@ class _Client:
             OutcomeUnknownError: two nodes did not answer in time.
         """
         done: asyncio.Queue[None] = asyncio.Queue()
-        weather = self._sky.weather
-        is_queued = self._sky.fails(weather.queued_rate)
-        wait = self._sky.random.uniform(0, weather.queue_seconds) if is_queued else 0.0
+        late = self._late()
 
         async def write(node: Node) -> None:
-            if is_queued:
-                await asyncio.sleep(wait)
+            if late:
+                await asyncio.sleep(late[1])
             await self._sky.hop("write rows")
 
             def land() -> None:
@@ -245,8 +243,8 @@ class _Client:
 
         for node in self._nodes:
             self._cluster.spawn(write(node))
-        if is_queued:
-            await self._give_up("a write waits at its coordinator")
+        if late:
+            await self._give_up("a write waits at its coordinator", late[0])
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT_SECONDS):
                 for _ in range(_QUORUM):
@@ -283,19 +281,32 @@ class _Client:
         await self._sky.hop("change record")
         self._sky.refuse("a compare-and-set")
         change = Change(key, predicate, after, is_conditional)
-        if self._sky.fails(self._sky.weather.queued_rate):
-            self._cluster.spawn(self._run_late(register, change))
-            await self._give_up("a compare-and-set waits at its coordinator")
+        if late := self._late():
+            self._cluster.spawn(self._run_late(register, change, late[1]))
+            await self._give_up("a compare-and-set waits at its coordinator", late[0])
         await self._sky.hop("change record")
         await self._round(register, change)
 
-    async def _give_up(self, what: str) -> NoReturn:
+    def _late(self) -> tuple[float, float] | None:
+        """When the caller gives a request up, and when it is taken up after that; None: at once.
+
+        As often as not that is right afterwards, when the caller has just settled it or tries again.
+        """
+        sky = self._sky
+        if not sky.fails(sky.weather.queued_rate):
+            return None
+        up = sky.random.uniform(0, _GIVE_UP_SECONDS)
+        is_long = sky.random.random() < 0.5
+        longest = sky.weather.queue_seconds if is_long else 20 * sky.weather.hop_seconds
+        return up, up + sky.random.uniform(0, longest)
+
+    async def _give_up(self, what: str, seconds: float) -> NoReturn:
         """Nobody answers in time: the driver has told so."""
-        await asyncio.sleep(self._sky.random.uniform(0, _GIVE_UP_SECONDS))
+        await asyncio.sleep(seconds)
         raise OutcomeUnknownError(what)
 
-    async def _run_late(self, register: Register, change: Change) -> None:
-        await asyncio.sleep(self._sky.random.uniform(0, self._sky.weather.queue_seconds))
+    async def _run_late(self, register: Register, change: Change, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         with contextlib.suppress(TarnError):  # nobody waits for it any more
             await self._round(register, change)
 
