@@ -26,7 +26,7 @@ def play(seed: int) -> tuple[int, list[str], Counter[str]]:
     return seed, stories, run.report.statistics
 
 
-def miss(name: str) -> Missed:
+def miss(name: str, wanted: int = _KEPT) -> Missed:
     """Plays seeds in order without a guard until some broke a promise that they keep with it."""
     guard = next(guard for guard in GUARDS if guard.name == name)
     seeds: list[int] = []
@@ -36,7 +36,7 @@ def miss(name: str) -> Missed:
         broken |= found
         if found:
             seeds.append(seed)
-        if len(seeds) == _KEPT:
+        if len(seeds) == wanted:
             break
     return name, seeds, " ".join(sorted(broken))
 
