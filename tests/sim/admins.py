@@ -49,6 +49,7 @@ class Admin(Client):
         was_lost = False
         while True:
             op = self.history.begin(self.name, OpKind.REMOVE, branch)
+            op.is_stepwise = branch_id == "main"
             try:
                 await self._remove(repository_id, branch_id)
             except TarnError as error:
@@ -82,6 +83,7 @@ class Admin(Client):
         while True:
             source = "" if branch_id == "main" else await self._main_commit()
             op = self.history.begin(self.name, OpKind.CREATE, branch)
+            op.is_stepwise = branch_id == "main"
             op.commit_id = source
             try:
                 await self._create(repository_id, branch_id, source, namespace)

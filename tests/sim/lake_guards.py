@@ -287,7 +287,7 @@ _judge = Attempts.judge
 def _judge_for_good(self: Attempts, current: Branch) -> Branch | None:
     """An attempt that a settling read does not find counts as not made."""
     base = _judge(self, current)
-    self.clear()
+    self._pending = []
     return base
 
 

@@ -7,11 +7,6 @@ from tarn.testing.sim.weather import HOPS, Weather
 
 __all__ = ["Plan", "draw"]
 
-_LEAST_STORM = 0.1
-_LEAST_RACE = 0.4
-"""Of what is asked for: clients of a storm hang up, and what they ask for is refused."""
-_LUCK = 3
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -82,16 +77,6 @@ class Plan:
             "put_if": self.conditional_weight,
         }
 
-    def least(self, act: str) -> int:
-        """How many operations must be acknowledged at least for the run to show anything.
-
-        Those on a branch or repository that comes and goes do not count, and luck takes a few.
-        """
-        count = self.clients * self.operations * self.weights[act] / sum(self.weights.values())
-        labels = 1 + self.has_branch_turns + self.has_repository_turns
-        share = _LEAST_STORM if self.seed % 2 == 0 else _LEAST_RACE
-        return max(0 if act == "commit" else 1, int(count * share / labels) - _LUCK)
-
     def line(self) -> str:
         """The run in one line."""
         return (
@@ -146,7 +131,7 @@ def _queues(plan: Plan, rng: random.Random) -> Plan:
     """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
     weather = Weather(
         hop_seconds=rng.choice([0.005, 0.02]),
-        queued_rate=rng.choice([0.05, 0.2]),
+        queued_rate=rng.choice([0.03, 0.1]),
         queue_seconds=rng.choice([0.3, 2.0, 6.0]),
         linger_rate=plan.weather.linger_rate,
     )

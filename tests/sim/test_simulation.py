@@ -6,14 +6,24 @@ The same 200 seeds as `make sim`. Each guard is off for the seeds that `make mut
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.sim.jobs import guard_seeds, miss, missed_at
 from tests.sim.lake_guards import GUARDS
+from tests.sim.least import KINDS, acknowledged, least_acknowledged, shortfalls
+from tests.sim.plan import draw
 from tests.sim.run import run_seed
 
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.guards import Guard
+from tarn_graveler.committing import Committing
+from tarn_graveler.conditional import ConditionalStaging
+from tarn_graveler.reading import Reading
+from tarn_graveler.staging import Staging
+from tarn_graveler.uploads import Uploads
 
 _SEEDS = 200
 _AT_A_TIME = 10

@@ -51,6 +51,7 @@ class _Upload:
     Attributes:
         parts: the bodies that count, by number.
         op: its completion.
+        calls: completions that were asked for.
         refusals: whether every attempt so far was refused for sure.
         is_aborted: an abort was acknowledged.
     """
@@ -63,6 +64,7 @@ class _Upload:
     parts: dict[int, bytes] = field(default_factory=dict)
     op: Op | None = None
     refusals: bool = True
+    calls: int = 0
     note: str = ""
     is_aborted: bool = False
 
@@ -192,6 +194,8 @@ class Uploading:
         op, history = upload.op, self._world.history
         assert op is not None, "it has begun"
         for _ in range(_TRIES):
+            upload.calls += 1
+            op.calls = upload.calls
             try:
                 answer = await self._ask_complete(upload)
             except (TarnError, S3Error, LostError) as error:
