@@ -131,7 +131,7 @@ def _queues(plan: Plan, rng: random.Random) -> Plan:
     """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
     weather = Weather(
         hop_seconds=rng.choice([0.005, 0.02]),
-        queued_rate=rng.choice([0.03, 0.1]),
+        queued_rate=rng.choice([0.02, 0.05]),
         queue_seconds=rng.choice([0.3, 2.0, 6.0]),
         linger_rate=plan.weather.linger_rate,
     )
@@ -201,7 +201,7 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         refused_rate=rng.choice([0.0, 0.002, 0.02]) if faults else 0.0,
         lost_rate=rng.choice([0.0, 0.005, 0.03]) if faults else 0.0,
         late_rate=rng.choice([0.0, 0.02, 0.1]) if faults else 0.0,
-        queued_rate=rng.choice([0.0, 0.02, 0.1]) if faults else 0.0,
+        queued_rate=rng.choice([0.0, 0.02, 0.05]) if faults else 0.0,
         queue_seconds=rng.choice([0.3, 2.0, 6.0]),
         raised_rate=rng.choice([0.0, 0.0, 0.005, 0.02]) if faults else 0.0,
         linger_rate=rng.choice([0.0, 0.5, 1.0]),
