@@ -87,9 +87,12 @@ class SimCassandra:
             self._up(node)
 
     def heal(self) -> None:
-        """All nodes are up and have all hints."""
+        """All nodes are up and have all hints; what was undecided is decided for good."""
         for node in self._nodes:
             self._up(node)
+        for rows in self._registers.values():
+            for register in rows.values():
+                self.serial_read(register)
 
     @staticmethod
     def _up(node: Node) -> None:
