@@ -60,7 +60,7 @@ def missed_at(guard: Guard, seed: int) -> set[str]:
 
 
 def guard_seeds() -> dict[str, list[int]]:
-    """The seeds that are known to miss each guard (`make mutate` writes them)."""
+    """The seeds that are known to miss each guard (`make mutate-guards` writes them)."""
     known: dict[str, list[int]] = json.loads(_SEEDS.read_text())
     return known
 

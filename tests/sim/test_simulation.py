@@ -1,6 +1,6 @@
 """Real graveler replicas in bad weather keep the promises; without a guard they do not.
 
-The same 200 seeds as `make sim`. Each guard is off for the seeds that `make mutate` has found to miss it.
+The same 200 seeds as `make sim`. Each guard is off for the seeds that `make mutate-guards` has found to miss it.
 """
 
 import os
@@ -109,7 +109,7 @@ def test_a_guard_is_missed(guard: Guard) -> None:
         return
     assert any(missed_at(guard, seed) for seed in seeds), (
         f"without {guard.name}, seeds {seeds} break no promise that they keep with it. If a plan or the "
-        f"simulator has changed, seeds mean other runs: `make mutate ARGS='--guard {guard.name}'` searches "
+        f"simulator has changed, seeds mean other runs: `make mutate-guards ARGS='--guard {guard.name}'` searches "
         "anew and writes tests/sim/guard_seeds.json. If it finds none, no test misses this guard."
     )
 
