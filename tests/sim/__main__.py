@@ -2,7 +2,7 @@
 
 python -m tests.sim --seeds 200 [--first 0]     every seed must keep the promises
 python -m tests.sim --seed 7 [--trace]          one run, its log on stdout
-python -m tests.sim --mutate [--guard NAME]     every guard must be missed
+python -m tests.sim --mutate [--guard NAME]     every guard must be missed; writes which seeds do
 """
 
 # ruff: noqa: T201 - it is a command
@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.sim.jobs import miss, play
+from tests.sim.jobs import keep_guard_seeds, miss, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
 from tests.sim.plan import draw
@@ -63,16 +63,19 @@ def play_one(seed: int, *, is_traced: bool) -> int:
 
 
 def mutate(names: list[str]) -> int:
-    """Each guard off until a promise breaks; how many guards nobody missed."""
+    """Each guard off until promises break; how many guards nobody missed.
+
+    The seeds are kept for CI, which plays no others (`tests/sim/guard_seeds.json`).
+    """
     guards = [guard for guard in GUARDS if not names or guard.name in names]
-    unmissed = 0
+    found: dict[str, list[int]] = {}
     with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
-        for name, seed, found in pool.imap_unordered(miss, [g.name for g in guards]):
-            if seed is None:
-                unmissed += 1
-                print(f"{name:24} NOT MISSED", flush=True)
-            else:
-                print(f"{name:24} broken after {seed + 1:3} seeds: {found}", flush=True)
+        for name, seeds, broken in pool.imap_unordered(miss, [g.name for g in guards]):
+            found[name] = seeds
+            told = f"broken by seeds {seeds}: {broken}" if seeds else "NOT MISSED"
+            print(f"{name:28} {told}", flush=True)
+            keep_guard_seeds(found)
+    unmissed = sum(not seeds for seeds in found.values())
     print(f"{len(guards)} guards, {unmissed} not missed")
     return unmissed
 

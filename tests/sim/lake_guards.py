@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.sim.stamp_guards import STAMP_GUARDS
+from tests.sim.upload_guards import UPLOAD_GUARDS
+
 import tarn_graveler.committing
-import tarn_graveler.completion
 import tarn_graveler.conditional
 import tarn_graveler.staging
 from tarn.core.branch import (
@@ -27,22 +29,18 @@ from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
 from tarn.kv.records import Drop, Repository, TokenOwner, encode_branch
 from tarn.testing.guards import Guard, Weakening
-from tarn.testing.sim.kv_cassandra import SimCassandra
-from tarn.testing.sim.stamps import OwnClock, OwnRowsRecent, ProcessMaximum
 from tarn_graveler.attempts import BranchLife
 from tarn_graveler.branches import Attempts, BranchChange, Branches, BranchVersion
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.committing import CommitRequest, Committing
-from tarn_graveler.completion import StagingAttempt, _Fate
 from tarn_graveler.conditional import ConditionalStaging
+from tarn_graveler.diffing import Diffing
 from tarn_graveler.layers import Found
 from tarn_graveler.reading import Reading
 from tarn_graveler.staging import Staging
 from tarn_graveler.turn import TurnBatches
-from tarn_graveler.upload_records import RecordedAttempts
-from tarn_graveler.uploads import Claim, Uploads
 
-__all__ = ["GUARDS", "STRONGEST"]
+__all__ = ["GUARDS"]
 
 
 def _always_takes_writes(self: Branch, other: Branch) -> bool:
@@ -266,23 +264,31 @@ async def _assume_applied(
     return BranchChange(before.branch, BranchVersion(after, found.predicate))
 
 
-async def _always_claims(
-    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
-) -> Claim:
-    """A repeated completion completes again."""
-    return Claim(self._ids.nonce(), b"")
+class _OldestFirst(Branch):
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        return (self.staging, *reversed(self.sealed))
 
 
-async def _no_attempts(self: RecordedAttempts) -> Sequence[StagingAttempt]:
-    """Every attempt takes itself for the first one."""
-    self._read = await self._records.read(self._repository, self._upload_id)
-    return []
+_uncommitted_page = Diffing._uncommitted_page
 
 
-async def _not_landed(self: Any, record: Branch, attempts: Sequence[StagingAttempt]) -> Any:
-    """A later attempt never asks what became of the earlier ones."""
-    del record, attempts
-    return _Fate.NOT_LANDED
+async def _by_oldest(
+    self: Diffing, repository: Repository, branch_id: BranchId, branch: Branch, **page: Any
+) -> Any:
+    """Of several sealed tokens the oldest row of a path counts."""
+    record = _OldestFirst(*(getattr(branch, name) for name in Branch.__slots__))
+    return await _uncommitted_page(self, repository, branch_id, record, **page)
+
+
+_judge = Attempts.judge
+
+
+def _judge_for_good(self: Attempts, current: Branch) -> Branch | None:
+    """An attempt that a settling read does not find counts as not made."""
+    base = _judge(self, current)
+    self._pending = []
+    return base
 
 
 async def _no_is_published(self: Committing, *args: Any) -> bool:
@@ -459,58 +465,22 @@ GUARDS: Sequence[Guard] = (
         (Weakening(Committing, "_is_published", _no_is_published),),
         runs=600,
     ),
+    *UPLOAD_GUARDS,
     Guard(
-        "completion-replays",
-        "uploads",
+        "difference-newest-first",
+        "layers",
         "I1",
-        "a repeated completion of an upload stages its object again",
-        (
-            Weakening(Uploads, "begin_complete", _always_claims),
-            Weakening(RecordedAttempts, "load", _no_attempts),
-        ),
-        runs=60,
-    ),
-    Guard(
-        "completion-once",
-        "uploads",
-        "I1 I3",
-        "a repeated completion under its claim writes its row as if it were the first",
-        (Weakening(RecordedAttempts, "load", _no_attempts),),
-        runs=600,
-    ),
-    Guard(
-        "completion-looks",
-        "uploads",
-        "I1 I3",
-        "a later attempt does not look whether an earlier one landed",
-        (Weakening(tarn_graveler.completion._Staging, "_fate", _not_landed),),
-        runs=600,
-    ),
-    Guard(
-        "stamp-after-seen",
-        "timestamps",
-        "I1 I4",
-        "a plain row gets its writer's clock",
-        (Weakening(SimCassandra, "stamps", OwnClock),),
+        "uncommitted differences read sealed tokens the other way round",
+        (Weakening(Diffing, "_uncommitted_page", _by_oldest),),
         runs=300,
     ),
     Guard(
-        "stamp-by-reading",
-        "timestamps",
-        "I1 I4",
-        "a plain row goes above what its process has met, and nothing is read for it",
-        (Weakening(SimCassandra, "stamps", ProcessMaximum),),
-        runs=300,
+        "late-is-pending",
+        "8",
+        "I4",
+        "an attempt that a settling read did not find is taken for not made",
+        (Weakening(Attempts, "judge", _judge_for_good),),
+        runs=400,
     ),
-    Guard(
-        "stamp-always-read",
-        "timestamps",
-        "I1 I4",
-        "nothing is read for a row that the process has just written itself",
-        (Weakening(SimCassandra, "stamps", OwnRowsRecent),),
-        runs=600,
-    ),
+    *STAMP_GUARDS,
 )
-
-STRONGEST = ("write-rechecks", "batch-closes", "read-verifies", "seal", "drop-exactly-removed")
-"""Those that `pytest` switches off; `make mutate` does all."""

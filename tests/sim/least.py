@@ -25,6 +25,8 @@ _ALWAYS = ("put", "delete", "get")
 _PATIENT_SECONDS = 10.0
 _MEAN_MAX = 600.0
 """Above this e^-mean is no number any more, and the distribution is normal."""
+_COMPLETED = 0.5
+"""Of the uploads that begin; some are aborted, forgotten or conditional."""
 _TURNS = 2.0
 """Of one admin; most have some more."""
 
@@ -50,18 +52,17 @@ _SHARES: Mapping[str, tuple[float, float, float]] = {
 
 def _asked(plan: Plan) -> dict[str, float]:
     """How many operations of each kind the clients of a plan ask for on average (`Client.run`)."""
-    rest = 6 + 1 + 6 + 3 + 1  # put, delete many, get, list, multipart
-    weights = plan.delete_weight + plan.commit_weight + plan.scratch_weight
-    turn = plan.clients * plan.operations / (rest + weights + plan.conditional_weight)
+    weights = plan.weights
+    turn = plan.clients * plan.operations / sum(weights.values())
     admins = plan.has_branch_turns + plan.has_repository_turns
     return {
-        "put": turn * (6 + plan.scratch_weight),
-        "conditional put": turn * plan.conditional_weight,
-        "delete": turn * (plan.delete_weight + plan.scratch_weight + (plan.keys + 1) // 2),
-        "get": turn * 6,
-        "list": turn * 3,
-        "commit": turn * plan.commit_weight,
-        "upload": turn,
+        "put": turn * (weights["put"] + weights["scratch"]),
+        "conditional put": turn * weights["put_if"],
+        "delete": turn * (weights["delete"] + weights["scratch"] + (plan.keys + 1) // 2),
+        "get": turn * weights["get"],
+        "list": turn * weights["list_page"],
+        "commit": turn * weights["commit"],
+        "upload": turn * weights["multipart"] * _COMPLETED,
         "create": _TURNS * admins,
         "remove": _TURNS * admins,
     }
@@ -70,7 +71,10 @@ def _asked(plan: Plan) -> dict[str, float]:
 def _weather(plan: Plan) -> int:
     """Which of the shares is the plan's."""
     weather = plan.weather
-    rates = weather.refused_rate, weather.lost_rate, weather.late_rate, weather.down_rate
+    rates = (
+        *(weather.refused_rate, weather.lost_rate, weather.late_rate, weather.down_rate),
+        *(weather.raised_rate, weather.queued_rate, weather.pause_rate, plan.away_seconds),
+    )
     if any(rates) or plan.crash_seconds or plan.hang_up_seconds < _PATIENT_SECONDS:
         return 2
     return 1 if plan.seed % 2 == 0 else 0

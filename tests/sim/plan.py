@@ -19,12 +19,16 @@ class Plan:
         skew_seconds: wall clocks are wrong by up to this.
         crash_seconds: mean time between crashes of a replica; 0: none.
         hang_up_seconds: clients wait so long for an answer.
+        claim_seconds: how long a completion of an upload may be silent before another one takes over; a
+            gateway waits a fifth of it for an answer, as in production.
+        away_seconds: mean time between outages in which the block store takes no writes; 0: none.
         quiet_rate: turns in which a client does nothing for a while, so that caches grow old.
     """
 
     seed: int
     store: str
     replicas: int
+    gateways: int
     clients: int
     operations: int
     keys: int
@@ -33,6 +37,8 @@ class Plan:
     skew_seconds: float
     crash_seconds: float
     hang_up_seconds: float
+    claim_seconds: float
+    away_seconds: float
     think_seconds: float
     quiet_rate: float
     page_rows: int
@@ -40,8 +46,12 @@ class Plan:
     commit_weight: int
     delete_weight: int
     scratch_weight: int
+    upload_weight: int
+    tag_weight: int
+    difference_weight: int
     has_branch_turns: bool
     has_repository_turns: bool
+    has_namesakes: bool
     weather: Weather
     conditional_weight: int
 
@@ -49,6 +59,23 @@ class Plan:
     def registered_seconds(self) -> float:
         """The D that is configured: what readers count on, and what clocks may be apart."""
         return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """How often a client does what, by the name of its method."""
+        return {
+            "put": 6,
+            "delete": self.delete_weight,
+            "delete_many": 1,
+            "get": 6,
+            "list_page": 3,
+            "commit": self.commit_weight,
+            "multipart": self.upload_weight,
+            "tag": self.tag_weight,
+            "difference": self.difference_weight,
+            "scratch": self.scratch_weight,
+            "put_if": self.conditional_weight,
+        }
 
     def line(self) -> str:
         """The run in one line."""
@@ -63,9 +90,60 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """The run of a seed: every other one is a storm, the others are races."""
+    """The run of a seed: every other one is a storm, the others are races; some look at one thing."""
     rng = random.Random(f"plan {seed}")
-    return _race(seed, rng) if seed % 2 else _storm(seed, rng)
+    match seed % 8:
+        case 3:
+            return _uploads(_race(seed, rng), rng)
+        case 6:
+            return _queues(_storm(seed, rng), rng)
+        case _:
+            return _race(seed, rng) if seed % 2 else _storm(seed, rng)
+
+
+def _uploads(plan: Plan, rng: random.Random) -> Plan:
+    """A race of completions with each other and with puts of the same few keys.
+
+    Claims live about as long as a slow write takes; some processes pause for longer.
+    """
+    weather = replace(
+        plan.weather,
+        slow_seconds=rng.choice([0.9, 1.5]),
+        slow_what=frozenset({"write rows", rng.choice(HOPS)}),
+        pause_rate=rng.choice([0.0, 0.002]),
+        pause_seconds=4.0,
+    )
+    return replace(
+        plan,
+        store=rng.choice(["sqlite", "sqlite", "cassandra"]),
+        gateways=rng.choice([2, 3]),
+        keys=rng.choice([1, 2]),
+        claim_seconds=rng.choice([1.0, 3.0]),
+        upload_weight=10,
+        scratch_weight=0,
+        has_branch_turns=False,
+        has_repository_turns=False,
+        weather=weather,
+    )
+
+
+def _queues(plan: Plan, rng: random.Random) -> Plan:
+    """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
+    weather = Weather(
+        hop_seconds=rng.choice([0.005, 0.02]),
+        queued_rate=rng.choice([0.02, 0.05]),
+        queue_seconds=rng.choice([0.3, 2.0, 6.0]),
+        linger_rate=plan.weather.linger_rate,
+    )
+    return replace(
+        plan,
+        store="cassandra",
+        replicas=rng.choice([2, 3]),
+        commit_weight=rng.choice([4, 8]),
+        hang_up_seconds=30.0,
+        crash_seconds=0.0,
+        weather=weather,
+    )
 
 
 def _race(seed: int, rng: random.Random) -> Plan:
@@ -74,14 +152,17 @@ def _race(seed: int, rng: random.Random) -> Plan:
         seed=seed,
         store=rng.choice(["sqlite", "cassandra"]),
         replicas=rng.choice([1, 2]),
+        gateways=2,
         clients=rng.choice([3, 4]),
         operations=40,
-        keys=rng.choice([2, 6, 6]),
+        keys=rng.choice([2, 6, 6, 14]),
         drop_delay_seconds=0.2,
         cache_seconds=rng.choice([0.05, 30.0]),
         skew_seconds=0.0,
         crash_seconds=0.0,
         hang_up_seconds=60.0,
+        claim_seconds=rng.choice([2.0, 20.0]),
+        away_seconds=rng.choice([0.0, 0.0, 0.0, 3.0]),
         think_seconds=rng.choice([0.1, 0.3]),
         quiet_rate=rng.choice([0.0, 0.1]),
         page_rows=rng.choice([1, 1000]),
@@ -89,13 +170,19 @@ def _race(seed: int, rng: random.Random) -> Plan:
         commit_weight=rng.choice([2, 4]),
         delete_weight=2,
         scratch_weight=6,
-        has_branch_turns=False,
-        has_repository_turns=False,
+        upload_weight=rng.choice([1, 3]),
+        tag_weight=rng.choice([0, 1]),
+        difference_weight=rng.choice([0, 1]),
+        has_branch_turns=rng.random() < 0.25,
+        has_repository_turns=rng.random() < 0.1,
+        has_namesakes=rng.random() < 0.2,
         weather=Weather(
             hop_seconds=0.001,
             slow_seconds=rng.choice([0.1, 0.9, 1.5]),
             slow_what=frozenset(rng.sample(HOPS, rng.choice([1, 2, 2]))),
             linger_rate=rng.choice([0.0, 1.0]),
+            pause_rate=rng.choice([0.0, 0.0, 0.001]),
+            pause_seconds=rng.choice([1.0, 5.0]),
         ),
         conditional_weight=rng.choice([0, 4]),
     )
@@ -114,21 +201,29 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         refused_rate=rng.choice([0.0, 0.002, 0.02]) if faults else 0.0,
         lost_rate=rng.choice([0.0, 0.005, 0.03]) if faults else 0.0,
         late_rate=rng.choice([0.0, 0.02, 0.1]) if faults else 0.0,
+        queued_rate=rng.choice([0.0, 0.02, 0.05]) if faults else 0.0,
+        queue_seconds=rng.choice([0.3, 2.0, 6.0]),
+        raised_rate=rng.choice([0.0, 0.0, 0.005, 0.02]) if faults else 0.0,
         linger_rate=rng.choice([0.0, 0.5, 1.0]),
+        pause_rate=rng.choice([0.0, 0.0, 0.0005, 0.002]),
+        pause_seconds=rng.choice([2 * delay + 0.2, 10.0, 30.0]),
         down_rate=rng.choice([0.0, 0.5]) if faults else 0.0,
     )
     return Plan(
         seed=seed,
         store=store,
         replicas=rng.choice([1, 2, 2, 3]),
+        gateways=rng.choice([1, 2, 3]),
         clients=rng.choice([3, 4, 5]),
         operations=rng.choice([30, 50, 70]),
-        keys=rng.choice([1, 2, 3, 6]),
+        keys=rng.choice([1, 2, 3, 6, 6, 28]),
         drop_delay_seconds=delay,
         cache_seconds=rng.choice([0.05, 2.0, 30.0, 30.0]),
         skew_seconds=skew,
         crash_seconds=rng.choice([0.0, 3.0, 10.0]) if faults else 0.0,
         hang_up_seconds=rng.choice([1.0, 10.0, 30.0, 30.0]),
+        claim_seconds=rng.choice([2.0, 5.0, 20.0]),
+        away_seconds=rng.choice([0.0, 0.0, 0.0, 3.0]) if faults else 0.0,
         think_seconds=rng.choice([0.02, 0.1, 0.1, 0.3]),
         quiet_rate=rng.choice([0.0, 0.1]),
         page_rows=rng.choice([1, 2, 1000]),
@@ -136,8 +231,12 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         commit_weight=rng.choice([1, 2, 4]),
         delete_weight=rng.choice([1, 3, 6]),
         scratch_weight=rng.choice([0, 2]),
-        has_branch_turns=rng.random() < 0.3,
-        has_repository_turns=rng.random() < 0.15,
+        upload_weight=rng.choice([0, 1, 3]),
+        tag_weight=rng.choice([0, 0, 1]),
+        difference_weight=rng.choice([0, 1, 2]),
+        has_branch_turns=rng.random() < 0.4,
+        has_repository_turns=rng.random() < 0.25,
+        has_namesakes=rng.random() < 0.15,
         weather=weather,
         conditional_weight=rng.choice([0, 2, 6]),
     )

@@ -7,24 +7,32 @@ from dataclasses import dataclass
 from unittest import mock
 
 from structlog.testing import capture_logs
+from tests.sim.admins import Admin, Namesakes
 from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
 from tests.sim.plan import Plan, draw
-from tests.sim.workload import Admin, Client
-from tests.sim.world import Replica, World, value_of
+from tests.sim.workload import Client
+from tests.sim.world import Replica, World
 
+import tarn.kv.keys
+import tarn.rpc.inflight
+import tarn.rpc.sweep
+import tarn_gateway.operations.completing
 import tarn_graveler.branches
+import tarn_graveler.upload_days
 import tarn_graveler.uploads
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.records import Repository
 from tarn.testing.checker import Report, Violation, check
-from tarn.testing.history import GONE, Commit, History
+from tarn.testing.history import ABSENT, GONE, Commit, History, shown
 from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
 
 __all__ = ["Run", "run_seed"]
 
-_CLAIM_SECONDS = 20
+_DAY_SECONDS = 5
+_OVERRUN_SECONDS = 2.0
+_SWEEP_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,7 @@ def run_seed(seed: int, *, is_traced: bool = False) -> Run:
         if entry["log_level"] in {"error", "critical"}:
             report.violations.append(Violation("I0", str(entry)))
         report.statistics[f"log: {entry['event']}"] += 1
+    report.statistics += world.statistics
     for kind, count in acknowledged(world.history).items():
         report.statistics[f"{ACKNOWLEDGED}{kind}"] += count
     return Run(plan, world.history, report)
@@ -76,10 +85,19 @@ def run_seed(seed: int, *, is_traced: bool = False) -> Run:
 @contextlib.contextmanager
 def _aggressive(plan: Plan) -> Iterator[None]:
     """Constants that are seconds and minutes in production, scaled to a run of half a minute."""
-    with (
-        mock.patch.object(tarn_graveler.branches, "_CACHE_SECONDS", plan.cache_seconds),
-        mock.patch.object(tarn_graveler.uploads, "_CLAIM_US", _CLAIM_SECONDS * 1_000_000),
-    ):
+    claim_us = int(plan.claim_seconds * 1_000_000)
+    instead: list[tuple[object, str, object]] = [
+        (tarn_graveler.branches, "_CACHE_SECONDS", plan.cache_seconds),
+        (tarn_graveler.uploads, "_CLAIM_US", claim_us),
+        (tarn_graveler.upload_days, "_DAY_US", _DAY_SECONDS * 1_000_000),
+        (tarn.kv.keys, "_DAY_MS", _DAY_SECONDS * 1_000),
+        (tarn.rpc.inflight, "OVERRUN_SECONDS", _OVERRUN_SECONDS),
+        (tarn.rpc.sweep, "RESOLUTION_SECONDS", _SWEEP_SECONDS),
+        (tarn_gateway.operations.completing, "PART_BYTES_MIN", 1),
+    ]
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in instead:
+            stack.enter_context(mock.patch.object(owner, name, value))
         yield
 
 
@@ -92,7 +110,7 @@ async def _play(world: World) -> None:
     admin = Admin(world, "admin", [])
     await admin.create("lake/main")
     branches = ["lake/main"]
-    admins: list[Admin] = []
+    admins: list[Client] = []
     if plan.has_branch_turns:
         await admin.create("lake/dev")
         branches.append("lake/dev")
@@ -101,6 +119,8 @@ async def _play(world: World) -> None:
         await admin.create("tmp/main")
         branches.append("tmp/main")
         admins.append(Admin(world, "admin-tmp", ["tmp/main"]))
+    if plan.has_namesakes:
+        admins.append(Namesakes(world, "namesakes", []))
     world.storm()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
     async with asyncio.TaskGroup() as group:
@@ -135,12 +155,25 @@ async def _look(world: World, branches: list[str]) -> None:
                 if not op.is_ok:
                     world.problem(f"a commit in calm weather failed: {op.line()}")
         if step == "committed":
-            await asyncio.sleep(2 * world.plan.drop_delay_seconds + 2)
+            # Announced, looked for, dropped.
+            await asyncio.sleep(3 * world.plan.registered_seconds + 2)
     graveler = last.graveler
-    assert graveler is not None
     for branch in branches:
         await _collect(world, graveler, branch)
+    _check_tags(world)
     last.crash()
+
+
+def _check_tags(world: World) -> None:
+    """What was read through tags is what their commits hold, and nothing was read through a removed one."""
+    for name, commit_id, key, value in world.commit_reads:
+        commit = world.history.commits.get(commit_id)
+        if commit is None:
+            what = f"commit {commit_id}, which cannot be read" if commit_id else "no commit"
+            world.problem(f"{shown(value)} was read at {key} through tag {name} of {what}")
+        elif value != commit.contents.get(key, ABSENT):
+            text = f"{shown(value)} was read at {key} through tag {name} of commit {commit_id}"
+            world.problem(f"{text}, which holds {shown(commit.contents.get(key, ABSENT))}")
 
 
 async def _collect(world: World, graveler: Graveler, branch: str) -> None:
@@ -152,6 +185,8 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
     except TarnError:
         return
     wanted = {op.commit_id for op in history.ops if op.commit_id and op.branch == branch}
+    if branch == "lake/main":
+        wanted |= {commit_id for _, commit_id, _, _ in world.commit_reads}
     try:
         version = await graveler.branches.fresh(repository, BranchId(branch_id))
     except TarnError:
@@ -182,10 +217,10 @@ async def _read_commit(
     except TarnError as error:
         history.dangling.append(f"{commit_id}: {error.message}")
         return ()
-    lines = zip(paths, map(value_of, entries), strict=True)
+    lines = zip(paths, map(world.values.of, entries), strict=True)
     contents = history.lines(f"commit {commit_id}", lines)
     history.commits[commit_id] = Commit(commit_id, commit.message, commit.parents, contents)
     for path, value in contents.items():
-        if not await world.has_block(value):
+        if not await world.values.has_block(value):
             history.dangling.append(f"{commit_id} {path}: no block of v{value}")
     return commit.parents

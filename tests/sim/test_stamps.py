@@ -1,6 +1,6 @@
 """Rules for the timestamps of plain rows: which of them let a lagging clock lose an acknowledged write.
 
-The seeds of whole runs in which the wrong ones break a promise are found by `make mutate` (`stamp-…`).
+The seeds of whole runs in which the wrong ones break a promise are found by `make mutate-guards` (`stamp-…`).
 """
 
 import random

@@ -1,12 +1,14 @@
 """The simulated stores in calm weather are stores like the others; in bad weather, bad within their rules."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from tarn.core.errors import Kind, TarnError
 from tarn.kv.port import (
     Group,
     Kv,
@@ -21,12 +23,22 @@ from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.link import KvLink, Wire
 from tarn.testing.sim.loop import SimLoop, simulate
+from tarn.testing.sim.pauses import STRAND, Process, Strand
 from tarn.testing.sim.weather import CALM, Sky, Weather
 
 ROWS = Partition("rows", PartitionKind.PLAIN, 4)
 RECORDS = Partition("records", PartitionKind.REGISTER)
 
+QUEUED = Weather(queued_rate=1.0, queue_seconds=2.0)
+
 Scene = Callable[[list[KvLink], list[SimClock]], Coroutine[Any, Any, None]]
+
+_skies: dict[int, Sky] = {}
+
+
+def sky_of(link: KvLink) -> Sky:
+    """The weather of a scene, for one that changes it."""
+    return _skies[id(link)]
 
 
 def play(store: str, scene: Scene, weather: Weather = CALM, seed: int = 0) -> None:
@@ -41,7 +53,9 @@ def play(store: str, scene: Scene, weather: Weather = CALM, seed: int = 0) -> No
         for number, clock in enumerate(clocks):
             kv: Kv = made.open(clock)
             links.append(KvLink(kv, Wire(f"r{number}", tasks, None), 2))
+            _skies[id(links[-1])] = sky
         await scene(links, clocks)
+        _skies.clear()
         await tasks.close()
 
     simulate(main, seed)
@@ -152,3 +166,112 @@ def test_what_a_dead_process_had_not_committed_never_lands() -> None:
         assert await other.get_many(ROWS, [b"k"]) == [None]
 
     play("sqlite", scene)
+
+
+def test_a_queued_compare_and_set_runs_after_the_read_that_settles_it_if_nothing_came_between() -> (
+    None
+):
+    seen: set[tuple[bool, bool]] = set()
+    mine = 0
+
+    async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
+        with pytest.raises(OutcomeUnknownError):
+            await links[0].set_if(RECORDS, b"k", b"late", None)
+        (settled,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
+        await asyncio.sleep(3)
+        (after,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
+        seen.add((settled is not None, after is not None))
+
+    async def overtaken(links: list[KvLink], clocks: list[SimClock]) -> None:
+        nonlocal mine
+        sky_of(links[0]).weather = QUEUED
+        with pytest.raises(OutcomeUnknownError):
+            await links[0].set_if(RECORDS, b"k", b"late", None)
+        sky_of(links[0]).weather = CALM
+        (settled,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
+        if settled is not None:
+            return  # it was quick
+        with contextlib.suppress(PredicateFailedError):
+            await links[1].set_if(RECORDS, b"k", b"mine", None)
+            mine += 1
+        (before,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
+        await asyncio.sleep(3)
+        (after,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
+        assert after == before, "its predicate holds no more"
+
+    for seed in range(20):
+        play("cassandra", scene, QUEUED, seed)
+        play("cassandra", overtaken, CALM, seed)
+    assert seen == {(False, True), (True, True)}
+    assert mine > 0
+
+
+def test_a_queued_row_comes_late_with_the_timestamp_it_was_sent_with() -> None:
+    kept: set[bytes] = set()
+
+    async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
+        sky_of(links[0]).weather = QUEUED
+        (error,) = await links[0].set_many(ROWS, [row(b"k", b"late")])
+        assert isinstance(error, OutcomeUnknownError)
+        sky_of(links[0]).weather = CALM
+        # By the other process's clock, which is behind: it goes above what it has seen, or has not.
+        assert await links[0].set_many(ROWS, [row(b"k", b"newer")]) == [None]
+        await asyncio.sleep(3)
+        (found,) = await links[0].get_many(ROWS, [b"k"])
+        assert found is not None
+        kept.add(found.value)
+
+    for seed in range(10):
+        play("cassandra", scene, CALM, seed)
+    assert kept == {b"newer"}, "one clock: the later one has the greater timestamp"
+
+
+@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+def test_a_store_that_cannot_begin_raises_and_has_done_nothing(store: str) -> None:
+    async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
+        sky = sky_of(links[0])
+        for call in (
+            lambda: links[0].set_many(ROWS, [row(b"k", b"v")]),
+            lambda: links[0].set_if(RECORDS, b"k", b"v", None),
+            lambda: links[0].get_many(ROWS, [b"k"]),
+            lambda: links[0].scan(ROWS, b"", None, 10),
+            lambda: links[0].drop_partition(ROWS),
+        ):
+            sky.weather = Weather(raised_rate=1.0)
+            with pytest.raises(TarnError) as raised:
+                await call()
+            assert raised.value.kind is Kind.UNAVAILABLE
+        sky.weather = CALM
+        assert await links[0].get_many(ROWS, [b"k"]) == [None]
+        assert await links[0].get_many(RECORDS, [b"k"], settle=True) == [None]
+
+    play(store, scene)
+
+
+def test_a_process_stands_still_between_two_steps_and_what_it_sent_goes_on() -> None:
+    async def main(loop: SimLoop) -> tuple[int, float]:
+        sky = Sky(Weather(pause_rate=0.2, pause_seconds=5.0), random.Random(1))
+        process = Process(sky, random.Random(1))
+        tasks = TaskSet()
+        wire = Wire("r0", tasks, None)
+        arrived: list[float] = []
+
+        async def arrive() -> None:
+            arrived.append(loop.time())
+
+        async def run() -> None:
+            for _ in range(50):
+                begun = loop.time()
+                await wire.send("x", arrive)
+                assert arrived[-1] == begun, "the wire stood still with its sender"
+
+        outside = STRAND.set(Strand(process, may_stop=True))
+        running = loop.create_task(run())
+        STRAND.reset(outside)
+        await running
+        await tasks.close()
+        return process.pauses, loop.time()
+
+    pauses, seconds = simulate(main, 3)
+    assert pauses >= 5
+    assert seconds > 2.0

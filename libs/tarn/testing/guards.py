@@ -31,7 +31,7 @@ class Guard:
     Attributes:
         name: what `make mutate GUARD=…` takes.
         rule: of docs/design/protocol.md.
-        protects: invariants of `tarn.testing.checker` that may fail without it.
+        protects: invariants of `tarn.testing.checker`; one of them must fail without it.
         without: what is done instead.
         weakenings: how it is switched off.
         runs: seeds within which its absence must be seen.

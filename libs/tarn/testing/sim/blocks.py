@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tarn.block.committed import Committed
-from tarn.block.mem import MemBlockStore
+from tarn.block.mem import MemBlockStore, MemUploads, MemWriter
 from tarn.block.port import BlockInfo, BlockKey, BlockStore, BlockUploads, BlockWriter
 from tarn.block.rangecache import RangeCache
 from tarn.core.breaks import BreakRule
@@ -14,9 +16,11 @@ from tarn.core.ids import RangeId
 from tarn.core.run import Run
 from tarn.kv.port import OutcomeUnknownError
 from tarn.testing.sim.link import Wire
-from tarn.testing.sim.weather import Sky
+from tarn.testing.sim.weather import Sky, refused
 
 __all__ = ["BlockLink", "MemRanges", "committed_over"]
+
+R = TypeVar("R")
 
 
 class BlockLink:
@@ -29,24 +33,17 @@ class BlockLink:
 
     @property
     def uploads(self) -> BlockUploads:
-        """Not simulated: bytes of parts never pass graveler."""
-        return self._blocks.uploads
+        """Parts of uploads, as slow and as unreliable as blocks."""
+        return _UploadsLink(self._blocks.uploads, self._wire, self._sky)
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
         """See `BlockStore.put`."""
         held = bytes(body)
 
         async def put() -> None:
-            await self._sky.hop("block")
-            self._sky.refuse(f"block {key.path}")
-            is_lost = self._sky.fails(self._sky.weather.lost_rate)
-            if not is_lost or self._sky.random.random() < 0.5:
-                await self._blocks.put(key, held)
-            await self._sky.hop("block")
-            if is_lost:
-                raise OutcomeUnknownError(f"block {key.path}: no answer")
+            await self._blocks.put(key, held)
 
-        await self._wire.send(f"put {key.path}", put)
+        await self._wire.send(f"put {key.path}", lambda: _written(self._sky, key, put))
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
@@ -84,6 +81,60 @@ class BlockLink:
 
     async def close(self) -> None:
         """The blocks are the world's."""
+
+
+class _UploadsLink:
+    """`BlockUploads` over a wire. Bytes of parts are held until they are finished."""
+
+    def __init__(self, uploads: MemUploads, wire: Wire, sky: Sky) -> None:
+        self._uploads = uploads
+        self._wire = wire
+        self._sky = sky
+
+    async def begin(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.begin`."""
+        work = partial(self._uploads.begin, key, upload)
+        await self._wire.send(f"begin {upload}", lambda: _written(self._sky, key, work))
+
+    async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> MemWriter:
+        """See `BlockUploads.open_part`."""
+        writer = await self._uploads.open_part(key, upload, part, attempt)
+
+        async def finish(body: bytes) -> None:
+            async def work() -> None:
+                await writer.write(body)
+                await writer.finish()
+
+            what = f"part {part} of {upload}"
+            await self._wire.send(what, lambda: _written(self._sky, key, work))
+
+        return MemWriter(finish, attempt)
+
+    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+        """See `BlockUploads.complete`."""
+        work = partial(self._uploads.complete, key, upload, parts)
+        return await self._wire.send(f"join {upload}", lambda: _written(self._sky, key, work))
+
+    async def discard(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.discard`."""
+        work = partial(self._uploads.discard, key, upload)
+        await self._wire.send(f"discard {upload}", lambda: _written(self._sky, key, work))
+
+
+async def _written(sky: Sky, key: BlockKey, work: Callable[[], Awaitable[R]]) -> R:
+    """A write with all that may become of it."""
+    await sky.hop("block")
+    if sky.are_blocks_away:
+        raise refused(f"block {key.path}")
+    sky.refuse(f"block {key.path}")
+    is_lost = sky.fails(sky.weather.lost_rate)
+    if is_lost and sky.random.random() < 0.5:
+        raise OutcomeUnknownError(f"block {key.path}: lost on its way")
+    answer = await work()
+    await sky.hop("block")
+    if is_lost:
+        raise OutcomeUnknownError(f"block {key.path}: no answer")
+    return answer
 
 
 class MemRanges(RangeCache):

@@ -4,13 +4,16 @@ What it may do wrong is what the real one may (facts/cassandra A1, A4), and no m
 
 *Plain* partitions: each node holds its own cells. A write gets `max(this client's clock, newest seen
 write time + 1)`, goes to all nodes, each at its own time, and is acknowledged by two; a node that is down
-gets it later, as a hint. A read asks two nodes, each at its own moment, takes the newest cell (of equal
+gets it later, as a hint; one that waits at its coordinator arrives late with the timestamp that it was
+sent with. A read asks two nodes, each at its own moment, takes the newest cell (of equal
 times the greater value) and repairs both before it answers. Dropping a partition is one tombstone from
 the future.
 
 *Register* partitions: every write is linearised. A compare-and-set may be applied and say so, not apply
 and say so, lose its answer either way, or stay *undecided*: then it is decided later by itself, or by
-the next Paxos round on its row, which finishes or forgets it. A decided change may be missed by quorum
+the next Paxos round on its row, which finishes or forgets it. It may also wait at its coordinator while
+the caller gives up: no round of others can void it, since it has not begun; it runs late, and is applied if
+its predicate holds then. A decided change may be missed by quorum
 reads while it is not committed, until one sees it; a settling (SERIAL) read and every later
 compare-and-set see all that is decided.
 """
@@ -18,10 +21,10 @@ compare-and-set see all that is decided.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -38,6 +41,7 @@ from tarn.kv.port import (
     Versioned,
 )
 from tarn.rpc.tasks import TaskSet
+from tarn.testing.sim.cassandra_rows import Change, Node, Proposal, Register
 from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.stamps import Cell, ReadFirst, StampRule
 from tarn.testing.sim.weather import Sky, refused
@@ -48,50 +52,7 @@ _NODES = 3
 _QUORUM = 2
 _WRITE_TIMEOUT_SECONDS = 2.0
 _DROP_AHEAD_US = 86_400_000_000
-
-
-@dataclass(slots=True)
-class _Node:
-    """What one node has of the plain partitions."""
-
-    cells: dict[tuple[str, int], dict[bytes, Cell]] = field(default_factory=dict)
-    dropped_us: dict[str, int] = field(default_factory=dict)
-    is_down: bool = False
-    hints: list[Callable[[], None]] = field(default_factory=list)
-
-    def put(self, place: tuple[str, int], key: bytes, cell: Cell) -> None:
-        if cell[0] <= self.dropped_us.get(place[0], -1):
-            return
-        row = self.cells.setdefault(place, {})
-        if key not in row or row[key] < cell:
-            row[key] = cell
-
-    def drop(self, partition: str, time_us: int) -> None:
-        self.dropped_us[partition] = max(self.dropped_us.get(partition, -1), time_us)
-        for place, row in self.cells.items():
-            if place[0] == partition:
-                for key in [key for key, cell in row.items() if cell[0] <= time_us]:
-                    del row[key]
-
-
-@dataclass(slots=True)
-class _Register:
-    """One row of a register partition.
-
-    Attributes:
-        decided: what Paxos has agreed on; None is no row.
-        committed: what every quorum has: `decided`, or what was before it.
-        proposal: an undecided change; at most one.
-    """
-
-    decided: Versioned | None = None
-    committed: Versioned | None = None
-    proposal: _Proposal | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Proposal:
-    after: Versioned | None
+_GIVE_UP_SECONDS = 0.2
 
 
 class SimCassandra:
@@ -106,8 +67,8 @@ class SimCassandra:
     def __init__(self, sky: Sky, tasks: TaskSet) -> None:
         self._sky = sky
         self._tasks = tasks
-        self._nodes = [_Node() for _ in range(_NODES)]
-        self._registers: dict[str, dict[bytes, _Register]] = {}
+        self._nodes = [Node() for _ in range(_NODES)]
+        self._registers: dict[str, dict[bytes, Register]] = {}
         self._versions = 0
 
     def open(self, clock: SimClock) -> _Client:
@@ -126,12 +87,15 @@ class SimCassandra:
             self._up(node)
 
     def heal(self) -> None:
-        """All nodes are up and have all hints."""
+        """All nodes are up and have all hints; what was undecided is decided for good."""
         for node in self._nodes:
             self._up(node)
+        for rows in self._registers.values():
+            for register in rows.values():
+                self.serial_read(register)
 
     @staticmethod
-    def _up(node: _Node) -> None:
+    def _up(node: Node) -> None:
         node.is_down = False
         hints, node.hints = node.hints, []
         for hint in hints:
@@ -148,10 +112,10 @@ class SimCassandra:
 
     # ---- registers
 
-    def register(self, partition: Partition, key: bytes) -> _Register:
+    def register(self, partition: Partition, key: bytes) -> Register:
         """The row, made if need be."""
         rows = self._registers.setdefault(partition.name, {})
-        return rows.setdefault(key, _Register())
+        return rows.setdefault(key, Register())
 
     def keys(self, partition: Partition, start: bytes, end: bytes | None) -> list[bytes]:
         """Keys that rows were ever written under, in order."""
@@ -162,7 +126,7 @@ class SimCassandra:
         """Drops a register partition."""
         self._registers.pop(partition.name, None)
 
-    def quorum_read(self, register: _Register) -> Versioned | None:
+    def quorum_read(self, register: Register) -> Versioned | None:
         """What two of three nodes know: an undecided or uncommitted change may be seen or missed.
 
         Seeing it means that it is repaired, so nobody misses it afterwards.
@@ -174,7 +138,7 @@ class SimCassandra:
             register.committed = register.decided
         return register.committed
 
-    def serial_read(self, register: _Register) -> Versioned | None:
+    def serial_read(self, register: Register) -> Versioned | None:
         """A Paxos round: finishes or forgets what is undecided, commits what is decided."""
         proposal = register.proposal
         if proposal is not None:
@@ -185,7 +149,7 @@ class SimCassandra:
         return register.decided
 
     @staticmethod
-    def decide(register: _Register, proposal: _Proposal) -> None:
+    def decide(register: Register, proposal: Proposal) -> None:
         """An undecided change comes about, unless a later round has dealt with it."""
         if register.proposal is proposal:
             register.decided = proposal.after
@@ -196,13 +160,20 @@ class _Client:
     """`Kv` of one replica."""
 
     def __init__(
-        self, cluster: SimCassandra, sky: Sky, nodes: Sequence[_Node], clock: SimClock
+        self, cluster: SimCassandra, sky: Sky, nodes: Sequence[Node], clock: SimClock
     ) -> None:
         self._cluster = cluster
         self._sky = sky
         self._nodes = nodes
         self._clock = clock
         self._stamps = cluster.stamps(self)
+        self._known: set[str] = set()
+
+    def _head(self, partition: Partition) -> None:
+        """What the driver needs before it sends anything; raises UNAVAILABLE without."""
+        is_new = partition.name not in self._known
+        self._sky.raise_unavailable(f"the head of {partition.name}", is_new=is_new)
+        self._known.add(partition.name)
 
     def crash(self) -> None:
         """What was sent is on its way: it lands, or not, all the same."""
@@ -214,7 +185,7 @@ class _Client:
         digest = hashlib.blake2b(key, digest_size=4).digest()
         return partition.name, int.from_bytes(digest, "big") % partition.buckets
 
-    def _two_nodes(self) -> list[_Node]:
+    def _two_nodes(self) -> list[Node]:
         up = [node for node in self._nodes if not node.is_down]
         if len(up) < _QUORUM:
             raise refused("a read without a quorum")
@@ -255,8 +226,11 @@ class _Client:
             OutcomeUnknownError: two nodes did not answer in time.
         """
         done: asyncio.Queue[None] = asyncio.Queue()
+        late = self._late()
 
-        async def write(node: _Node) -> None:
+        async def write(node: Node) -> None:
+            if late:
+                await asyncio.sleep(late[1])
             await self._sky.hop("write rows")
 
             def land() -> None:
@@ -272,6 +246,8 @@ class _Client:
 
         for node in self._nodes:
             self._cluster.spawn(write(node))
+        if late:
+            await self._give_up("a write waits at its coordinator", late[0])
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT_SECONDS):
                 for _ in range(_QUORUM):
@@ -303,17 +279,51 @@ class _Client:
         is_conditional: bool = True,
     ) -> None:
         """One light-weight transaction."""
+        # The row of today's partition: what comes late does not reach one that was made since.
+        register = self._cluster.register(partition, key)
         await self._sky.hop("change record")
         self._sky.refuse("a compare-and-set")
+        change = Change(key, predicate, after, is_conditional)
+        if late := self._late():
+            self._cluster.spawn(self._run_late(register, change, late[1]))
+            await self._give_up("a compare-and-set waits at its coordinator", late[0])
         await self._sky.hop("change record")
-        weather, register = self._sky.weather, self._cluster.register(partition, key)
+        await self._round(register, change)
+
+    def _late(self) -> tuple[float, float] | None:
+        """When the caller gives a request up, and when it is taken up after that; None: at once.
+
+        As often as not that is right afterwards, when the caller has just settled it or tries again.
+        """
+        sky = self._sky
+        if not sky.fails(sky.weather.queued_rate):
+            return None
+        up = sky.random.uniform(0, _GIVE_UP_SECONDS)
+        is_long = sky.random.random() < 0.5
+        longest = sky.weather.queue_seconds if is_long else 20 * sky.weather.hop_seconds
+        return up, up + sky.random.uniform(0, longest)
+
+    async def _give_up(self, what: str, seconds: float) -> NoReturn:
+        """Nobody answers in time: the driver has told so."""
+        await asyncio.sleep(seconds)
+        raise OutcomeUnknownError(what)
+
+    async def _run_late(self, register: Register, change: Change, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        with contextlib.suppress(TarnError):  # nobody waits for it any more
+            await self._round(register, change)
+
+    async def _round(self, register: Register, change: Change) -> None:
+        """The Paxos round of a change."""
+        weather, after = self._sky.weather, change.after
         current = self._cluster.serial_read(register)
         expected = current.predicate if current is not None else None
-        if is_conditional and (expected != predicate or (current is None and after is None)):
+        is_lost_race = expected != change.predicate or (current is None and after is None)
+        if change.is_conditional and is_lost_race:
             await self._sky.hop("change record")
-            raise PredicateFailedError(key, current)
+            raise PredicateFailedError(change.key, current)
         if self._sky.fails(weather.late_rate):
-            register.proposal = _Proposal(after)
+            register.proposal = Proposal(after)
             self._cluster.spawn(self._decide_late(register, register.proposal))
             await self._sky.hop("change record")
             raise OutcomeUnknownError("a compare-and-set is undecided")
@@ -333,7 +343,7 @@ class _Client:
             register.committed = register.decided
         raise OutcomeUnknownError("the answer to a compare-and-set was lost")
 
-    async def _decide_late(self, register: _Register, proposal: _Proposal) -> None:
+    async def _decide_late(self, register: Register, proposal: Proposal) -> None:
         await asyncio.sleep(self._sky.random.expovariate(1.0))
         if self._sky.random.random() < 0.5:
             self._cluster.decide(register, proposal)
@@ -344,6 +354,7 @@ class _Client:
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
         """See `Kv.get_many`."""
+        self._head(partition)
         is_record = partition.kind is PartitionKind.REGISTER
         what = "read record" if is_record else "read rows"
         await self._sky.hop(what)
@@ -370,7 +381,8 @@ class _Client:
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
-        """See `Kv.set_many`."""
+        """See `Kv.set_many`; raises when nothing was written."""
+        self._head(partition)
         outcomes: list[TarnError | None] = []
         if partition.kind is PartitionKind.PLAIN:
             async with asyncio.TaskGroup() as writes:
@@ -394,12 +406,14 @@ class _Client:
         """See `Kv.set_if`."""
         check_register(partition, "set_if")
         check_row(key, value)
+        self._head(partition)
         after = self._cluster.version(value)
         await self._compare(partition, key, predicate, after)
         return after.predicate
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
+        self._head(partition)
         for key in keys:
             if partition.kind is PartitionKind.REGISTER:
                 await self._compare(partition, key, None, None, is_conditional=False)
@@ -411,6 +425,7 @@ class _Client:
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
         """See `Kv.delete_if`."""
         check_register(partition, "delete_if")
+        self._head(partition)
         await self._compare(partition, key, predicate, None)
 
     async def scan(
@@ -418,6 +433,7 @@ class _Client:
     ) -> list[Row]:
         """See `Kv.scan`: each bucket is read at its own moment."""
         check_scan_limit(limit)
+        self._head(partition)
         await self._sky.hop("scan")
         self._sky.refuse("a scan")
         rows: list[Row] = []
@@ -445,6 +461,7 @@ class _Client:
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
+        self._head(partition)
         await self._sky.hop("clean")
         self._sky.refuse("a drop")
         if partition.kind is PartitionKind.REGISTER:

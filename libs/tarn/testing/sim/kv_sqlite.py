@@ -85,6 +85,7 @@ class _Process:
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
         """See `Kv.get_many`."""
+        self._sky.raise_unavailable("get_many")
         return await self._read(
             _hop("read", partition), lambda: self._rows.get_many(partition, keys, settle=settle)
         )
@@ -92,7 +93,8 @@ class _Process:
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
-        """See `Kv.set_many`."""
+        """See `Kv.set_many`; raises when nothing was written, as the real drivers may."""
+        self._sky.raise_unavailable("set_many")
         try:
             return await self._write(
                 _hop("write", partition), lambda: self._rows.set_many(partition, groups)
@@ -104,22 +106,26 @@ class _Process:
         self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
     ) -> Predicate:
         """See `Kv.set_if`."""
+        self._sky.raise_unavailable("set_if")
         return await self._write(
             "change record", lambda: self._rows.set_if(partition, key, value, predicate)
         )
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
+        self._sky.raise_unavailable("delete_many")
         await self._write("clean", lambda: self._rows.delete_many(partition, keys))
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
         """See `Kv.delete_if`."""
+        self._sky.raise_unavailable("delete_if")
         await self._write("change record", lambda: self._rows.delete_if(partition, key, predicate))
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
         """See `Kv.scan`."""
+        self._sky.raise_unavailable("scan")
         return await self._read("scan", lambda: self._rows.scan(partition, start, end, limit))
 
     def scan_arrow(
@@ -130,6 +136,7 @@ class _Process:
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
+        self._sky.raise_unavailable("drop_partition")
         while rows := await self._rows.scan(partition, b"", None, _CHUNK_ROWS):
             keys = [key for key, _ in rows]
             await self._write("clean", lambda keys=keys: self._rows.delete_many(partition, keys))  # type: ignore[misc]

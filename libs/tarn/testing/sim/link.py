@@ -8,6 +8,7 @@ then still arrives, late or not at all; that is the store's business. What it tr
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -64,7 +65,8 @@ class Wire:
                 answer.set_result(result)
 
         self._note(what, "sent")
-        self._tasks.spawn(run())
+        # In no process' context: it goes on while its sender stands still.
+        contextvars.Context().run(self._tasks.spawn, run())
         return await answer
 
     def _note(self, what: str, answer: object) -> None:

@@ -19,6 +19,8 @@ import random
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar, TypeVarTuple
 
+from tarn.testing.sim.pauses import STRAND, Strand
+
 __all__ = ["SimLoop", "SimStuckError", "simulate"]
 
 T = TypeVar("T")
@@ -65,7 +67,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.errors: list[str] = []
         self._now = 0.0
         self._random = random.Random(seed)  # noqa: S311 - a schedule, not a secret
-        self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, float, int, asyncio.Handle]] = []
         self._count = 0
         self._turns = 0
         self.set_task_factory(self._make_task)
@@ -114,8 +116,22 @@ class SimLoop(asyncio.BaseEventLoop):
         ready.clear()
         self._random.shuffle(turn)
         for handle in turn:
-            if not handle._cancelled:  # noqa: SLF001 - as the base loop does
+            if not handle._cancelled and not self._is_paused(handle):  # noqa: SLF001 - as the base loop
                 handle._run()  # noqa: SLF001
+
+    def _is_paused(self, handle: asyncio.Handle) -> bool:
+        """Puts a step off whose process stands still."""
+        strand: Strand | None = handle._context.get(STRAND)  # type: ignore[attr-defined]  # noqa: SLF001
+        if strand is None:
+            return False
+        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # noqa: SLF001
+        task = owner if isinstance(owner, asyncio.Task) else None
+        until = strand.process.until(task, self._now, may_stop=strand.may_stop)
+        if until <= self._now:
+            return False
+        self._count += 1
+        heapq.heappush(self._timers, (until, self._random.random(), self._count, handle))
+        return True
 
     def _advance(self) -> None:
         """Moves time to the next timer and readies all timers of that moment."""

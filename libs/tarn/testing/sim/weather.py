@@ -26,9 +26,17 @@ class Weather:
         slow_what: operations that are slow far more often than the others, of `HOPS`. A race needs one
             or two things to be late while everything around them is on time.
         refused_rate: operations that are refused before they have any effect (UNAVAILABLE).
+        raised_rate: calls of a store that raise UNAVAILABLE as a whole before anything was sent, also those
+            that answer refusals one by one otherwise; the first call of a process on a partition does so
+            far more often, because it needs the partition's head.
         lost_rate: writes whose answer is lost, half of them with their effect.
         late_rate: compare-and-sets that stay undecided until later (Cassandra).
+        queued_rate: writes and compare-and-sets that wait at a coordinator until after their caller was
+            told that nobody answers: they run later, beyond any read that settles them (Cassandra).
+        queue_seconds: how long they wait at most.
         linger_rate: decided ones that plain quorum reads may miss for a while (Cassandra).
+        pause_rate: steps of a process before which it stands still for a while (`pauses`).
+        pause_seconds: how long at most.
         down_rate: how often one of three nodes is down (Cassandra).
     """
 
@@ -37,9 +45,14 @@ class Weather:
     slow_seconds: float = 0.0
     slow_what: frozenset[str] = frozenset()
     refused_rate: float = 0.0
+    raised_rate: float = 0.0
     lost_rate: float = 0.0
     late_rate: float = 0.0
+    queued_rate: float = 0.0
+    queue_seconds: float = 0.0
     linger_rate: float = 0.0
+    pause_rate: float = 0.0
+    pause_seconds: float = 0.0
     down_rate: float = 0.0
 
 
@@ -49,6 +62,7 @@ HOPS = ("read record", "read rows", "write rows", "change record", "scan", "bloc
 """What a hop may belong to."""
 
 _VERY_SLOW_RATE = 0.2
+_NEW_PARTITION_FACTOR = 10
 _BURST_SECONDS = 0.2
 _BURST_RATE = 0.3
 
@@ -62,11 +76,15 @@ class Sky:
     """Weather and its randomness; the weather may change during a run.
 
     Faults come in bursts: for a moment after one, others of its sort are likely.
+
+    Attributes:
+        are_blocks_away: the block store refuses every write.
     """
 
     def __init__(self, weather: Weather, rng: random.Random) -> None:
         self.weather = weather
         self.random = rng
+        self.are_blocks_away = False
         self._burst_end = -1.0
 
     def happens(self, rate: float) -> bool:
@@ -78,7 +96,7 @@ class Sky:
         if rate <= 0:
             return False
         now = asyncio.get_running_loop().time()
-        if self.random.random() >= (_BURST_RATE if now < self._burst_end else rate):
+        if self.random.random() >= (max(rate, _BURST_RATE) if now < self._burst_end else rate):
             return False
         if now >= self._burst_end:
             self._burst_end = now + _BURST_SECONDS * self.random.random()
@@ -100,3 +118,9 @@ class Sky:
         """Raises UNAVAILABLE if the weather is so."""
         if self.fails(self.weather.refused_rate):
             raise refused(what)
+
+    def raise_unavailable(self, what: str, *, is_new: bool = False) -> None:
+        """Raises UNAVAILABLE if the store cannot even begin; likelier where everything is new to it."""
+        rate = self.weather.raised_rate
+        if self.fails(min(1.0, rate * _NEW_PARTITION_FACTOR) if is_new else rate):
+            raise refused(f"{what}: nothing was sent, it")

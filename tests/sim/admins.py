@@ -1,0 +1,171 @@
+"""Those who remove and make again what others work on."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from tests.sim.workload import NO_BRANCH, Client, note_of, outcome_of
+
+from tarn.core.errors import Kind, TarnError
+from tarn.testing.history import OpKind, Outcome
+
+__all__ = ["Admin", "Namesakes"]
+
+_REPOSITORY_SECONDS = 5.5
+_HALF_WAY_TRIES = 20
+_NAMESAKES = 10
+_ADMIN_SECONDS = 10.0
+
+
+class Admin(Client):
+    """Removes and makes again a branch or a repository while others work on it.
+
+    A label `<repository>/main` stands for the repository, which begins empty; any other one for a
+    branch, which begins at the commit of `lake/main`.
+    """
+
+    _turns = 0
+
+    async def run(self) -> None:
+        """Turns of one label after the other."""
+        while self.world.is_stormy:
+            await asyncio.sleep(self.random.expovariate(1 / self.world.plan.drop_delay_seconds))
+            for branch in self.branches:
+                if self.world.is_stormy:
+                    await self.turn(branch)
+
+    async def turn(self, branch: str) -> None:
+        """Remove, wait, make again."""
+        await self.remove(branch)
+        await asyncio.sleep(self.random.expovariate(2.0))
+        if branch.endswith("/main"):
+            # A replica may know a repository for five seconds longer, and not its namesake until then.
+            await asyncio.sleep(_REPOSITORY_SECONDS)
+        await self.create(branch)
+
+    async def remove(self, branch: str) -> None:
+        """Until it is removed. Attempts whose answer is lost are operations of their own."""
+        repository_id, branch_id = branch.split("/")
+        was_lost = False
+        while True:
+            op = self.history.begin(self.name, OpKind.REMOVE, branch)
+            op.is_stepwise = branch_id == "main"
+            try:
+                await self._remove(repository_id, branch_id)
+            except TarnError as error:
+                outcome = outcome_of(error)
+                if error.reason in NO_BRANCH:
+                    is_ours = Outcome.OK if was_lost else Outcome.FAIL
+                    self.history.finish(op, is_ours, "removed before")
+                    return
+                if branch_id == "main":
+                    outcome = Outcome.INFO  # some steps of several were done
+                was_lost = was_lost or outcome is Outcome.INFO
+                self.history.finish(op, outcome, note_of(error))
+                await asyncio.sleep(0.1)
+            else:
+                self.history.finish(op, Outcome.OK)
+                return
+
+    async def _remove(self, repository_id: str, branch_id: str) -> None:
+        call = self.transport.call(_ADMIN_SECONDS)
+        if branch_id != "main":
+            await self.graveler.delete_branch(call, repository_id, branch_id)
+        else:
+            await self.graveler.delete_repository(call, repository_id)
+
+    async def create(self, branch: str) -> None:
+        """Until it is there again: a branch at main's commit, or an empty repository."""
+        repository_id, branch_id = branch.split("/")
+        self._turns += 1
+        namespace = f"local://{repository_id}-{self._turns}" if self._turns % 2 else ""
+        half_way = 0
+        while True:
+            source = "" if branch_id == "main" else await self._main_commit()
+            op = self.history.begin(self.name, OpKind.CREATE, branch)
+            op.is_stepwise = branch_id == "main"
+            op.commit_id = source
+            try:
+                await self._create(repository_id, branch_id, source, namespace)
+            except TarnError as error:
+                outcome = outcome_of(error)
+                exists = error.kind is Kind.ALREADY_EXISTS
+                is_there = await self._is_there(repository_id, branch_id) if exists else None
+                if is_there:
+                    # An attempt whose answer was lost has made it, of this turn or an older one.
+                    self.history.finish(op, Outcome.FAIL, "made before")
+                    return
+                if is_there is False:
+                    half_way += 1
+                    if half_way % _HALF_WAY_TRIES == 0:
+                        text = f"{branch} exists ({error.message}) and is not there"
+                        if half_way == _HALF_WAY_TRIES:
+                            self.world.problem(text)
+                        self._turns += 1
+                        namespace = f"local://{repository_id}-{self._turns}"
+                if branch_id == "main" and not exists:
+                    outcome = Outcome.INFO  # some steps of several were done
+                self.history.finish(op, outcome, note_of(error))
+                await asyncio.sleep(0.1)
+            else:
+                self.history.finish(op, Outcome.OK)
+                return
+
+    async def _is_there(self, repository_id: str, branch_id: str) -> bool | None:
+        """Whether it can be used; None: nobody answers."""
+        try:
+            await self.graveler.get_branch(self.call(), repository_id, branch_id)
+        except TarnError as error:
+            return False if error.kind is Kind.NOT_FOUND else None
+        return True
+
+    async def _main_commit(self) -> str:
+        while True:
+            try:
+                found = await self.graveler.get_branch(self.call(), "lake", "main")
+            except TarnError:
+                await asyncio.sleep(0.1)
+            else:
+                return found.commit_id
+
+    async def _create(
+        self, repository_id: str, branch_id: str, source: str, namespace: str
+    ) -> None:
+        call = self.transport.call(_ADMIN_SECONDS)
+        if branch_id != "main":
+            await self.graveler.create_branch(call, repository_id, branch_id, source)
+        else:
+            await self.graveler.create_repository(
+                call, repository_id, storage_namespace=namespace, default_branch_id=branch_id
+            )
+
+
+class Namesakes(Client):
+    """Makes a branch and a tag of one name at once: one of the two at most may be acknowledged."""
+
+    async def run(self) -> None:
+        """One name after the other: nothing of an earlier one can be under way for a later one."""
+        for number in range(_NAMESAKES):
+            await asyncio.sleep(self.random.expovariate(1.0))
+            if not self.world.is_stormy:
+                return
+            name = f"both-{number}"
+            async with asyncio.TaskGroup() as both:
+                branch = both.create_task(
+                    self._made(self.graveler.create_branch(self.call(), "lake", name, "main"))
+                )
+                tag = both.create_task(
+                    self._made(self.graveler.create_tag(self.call(), "lake", name, "main"))
+                )
+            if branch.result() and tag.result():
+                self.world.problem(f"lake has a branch and a tag {name}, both acknowledged")
+                return
+            self.world.statistics["namesakes"] += branch.result() or tag.result()
+
+    async def _made(self, creation: Coroutine[Any, Any, object]) -> bool:
+        await asyncio.sleep(self.random.choice([0.0, 0.0, 0.05]))
+        try:
+            await creation
+        except TarnError:
+            return False
+        return True

@@ -1,0 +1,124 @@
+"""S3 gateways for uploads: production's operations, on requests that were let in already.
+
+What stands between a socket and an operation (signatures, routes, HTTP) is not simulated. Everything behind it
+is production's: how a completion is claimed, joined, finished, repeated and given up.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from tests.sim.machine import Machine
+from tests.sim.transport import EVERYTHING, SimTransport
+
+from tarn.client.auth import SigningGrant
+from tarn.client.graveler import GravelerClient
+from tarn.core.errors import TarnError
+from tarn.testing.sim.blocks import BlockLink
+from tarn_gateway.address import Address
+from tarn_gateway.asked import Asked
+from tarn_gateway.backend import Backend, Bounds
+from tarn_gateway.homes import Homes
+from tarn_gateway.http import BodyReader, Headers, Request, Response
+from tarn_gateway.operations import OPERATIONS
+from tarn_gateway.query import Query
+from tarn_gateway.router import Operation
+from tarn_gateway.s3error import S3Error
+from tarn_gateway.sigv4 import UNSIGNED_PAYLOAD, SignedRequest
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+__all__ = ["Gateway"]
+
+
+class _GivenBody(BodyReader):
+    """A body that has come."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(0)
+        self.length = len(body)
+        self._rest = body
+
+    async def read(self) -> bytes | memoryview:
+        rest, self._rest = self._rest, b""
+        return rest
+
+
+class Gateway(Machine):
+    """One gateway process."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start()
+
+    def start(self) -> None:
+        """A new process."""
+        super().start()
+        world, plan = self.world, self.world.plan
+        rng = random.Random(f"gateway {plan.seed} {self.name} {self._life}")
+        self._transport = SimTransport(world, rng)
+        graveler = GravelerClient(self._transport)
+        self._backend = Backend(
+            graveler,
+            BlockLink(world.blocks, self.wire, world.sky),
+            Homes(graveler, self.clock),
+            self.clock,
+            self.ids,
+            Bounds(
+                call_timeout_s=plan.claim_seconds / 5,
+                list_timeout_s=plan.claim_seconds / 5,
+                complete_timeout_s=plan.claim_seconds / 5,
+            ),
+            "us-east-1",
+        )
+
+    async def request(
+        self,
+        operation: Operation,
+        bucket: str,
+        key: str,
+        query: dict[str, str],
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        *,
+        seconds: float,
+    ) -> Response:
+        """One request of a client that hangs up after `seconds`.
+
+        Raises:
+            LostError: no answer.
+            S3Error: as the client gets it.
+            TarnError: of which the gateway makes an S3 error.
+        """
+        pairs = [*(headers or {}).items(), ("content-length", str(len(body)))]
+        request = Request("POST", b"/", b"", Headers(pairs), _GivenBody(body), request_id="0" * 20)
+        signed = SignedRequest(
+            access_key_id="AKIASIM",
+            date="20260101",
+            region="us-east-1",
+            service="s3",
+            timestamp="20260101T000000Z",
+            signed_headers=(),
+            signature="0" * 64,
+            payload_hash=UNSIGNED_PAYLOAD,
+            presigned=False,
+            security_token=None,
+            request=request,
+            headers=request.headers,
+        )
+        asked = Asked(
+            request,
+            operation,
+            Address(bucket, key),
+            Query(query),
+            signed,
+            SigningGrant(b"", EVERYTHING),
+        )
+        answer = OPERATIONS[operation]
+        return await self.ask(
+            lambda: answer(self._backend, asked), seconds, expected=(TarnError, S3Error)
+        )

@@ -1,0 +1,113 @@
+"""A process of the installation: it runs what it is asked to, stands still now and then, and dies."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tests.sim.lost import LostError
+
+from tarn.core.errors import TarnError
+from tarn.rpc.tasks import TaskSet
+from tarn.testing.sim.clock import SimClock, SimIds
+from tarn.testing.sim.link import Wire
+from tarn.testing.sim.pauses import STRAND, Process, Strand
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+__all__ = ["Machine"]
+
+R = TypeVar("R")
+
+
+class Machine:
+    """A place where one process runs at a time; `crash` and `start` make it another one.
+
+    Attributes:
+        clock: of the machine: it outlives the process.
+        ids: of the process.
+        tasks: of the process.
+        wire: from the process to the stores.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.world = world
+        skew = world.plan.skew_seconds
+        self.clock = SimClock(world.loop, int(world.random.uniform(-skew, skew) * 1e6))
+        self.is_up = False
+        self._life = 0
+
+    def start(self) -> None:
+        """A new process: nothing cached, new ids."""
+        world, seed = self.world, self.world.plan.seed
+        self._life += 1
+        world.log(f"{self.name} starts")
+        name = f"{self.name}.{self._life}"
+        self._process = Process(world.sky, random.Random(f"pauses {seed} {name}"))
+        self.ids = SimIds(self.clock, random.Random(f"ids {seed} {name}"))
+        self.tasks = TaskSet()
+        self.wire = Wire(name, world.tasks, world.log if world.is_traced else None)
+        self.is_up = True
+
+    def crash(self) -> None:
+        """Everything that it does ends where it is; what it has sent is on its way."""
+        self.world.log(f"{self.name} crashes")
+        self.is_up = False
+        self.wire.cut()
+        self.world.statistics["pauses"] += self._process.pauses
+        self.world.tasks.spawn(self.tasks.close())
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, may_stop: bool) -> None:
+        """Starts a task of this process; `may_stop`: pauses may begin in it."""
+        outside = STRAND.set(Strand(self._process, may_stop=may_stop))
+        self.tasks.spawn(work)
+        STRAND.reset(outside)
+
+    async def ask(
+        self,
+        work: Callable[[], Awaitable[R]],
+        seconds: float,
+        expected: tuple[type[Exception], ...] = (TarnError,),
+    ) -> R:
+        """Has this process do some work.
+
+        Args:
+            work: what.
+            seconds: how long the caller waits.
+            expected: answers; any other error is a bug.
+
+        Raises:
+            LostError: it crashed, or took longer than `seconds` (and goes on with it).
+        """
+        if not self.is_up:
+            raise LostError("it is down")
+        answer: asyncio.Future[R] = self.world.loop.create_future()
+
+        async def run() -> None:
+            try:
+                result = await work()
+            except asyncio.CancelledError:
+                if not answer.done():
+                    answer.set_exception(LostError("crashed"))
+                raise
+            except Exception as error:  # noqa: BLE001
+                is_known = isinstance(error, expected)
+                if not is_known:
+                    self.world.problem("".join(traceback.format_exception(error)))
+                if not answer.done():
+                    answer.set_exception(error if is_known else LostError(repr(error)))
+                return
+            if not answer.done():
+                answer.set_result(result)
+
+        self.spawn(run(), may_stop=True)
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            raise LostError("hung up") from None

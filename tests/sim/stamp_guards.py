@@ -1,0 +1,36 @@
+"""Guards of the timestamps of plain rows: other rules for the simulated Cassandra (see `lake_guards`)."""
+
+from collections.abc import Sequence
+
+from tarn.testing.guards import Guard, Weakening
+from tarn.testing.sim.kv_cassandra import SimCassandra
+from tarn.testing.sim.stamps import OwnClock, OwnRowsRecent, ProcessMaximum
+
+__all__ = ["STAMP_GUARDS"]
+
+STAMP_GUARDS: Sequence[Guard] = (
+    Guard(
+        "stamp-after-seen",
+        "timestamps",
+        "I1 I4",
+        "a plain row gets its writer's clock",
+        (Weakening(SimCassandra, "stamps", OwnClock),),
+        runs=300,
+    ),
+    Guard(
+        "stamp-by-reading",
+        "timestamps",
+        "I1 I4",
+        "a plain row goes above what its process has met, and nothing is read for it",
+        (Weakening(SimCassandra, "stamps", ProcessMaximum),),
+        runs=300,
+    ),
+    Guard(
+        "stamp-always-read",
+        "timestamps",
+        "I1 I4",
+        "nothing is read for a row that the process has just written itself",
+        (Weakening(SimCassandra, "stamps", OwnRowsRecent),),
+        runs=600,
+    ),
+)

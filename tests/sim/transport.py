@@ -1,0 +1,150 @@
+"""From clients and gateways to replicas: production's client library, and its only place that resends.
+
+`GrpcTransport` without its connections: `unary` is production's own, with its attempts after UNAVAILABLE. A
+hot operation is sent once; one that only reads is sent again when its replica died, as a lane does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from typing import TYPE_CHECKING, cast
+
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+from tests.sim.lost import LostError
+
+from tarn.client.access import Access
+from tarn.core.actions import Action
+from tarn.core.errors import TarnError
+from tarn.core.ids import UserId
+from tarn.core.policy import Grant, Policy, Statement
+from tarn.rpc.call import Call
+from tarn.rpc.errors import deadline_error, unavailable_error, unknown_outcome_error
+from tarn.rpc.grpc_transport import GrpcTransport
+from tarn.rpc.methods import UnaryMethod
+from tarn.rpc.peer import Peer
+from tarn.testing.sim.clock import SimClock
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+__all__ = ["EVERYTHING", "OPEN", "SimTransport"]
+
+_LOOK_AGAIN_SECONDS = 0.05
+_ON_THE_WAY_SECONDS = 0.01
+
+EVERYTHING = Grant(UserId("ann"), Policy([Statement(True, ("*",), ("*",))]), "token", 1_000_000)
+"""Who may do what is not what is simulated."""
+
+
+class _OpenAccess:
+    """Lets everybody in."""
+
+    def check_cached(self, call: Call, action: Action, resource: str) -> Grant:
+        return EVERYTHING
+
+    async def check(self, call: Call, action: Action, resource: str) -> Grant:
+        return EVERYTHING
+
+    async def grant(self, call: Call) -> Grant:
+        return EVERYTHING
+
+
+OPEN = cast("Access", _OpenAccess())
+
+
+class SimTransport(GrpcTransport):
+    """A `Transport` to any replica that is up.
+
+    Args:
+        world: whose replicas.
+        rng: which replica, and how long between attempts.
+    """
+
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self.clock = SimClock(world.loop)
+        super().__init__(["sim:1"], clock=self.clock, rng=rng)
+        self._world = world
+        self._random = rng
+        self._ids = itertools.count(1)
+
+    def call(self, seconds: float) -> Call:
+        """A request of a client that waits so long."""
+        return Call(f"{next(self._ids):020X}", "token", self.clock.monotonic() + seconds)
+
+    def _start(self) -> None:
+        """There is nothing to connect to."""
+
+    async def _ready_peer(self, call: Call) -> Peer:
+        """Any replica that is up, as soon as there is one.
+
+        Raises:
+            TarnError: UNAVAILABLE.
+        """
+        while not any(replica.is_up for replica in self._world.replicas):
+            if call.deadline <= self.clock.monotonic() + _LOOK_AGAIN_SECONDS:
+                raise unavailable_error("no replica is up")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        return cast("Peer", _Peer(self._world, self._random))
+
+    async def operate(
+        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+    ) -> Message:
+        """See `Transport.operate`."""
+        while True:
+            peer = cast("_Peer", await self._ready_peer(call))
+            try:
+                return await peer.operate(service, operation, call, read_only=read_only)
+            except LostError as error:
+                if call.deadline <= self.clock.monotonic():
+                    raise _late(call, read_only=read_only) from None
+                if not read_only:
+                    raise unknown_outcome_error(str(error)) from None
+
+
+class _Peer:
+    """One replica, for one call."""
+
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self._world = world
+        self._replica = world.some_replica(rng)
+
+    async def unary(
+        self, method: UnaryMethod, request: Message, call: Call, timeout_s: float
+    ) -> Message:
+        """See `Peer.unary`."""
+        replica = self._replica
+        service_name, _, name = method.path[1:].partition("/")
+        try:
+            return await replica.ask(
+                lambda: replica.server.unary(replica.services[service_name], name, request, call),
+                timeout_s + _ON_THE_WAY_SECONDS,
+            )
+        except LostError as error:
+            if call.deadline <= self._world.loop.time():
+                raise _late(call, read_only=method.read_only) from None
+            if method.read_only:
+                raise unavailable_error(str(error)) from None
+            raise unknown_outcome_error(str(error)) from None
+
+    async def operate(
+        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+    ) -> Message:
+        """One hot operation.
+
+        Raises:
+            LostError: nobody will ever tell.
+        """
+        replica = self._replica
+        seconds = max(0.0, call.deadline - self._world.loop.time()) + _ON_THE_WAY_SECONDS
+        return await replica.ask(
+            lambda: replica.server.operate(service, operation, call, read_only=read_only), seconds
+        )
+
+
+def _late(call: Call, *, read_only: bool) -> TarnError:
+    if read_only:
+        return deadline_error(call.request_id)
+    return unknown_outcome_error(f"request {call.request_id} had no answer in time")

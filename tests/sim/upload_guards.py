@@ -1,0 +1,102 @@
+"""Guards of multipart uploads, and how they are switched off (see `lake_guards`)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tarn_graveler.completion
+from tarn.core.branch import Branch
+from tarn.core.ids import UploadId
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Group
+from tarn.kv.records import Repository
+from tarn.testing.guards import Guard, Weakening
+from tarn_graveler.completion import StagingAttempt, _Fate
+from tarn_graveler.upload_records import RecordedAttempts
+from tarn_graveler.uploads import Claim, Uploads
+
+__all__ = ["UPLOAD_GUARDS"]
+
+
+async def _always_claims(
+    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
+) -> Claim:
+    """A repeated completion completes again."""
+    return Claim(self._ids.nonce(), b"")
+
+
+async def _no_attempts(self: RecordedAttempts) -> Sequence[StagingAttempt]:
+    """Every attempt takes itself for the first one."""
+    self._read = await self._records.read(self._repository, self._upload_id)
+    return []
+
+
+async def _not_landed(self: Any, record: Branch, attempts: Sequence[StagingAttempt]) -> Any:
+    """A later attempt never asks what became of the earlier ones."""
+    del record, attempts
+    return _Fate.NOT_LANDED
+
+
+_begin_complete = Uploads.begin_complete
+
+
+async def _any_manifest(
+    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
+) -> Claim:
+    """Whatever parts a repeated completion names, it gets the answer of the first one."""
+    return await _begin_complete(self, repository, upload_id, bytes(32))
+
+
+async def _record_anyway(self: Uploads, repository: Repository, upload_id: str, part: Any) -> None:
+    """A part is recorded whatever became of its upload."""
+    key = RepositoryKeys.upload_part(UploadId(upload_id), part.part_number)
+    row = (key, part.SerializeToString())
+    (error,) = await self._kv.set_many(self._days.of(repository, upload_id), [Group(key, (row,))])
+    if error is not None:
+        raise error
+
+
+UPLOAD_GUARDS: Sequence[Guard] = (
+    Guard(
+        "completion-replays",
+        "uploads",
+        "I1",
+        "a repeated completion of an upload stages its object again",
+        (
+            Weakening(Uploads, "begin_complete", _always_claims),
+            Weakening(RecordedAttempts, "load", _no_attempts),
+        ),
+        runs=60,
+    ),
+    Guard(
+        "completion-once",
+        "uploads",
+        "I1 I3",
+        "a repeated completion under its claim writes its row as if it were the first",
+        (Weakening(RecordedAttempts, "load", _no_attempts),),
+        runs=600,
+    ),
+    Guard(
+        "completion-looks",
+        "uploads",
+        "I1 I3",
+        "a later attempt does not look whether an earlier one landed",
+        (Weakening(tarn_graveler.completion._Staging, "_fate", _not_landed),),
+        runs=600,
+    ),
+    Guard(
+        "completion-compares",
+        "uploads",
+        "I0",
+        "a completion by other parts gets the answer of the one that was",
+        (Weakening(Uploads, "begin_complete", _any_manifest),),
+        runs=300,
+    ),
+    Guard(
+        "parts-until-the-end",
+        "uploads",
+        "I0",
+        "an upload that has ended takes parts",
+        (Weakening(Uploads, "record_part", _record_anyway),),
+        runs=300,
+    ),
+)

@@ -1,0 +1,273 @@
+"""One upload with all that may happen to it, through any gateways: parts that are replaced, completions that
+are repeated and meet, aborts, listings; and afterwards what may not happen any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.sim.lost import LostError
+
+from tarn.core.errors import Kind, TarnError
+from tarn.testing.history import ABSENT, NEVER, Op, OpKind, Outcome
+from tarn_gateway.checksums import multipart_md5
+from tarn_gateway.http import Response
+from tarn_gateway.router import Operation
+from tarn_gateway.s3error import S3Error
+from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.sim.workload import Client
+
+__all__ = ["Uploading"]
+
+_TRIES = 5
+_CLIENT_ERRORS = {
+    Kind.NOT_FOUND,
+    Kind.ALREADY_EXISTS,
+    Kind.INVALID,
+    Kind.DENIED,
+    Kind.FAILED_PRECONDITION,
+}
+"""What becomes a 4xx. After a 5xx nobody knows, S3 says."""
+
+Error = TarnError | S3Error | LostError
+
+
+def _is_refusal(error: Error) -> bool:
+    if isinstance(error, TarnError):
+        return error.kind in _CLIENT_ERRORS
+    return isinstance(error, S3Error) and error.status < 500
+
+
+@dataclass
+class _Upload:
+    """An upload as its client knows it.
+
+    Attributes:
+        parts: the bodies that count, by number.
+        op: its completion.
+        calls: completions that were asked for.
+        refusals: whether every attempt so far was refused for sure.
+        is_aborted: an abort was acknowledged.
+    """
+
+    branch: str
+    key: str
+    made: pb.Upload
+    condition: dict[str, str] = field(default_factory=dict)
+    expected: int | None = None
+    parts: dict[int, bytes] = field(default_factory=dict)
+    op: Op | None = None
+    refusals: bool = True
+    calls: int = 0
+    note: str = ""
+    is_aborted: bool = False
+
+    @property
+    def etag(self) -> str:
+        """Of the whole."""
+        digests = [hashlib.md5(self.parts[n]).digest() for n in sorted(self.parts)]
+        return f"{multipart_md5(digests).hex()}-{len(digests)}"
+
+    @property
+    def manifest(self) -> bytes:
+        """What CompleteMultipartUpload sends."""
+        lines = "".join(
+            f"<Part><PartNumber>{n}</PartNumber>"
+            f"<ETag>{hashlib.md5(self.parts[n]).hexdigest()}</ETag></Part>"
+            for n in sorted(self.parts)
+        )
+        return f"<CompleteMultipartUpload>{lines}</CompleteMultipartUpload>".encode()
+
+
+class Uploading:
+    """Uploads of one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._world = client.world
+        self._random = client.random
+
+    async def upload(self, branch: str, key: str) -> None:
+        """One upload from its beginning to after its end."""
+        upload = await self._begin(branch, key)
+        if upload is None or not await self._send_parts(upload):
+            return
+        chance = self._random.random()
+        if chance < 0.1:
+            await self._abort(upload)
+            return
+        if chance < 0.2:
+            await self._listed(upload, is_open=True)
+        self._condition(upload)
+        values, history = self._world.values, self._world.history
+        made, body = upload.made, b"".join(upload.parts[n] for n in sorted(upload.parts))
+        value = values.joined(upload.etag, made.storage_namespace, made.address, body)
+        upload.op = history.begin(self._client.name, OpKind.PUT, branch, key, value)
+        upload.op.expected = upload.expected
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._complete(upload))
+            if self._random.random() < 0.4:
+                group.create_task(
+                    self._complete(upload)
+                )  # a client that hung up and asks elsewhere
+            if self._random.random() < 0.15:
+                group.create_task(self._abort(upload))
+        op = upload.op
+        if op.end == NEVER:
+            outcome = Outcome.FAIL if upload.refusals else Outcome.INFO
+            history.finish(op, outcome, f"multipart: {upload.note}")
+        if op.is_ok:
+            await self._afterwards(upload)
+
+    async def _request(
+        self,
+        upload: _Upload,
+        operation: Operation,
+        query: dict[str, str],
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> Response:
+        repository_id, branch_id = upload.branch.split("/")
+        return await self._world.some_gateway(self._random).request(
+            operation,
+            repository_id,
+            f"{branch_id}/{upload.key}",
+            {"uploadId": upload.made.upload_id, **query},
+            body,
+            headers,
+            seconds=self._client.patience_seconds,
+        )
+
+    async def _begin(self, branch: str, key: str) -> _Upload | None:
+        client = self._client
+        repository_id, branch_id = branch.split("/")
+        try:
+            answer = await self._request(
+                _Upload(branch, key, pb.Upload()), Operation.CREATE_MULTIPART_UPLOAD, {}
+            )
+            assert isinstance(answer.body, bytes), "it is a short document"
+            found = re.search(rb"<UploadId>(\w+)</UploadId>", answer.body)
+            assert found is not None, answer.body
+            upload_id = found[1].decode()
+            made = await client.graveler.get_upload(
+                client.call(), repository_id, branch_id, key, upload_id
+            )
+        except (TarnError, S3Error, LostError):
+            return None
+        return _Upload(branch, key, made)
+
+    async def _send_parts(self, upload: _Upload) -> bool:
+        """Two or three bodies for one or two parts; the last one of a number that was acknowledged counts."""
+        for number in self._random.choice([(1,), (1, 1), (1, 2), (2, 1, 2)]):
+            body = f"{upload.made.upload_id} {number} {self._random.random()}".encode()
+            try:
+                await self._send_part(upload, number, body)
+            except (TarnError, S3Error, LostError):
+                if self._random.random() < 0.5:
+                    return False  # its client dies, too: an upload that nobody ends
+            else:
+                upload.parts[number] = body
+        return bool(upload.parts)
+
+    async def _send_part(self, upload: _Upload, number: int, body: bytes) -> None:
+        await self._request(upload, Operation.UPLOAD_PART, {"partNumber": str(number)}, body)
+
+    def _condition(self, upload: _Upload) -> None:
+        """Some are completed only if the key is as the client believes."""
+        if self._random.random() >= min(1.0, self._world.plan.conditional_weight / 8):
+            return
+        seen = self._client.saw(upload.branch, upload.key)
+        upload.expected = ABSENT if self._random.random() < 0.5 else seen
+        if upload.expected == ABSENT:
+            upload.condition = {"if-none-match": "*"}
+        else:
+            upload.condition = {"if-match": f'"{self._world.values.etag(upload.expected)}"'}
+
+    async def _complete(self, upload: _Upload) -> None:
+        """Asks until there is an answer, as SDKs do."""
+        op, history = upload.op, self._world.history
+        assert op is not None, "it has begun"
+        for _ in range(_TRIES):
+            upload.calls += 1
+            op.calls = upload.calls
+            try:
+                answer = await self._ask_complete(upload)
+            except (TarnError, S3Error, LostError) as error:
+                upload.note = str(error)[:80]
+                if not _is_refusal(error):
+                    upload.refusals = False
+                elif op.outcome is not Outcome.OK:
+                    return
+            else:
+                self._check_answer(upload, answer)
+                if not op.is_ok:
+                    history.finish(op, Outcome.OK, "multipart")
+                if upload.is_aborted:
+                    text = f"upload {upload.made.upload_id} was aborted and completed"
+                    self._world.problem(text)
+                return
+            await asyncio.sleep(self._random.uniform(0, self._world.plan.claim_seconds / 2))
+
+    async def _ask_complete(self, upload: _Upload) -> Response:
+        operation = Operation.COMPLETE_MULTIPART_UPLOAD
+        return await self._request(upload, operation, {}, upload.manifest, upload.condition)
+
+    def _check_answer(self, upload: _Upload, answer: Response) -> None:
+        assert isinstance(answer.body, bytes), "it is a short document"
+        if upload.etag.encode() not in answer.body:
+            text = f"upload {upload.made.upload_id} was answered with another object"
+            self._world.problem(f"{text}: {answer.body!r} instead of {upload.etag}")
+
+    async def _abort(self, upload: _Upload) -> None:
+        try:
+            await self._request(upload, Operation.ABORT_MULTIPART_UPLOAD, {})
+        except (TarnError, S3Error, LostError):
+            return
+        upload.is_aborted = True
+        if upload.op is not None and upload.op.is_ok:
+            text = f"upload {upload.made.upload_id} was completed and aborted"
+            self._world.problem(text)
+        await self._listed(upload, is_open=False)
+
+    async def _afterwards(self, upload: _Upload) -> None:
+        """What a client does whose answer was lost, and what nobody may do any more."""
+        await asyncio.sleep(self._random.uniform(0, 3.0))
+        chance = self._random.random()
+        upload_id = upload.made.upload_id
+        try:
+            if chance < 0.4:
+                self._check_answer(upload, await self._ask_complete(upload))
+            elif chance < 0.6:
+                await self._listed(upload, is_open=False)
+            elif chance < 0.7:
+                await self._send_part(upload, 1, b"too late")
+                self._world.problem(f"upload {upload_id} took a part after it was completed")
+            elif chance < 0.8 and len(upload.parts) == 2:
+                other = _Upload(upload.branch, upload.key, upload.made, parts={1: upload.parts[1]})
+                await self._ask_complete(other)
+                self._world.problem(f"upload {upload_id} was completed by other parts, too")
+        except (TarnError, S3Error, LostError):
+            pass
+
+    async def _listed(self, upload: _Upload, *, is_open: bool) -> None:
+        """Looks whether the upload is among those that have not ended."""
+        repository_id, branch_id = upload.branch.split("/")
+        client = self._client
+        try:
+            page = await client.graveler.list_uploads(
+                client.call(), repository_id, branch_id, prefix=upload.key
+            )
+        except TarnError:
+            return
+        is_there = any(each.upload_id == upload.made.upload_id for each in page.uploads)
+        is_of_lake = repository_id == "lake"  # another one may be removed at any time
+        if is_there and not is_open:
+            self._world.problem(f"upload {upload.made.upload_id} has ended and is listed")
+        elif is_open and not is_there and not page.is_truncated and is_of_lake:
+            self._world.problem(f"upload {upload.made.upload_id} is open and not listed")

@@ -1,0 +1,80 @@
+"""Numbers that stand for objects: every write has one of its own, and entries tell theirs."""
+
+from dataclasses import dataclass, field, replace
+
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockKey
+from tarn.core.entry import Entry, etag_of, is_marker, pack, unpack
+from tarn.core.errors import TarnError
+from tarn.core.ids import physical_path
+
+__all__ = ["Values", "packed_value"]
+
+_PLACE = "local://data"
+
+
+def packed_value(value: int, operation_id: str = "") -> bytes:
+    """The entry of a value that came in one piece: size, address and MD5 all say which."""
+    md5 = value.to_bytes(16, "big")
+    return pack(Entry(value, 0, _address(value), md5, operation_id=operation_id))
+
+
+def _address(value: int) -> bytes:
+    return (0x0192_0000_0000 + value).to_bytes(6, "big") + value.to_bytes(10, "big")
+
+
+@dataclass
+class Values:
+    """The values of a run.
+
+    Attributes:
+        blocks: where their bytes are.
+    """
+
+    blocks: MemBlockStore
+    _count: int = 0
+    _by_etag: dict[str, int] = field(default_factory=dict)
+    _etags: dict[int, str] = field(default_factory=dict)
+    _joined: dict[int, tuple[str, bytes, bytes]] = field(default_factory=dict)
+
+    async def new(self) -> int:
+        """A value that nobody has written, and its block."""
+        self._count += 1
+        await self.blocks.put(BlockKey(_PLACE, physical_path(_address(self._count))), b"x")
+        return self._count
+
+    def joined(self, etag: str, namespace: str, address: bytes, body: bytes) -> int:
+        """The value that an upload becomes when these bytes are completed."""
+        self._count += 1
+        self._by_etag[etag] = self._count
+        self._etags[self._count] = etag
+        self._joined[self._count] = (namespace, address, body)
+        return self._count
+
+    def etag(self, value: int) -> str:
+        """What S3 calls it."""
+        return self._etags.get(value) or etag_of(packed_value(value))
+
+    def by_etag(self, etag: str) -> int:
+        """The value of an ETag."""
+        return self._by_etag[etag] if etag in self._by_etag else int(etag, 16)
+
+    def of(self, packed: bytes) -> int:
+        """The value of an entry; a number that nobody wrote if its parts do not agree."""
+        entry = unpack(packed)
+        joined = self._by_etag.get(entry.etag)
+        if joined is not None:
+            _, address, body = self._joined[joined]
+            agrees = (entry.address, entry.size) == (address, len(body))
+            return joined if agrees and not is_marker(packed) else -1000 - joined
+        unnamed = pack(replace(entry, operation_id=""))
+        agrees = entry.address == _address(entry.size) and unnamed == packed_value(entry.size)
+        return entry.size if agrees and not is_marker(packed) else -1000 - entry.size
+
+    async def has_block(self, value: int) -> bool:
+        """Whether the bytes of a value are there."""
+        namespace, address, body = self._joined.get(value, (_PLACE, _address(value), b"x"))
+        try:
+            return await self.blocks.read(BlockKey(namespace, physical_path(address))) == body
+        except TarnError:
+            return False
