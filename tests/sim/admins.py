@@ -78,7 +78,7 @@ class Admin(Client):
         """Until it is there again: a branch at main's commit, or an empty repository."""
         repository_id, branch_id = branch.split("/")
         self._turns += 1
-        namespace = f"local://{repository_id}-{self._turns}" if self._turns % 2 else ""
+        namespace = f"local://{repository_id}-{self.name}-{self._turns}" if self._turns % 2 else ""
         half_way = 0
         while True:
             source = "" if branch_id == "main" else await self._main_commit()
@@ -102,7 +102,7 @@ class Admin(Client):
                         if half_way == _HALF_WAY_TRIES:
                             self.world.problem(text)
                         self._turns += 1
-                        namespace = f"local://{repository_id}-{self._turns}"
+                        namespace = f"local://{repository_id}-{self.name}-{self._turns}"
                 if branch_id == "main" and not exists:
                     outcome = Outcome.INFO  # some steps of several were done
                 self.history.finish(op, outcome, note_of(error))

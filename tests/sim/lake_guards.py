@@ -223,7 +223,7 @@ def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
 async def _drop_announced(self: Cleaning, drop: Drop, owner: TokenOwner) -> None:
     """Whatever was announced is dropped, whether its record still names it or not."""
     del owner
-    await self._add_or_raise(Drop(drop.partition, self._after(self._drop_delay_us)))
+    await self._add_or_raise(Drop(drop.partition, self._clock.now_us() + self._drop_delay_us))
 
 
 _cleaning_init = Cleaning.__init__

@@ -74,7 +74,7 @@ class Cleaning:
             TarnError: UNAVAILABLE: the change must not be made.
         """
         keys = self._repositories.keys_of(repository)
-        drop_time_us = self._after(self._drop_delay_us)
+        drop_time_us = self._clock.now_us() + self._drop_delay_us
         drops = [
             Drop(
                 keys.token(branch_id, token),
@@ -146,12 +146,19 @@ class Cleaning:
         (found,) = await self._kv.get_many(keys.refs, [key], settle=True)
         branch = None if found is None else decode_branch(found.value)
         if branch is None or not branch.names(owner.token_id):
-            await self._add_or_raise(Drop(drop.partition, self._after(self._drop_delay_us)))
+            delay_us = max(self._drop_delay_us, 1)
+            late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
+            steps = 1 + -(
+                -late_us // delay_us
+            )  # D at least from now, and the same row for most replicas
+            await self._add_or_raise(Drop(drop.partition, drop.drop_time_us + steps * delay_us))
             return
         looks = owner.look_count + 1
         delay_us = min(self._drop_delay_us << min(looks, 32), _LOOK_US_MAX)
-        again = replace(owner, look_count=looks)
-        await self._add_or_raise(Drop(drop.partition, self._after(delay_us), owner=again))
+        # By the row and not by the clock: every replica that looks adds the same one.
+        again = replace(drop, drop_time_us=drop.drop_time_us + delay_us)
+        again = replace(again, owner=replace(owner, look_count=looks))
+        await self._add_or_raise(again)
 
     async def _drop(self, drop: Drop) -> None:
         await self._kv.drop_partition(drop.partition)
@@ -165,9 +172,3 @@ class Cleaning:
         (error,) = await self._list.add([drop])
         if error is not None:
             raise error
-
-    def _after(self, delay_us: int) -> int:
-        """A time at least so far from now, rounded up: replicas that look at about the same time
-        then add the same row."""
-        step_us = max(delay_us // 4, 1)
-        return -(-(self._clock.now_us() + delay_us) // step_us) * step_us
