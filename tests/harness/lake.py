@@ -82,8 +82,8 @@ class Lake:
     async def drop_everything_removed(self) -> int:
         """What the cleaner does once D is over: it looks at announced tokens, and D later drops them."""
         count = 0
-        for _ in range(2):
-            self.clock.advance(DELAY * 1.25 + 1)
+        for _ in range(3):
+            self.clock.advance(DELAY + 1)
             count += await self.graveler.cleaning.drop_due()
         return count
 

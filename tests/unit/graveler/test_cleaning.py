@@ -9,8 +9,11 @@ from lake import MAIN, Lake, Running
 
 from tarn.core.branch import Branch, seal
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.drop_list import DropList
+
+KEYS = InstallationKeys("test")
 
 
 def refused() -> TarnError:
@@ -107,6 +110,21 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
     for _ in range(3):
         await lake.drop_everything_removed()
     assert await lake.get("x") == 1
+
+
+async def test_replicas_that_look_at_one_announcement_add_one_row(lake: Lake, other: Lake) -> None:
+    await lake.put("x", 1)
+    branch = await record(lake)
+    await lake.graveler.cleaning.announce(lake.repository, MAIN, branch.tokens)
+    for _ in range(5):
+        for seconds in (61, 7, 13):
+            lake.clock.advance(seconds)
+            await lake.graveler.cleaning.drop_due()
+            await other.graveler.cleaning.drop_due()
+    lake.clock.advance(100_000)
+    waiting = [key async for key, _ in (await DropList(lake.kv, KEYS, lake.clock).begin()).due()]
+    assert len(waiting) <= 6  # one for each time that it was looked at, not one for each look
+    assert waiting
 
 
 async def test_repeated_failures_to_commit_leave_a_bounded_number_of_layers(lake: Lake) -> None:

@@ -361,12 +361,12 @@ async def test_rule_5_a_removed_token_is_dropped_d_after_it_was_seen_to_be_gone(
     await lake.put("a", 1)
     token = await lake.staging_rows()
     await lake.commit()
-    lake.clock.advance(76)
+    lake.clock.advance(61)
     assert await lake.graveler.cleaning.drop_due() == 0  # looks: no record names it any more
-    lake.clock.advance(59)
+    lake.clock.advance(60)
     assert await lake.graveler.cleaning.drop_due() == 0
     assert await lake.kv.scan(token, b"", None, 10) != []
-    lake.clock.advance(17)
+    lake.clock.advance(60)
     assert await lake.graveler.cleaning.drop_due() == 1
     assert await lake.kv.scan(token, b"", None, 10) == []
 
