@@ -304,30 +304,6 @@ async def test_a_copy_inside_a_repository_moves_no_bytes(lake: Any) -> None:
     assert len(await lake.blocks_of("lake")) == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers", "sent"),
-    [
-        ("PUT", "/lake/main/b", {}, "stage"),
-        ("PUT", "/lake/main/b", {"if-none-match": "*"}, "stage"),
-        ("PUT", "/lake/dev/b", source("/lake/main/a"), "stage"),
-        ("PUT", "/pond/main/b", source("/lake/main/a"), "stage"),
-        ("PUT", "/lake/dev/b", source("/lake/main/a") | {"if-none-match": "*"}, "stage"),
-        ("DELETE", "/lake/main/a", {}, "unstage"),
-    ],
-)
-async def test_a_request_that_changes_an_object_sends_one_change(
-    method: str, path: str, headers: dict[str, str], sent: str, lake: Any
-) -> None:
-    """A second one could land after a newer acknowledged write of the key."""
-    lake.create("pond", "main")
-    await lake.ask("PUT", "/lake/main/a", body=SMALL)
-    lake.graveler.calls.clear()
-    body = SMALL if method == "PUT" and "x-amz-copy-source" not in headers else b""
-    done = await lake.ask(method, path, body=body, headers=headers)
-    assert done.status in (200, 204), done.body
-    assert [each for each in lake.graveler.calls if each in ("stage", "unstage")] == [sent]
-
-
 async def test_a_copy_may_replace_metadata(lake: Any) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-meta-job": "1"})
     plain = await lake.ask("PUT", "/lake/main/a", headers=source("lake/main/a"))
