@@ -69,6 +69,15 @@ def _step_back() -> None:
 
 async def _run(connection: socket.socket) -> int:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
+    try:
+        return await _serve(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):  # the parent is gone
+            await writer.wait_closed()
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
     variables = await read_message(reader)
     if variables is None:
         return 0
@@ -80,8 +89,6 @@ async def _run(connection: socket.socket) -> int:
                 builder = await _open(config, clock, stack)
             except (TarnError, OSError) as error:
                 writer.write(frame_of({"error": said_error(_as_tarn(error))}))
-                writer.close()
-                await writer.wait_closed()
                 return 1
             writer.write(frame_of({"ready": True}))
             await Builds(builder, writer, clock).run(reader)
