@@ -21,6 +21,7 @@ from bench.load.processes import Processes, pinned
 from bench.load.signing import Signer
 
 from tarn.rpc.system import SystemClock
+from tarn.testing.service_log import check_log
 
 __all__ = ["Form", "Node", "bulk_loop", "raw_loop", "running"]
 
@@ -196,6 +197,7 @@ def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
         raise RuntimeError(f"Tarn does not stop:\n{_tail(log)}") from None
     if code:
         raise RuntimeError(f"Tarn ended with {code}:\n{_tail(log)}")
+    check_log(log)
 
 
 @contextmanager

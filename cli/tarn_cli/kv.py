@@ -13,6 +13,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tarn.config import Config
+from tarn.kv.agreement import read_settings
 from tarn.kv.opening import open_store
 from tarn.kv.port import ListingKv
 from tarn.kv.transfer import (
@@ -25,6 +26,7 @@ from tarn.kv.transfer import (
     Transferred,
     check_dump,
     compare,
+    forget_agreed,
     read_dump,
 )
 from tarn.kv.transfer import Progress as Pass
@@ -233,6 +235,35 @@ def reopen(session: Session, store: str, force: bool) -> None:
     async def work(run: _Run) -> Record:
         fence = await reopen_place(await run.place(config), force=force)
         return {"store": about(config), "was": "open" if fence is None else fence.state.value}
+
+    _carry_out(session, config, 1, None, work)
+
+
+@kv.command()
+@_config
+@click.option("--forget", is_flag=True, help="Remove them. Stop every process of Tarn first.")
+@pass_session
+def settings(session: Session, store: str, forget: bool) -> None:
+    """Show the settings that all replicas must agree on, as the store notes them.
+
+    A process that differs does not start. To change one: stop every process, run this with --forget,
+    and start them with the new value. On a shared store nobody can see whether one still runs: it would
+    go on with the old value.
+
+    \b
+    Examples:
+      tarn kv settings --config tarn.yaml
+      tarn kv settings --config cassandra://db1,db2,db3/tarn --forget
+    """
+    config = _existing(config_of(store, session.environment))
+
+    async def work(run: _Run) -> Record:
+        if forget:
+            noted = await forget_agreed(await run.place(config), run.ids, run.effort)
+        else:
+            opened = await run.open(config, alone=False)
+            noted = await read_settings(opened, config.installation.id)
+        return {"store": about(config), "forgotten": forget, "settings": noted}
 
     _carry_out(session, config, 1, None, work)
 

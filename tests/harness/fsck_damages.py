@@ -18,7 +18,9 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId, RangeId, RepositoryId, TagId, TokenId
 from tarn.core.metarange import Metarange, RangeInfo
 from tarn.core.run import run_of_batch
+from tarn.kv.agreement import SETTINGS
 from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.fence import FENCE, fence_partition
 from tarn.kv.keys import day_of_upload, path_key
 from tarn.kv.records import (
     Drop,
@@ -455,6 +457,14 @@ async def auth_record_is_another(lab: Lab) -> Found:
     await lab.set(auth, b"users/ann", b"")
     await lab.set(auth, b"groups/x", b"")
     return [("key-unknown", "test/auth groups/x"), ("record-damaged", "test/auth users/ann")]
+
+
+async def fence_and_settings_are_garbage(lab: Lab) -> Found:
+    place = fence_partition("test")
+    for key in (FENCE, SETTINGS, b"other"):
+        await lab.set(place, key, b"{")
+    damaged = [("record-damaged", "test/fence fence"), ("record-damaged", "test/fence settings")]
+    return [("key-unknown", "test/fence other"), *damaged]
 
 
 async def drop_is_garbage(lab: Lab) -> Found:

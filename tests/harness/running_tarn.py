@@ -19,9 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tarn.testing.service_log import check_log
+
 START_SECONDS = 90
 STOP_SECONDS = 60
 BIN = Path(sys.executable).parent
+_WARNINGS = "always::ResourceWarning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,10 @@ def clean_environment(**more: str) -> dict[str, str]:
 def launch(
     data: Path, *options: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts `tarn up` on a data folder; what it says is added to the log beside the folder."""
+    """Starts `tarn up` on a data folder; what it says is added to the log beside the folder.
+
+    What it forgets to close it says, too: `stop` looks for that.
+    """
     with (data.parent / f"{data.name}.log").open("ab") as output:
         return subprocess.Popen(
             [
@@ -154,7 +160,7 @@ def launch(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=clean_environment(**(environment or {})),
+            env=clean_environment(PYTHONWARNINGS=_WARNINGS, **(environment or {})),
         )
 
 
@@ -203,7 +209,11 @@ def set_up(tarn: RunningTarn) -> None:
 
 
 def stop(tarn: RunningTarn) -> None:
-    """Stops the supervisor and everything below it."""
+    """Stops the supervisor and everything below it.
+
+    Raises:
+        AssertionError: it does not end well, or its log tells of a defect.
+    """
     if tarn.supervisor.poll() is None:
         tarn.supervisor.send_signal(signal.SIGTERM)
     try:
@@ -213,3 +223,4 @@ def stop(tarn: RunningTarn) -> None:
         tarn.supervisor.wait()
         raise AssertionError(f"tarn did not stop:\n{tarn.tail()}") from None
     assert code == 0, f"tarn up ended with {code}:\n{tarn.tail()}"
+    check_log(tarn.log)

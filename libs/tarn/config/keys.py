@@ -113,7 +113,8 @@ KEYS: tuple[Key, ...] = (
         "metadata.db.cassandra.local_datacenter",
         Sort.TEXT,
         "datacenter1",
-        "Data centre whose nodes are used; the same for every process of an installation.",
+        "Data centre whose nodes are used. Equal on all processes of an installation: one that differs "
+        "is refused.",
     ),
     Key(
         "metadata.db.cassandra.keyspace",
@@ -296,8 +297,8 @@ KEYS: tuple[Key, ...] = (
         "graveler.cleanup_delay",
         Sort.DURATION,
         "60s",
-        "How long data outlives the last record that names it; longer than any read takes. The same "
-        "for all replicas.",
+        "How long data outlives the last record that names it; longer than any read takes. Equal "
+        "on all replicas: one that differs is refused.",
     ),
     Key(
         "graveler.cleanup_poll",

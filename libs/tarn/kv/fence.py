@@ -40,6 +40,7 @@ from tarn.kv.port import (
 )
 
 __all__ = [
+    "FENCE",
     "LEASE_SECONDS",
     "QUIET_SECONDS",
     "Fence",
@@ -58,7 +59,8 @@ QUIET_SECONDS = 5.0
 
 _AGAIN_SECONDS = 0.5
 """How long a process takes the fence for closed before it looks again."""
-_KEY = b"fence"
+FENCE = b"fence"
+"""The row."""
 
 
 class FenceState(enum.Enum):
@@ -136,7 +138,7 @@ async def read_fence(kv: Kv, installation_id: str) -> tuple[Fence | None, Predic
     Raises:
         TarnError: the store's; CORRUPT.
     """
-    (found,) = await kv.get_many(fence_partition(installation_id), [_KEY])
+    (found,) = await kv.get_many(fence_partition(installation_id), [FENCE])
     if found is None:
         return None, None
     return Fence.decode(found.value), found.predicate
@@ -155,13 +157,13 @@ async def write_fence(
     partition = fence_partition(installation_id)
     try:
         if fence is not None:
-            await kv.set_if(partition, _KEY, fence.encode(), predicate)
+            await kv.set_if(partition, FENCE, fence.encode(), predicate)
         elif predicate is not None:
-            await kv.delete_if(partition, _KEY, predicate)
+            await kv.delete_if(partition, FENCE, predicate)
     except TarnError as error:
         if error.kind not in {Kind.CONFLICT, Kind.UNKNOWN_OUTCOME}:
             raise
-        (found,) = await kv.get_many(partition, [_KEY], settle=True)
+        (found,) = await kv.get_many(partition, [FENCE], settle=True)
         if (None if found is None else Fence.decode(found.value)) != fence:
             raise
 

@@ -6,6 +6,7 @@ import structlog
 
 from tarn.config import Config
 from tarn.core.clock import Clock, IdSource
+from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
 from tarn.kv.fence import FencedKv, check_open
 from tarn.kv.port import ListingKv, ScanKv
@@ -19,12 +20,18 @@ async def open_kv(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
     """Opens the metadata store for a service; the caller closes it.
 
     Raises:
-        TarnError: it cannot be opened, or the installation may not be used on it (`tarn.kv.fence`);
-            says why.
+        TarnError: it cannot be opened, or the installation may not be used on it (`tarn.kv.fence`), or
+            other processes use it with other settings (`tarn.kv.agreement`); says why.
     """
     store = await open_store(config, clock, ids)
     try:
         await check_open(store, config.installation.id)
+        if config.metadata.db.type == "cassandra":
+            # Compare-and-sets are decided among the nodes of one data centre: two processes with
+            # different ones would both win.
+            centre = config.metadata.db.cassandra.local_datacenter
+            name = "metadata.db.cassandra.local_datacenter"
+            await agree(store, config.installation.id, {name: centre})
     except BaseException:
         await store.close()
         raise

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import structlog
-import uvloop
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
+from tarn.rpc.defects import new_loop, warnings_logged
 from tarn.rpc.endpoint import Endpoint
 from tarn.rpc.log import LogConfig, logging_to
 from tarn.rpc.server import RpcServer, ServerConfig
@@ -161,7 +161,11 @@ def serve(build: Build, config: ServeConfig) -> int:
     Returns:
         The exit code: 0 after a stop that was asked for, 1 if it could not start or had to give up.
     """
-    with logging_to(config.log), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        logging_to(config.log),
+        asyncio.Runner(loop_factory=new_loop) as runner,
+        warnings_logged(),
+    ):
         return runner.run(_run(build, config))
 
 

@@ -144,6 +144,7 @@ class HttpFaultProxy:
     seen: list[tuple[str, str, Fault | None]] = field(default_factory=list)
     _plans: list[_Plan] = field(default_factory=list)
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _loop: asyncio.AbstractEventLoop | None = None
     _stop: asyncio.Event | None = None
@@ -191,11 +192,19 @@ class HttpFaultProxy:
         self._ready.set()
         await self._stop.wait()
         server.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await asyncio.sleep(0)  # transports that were closed are told so in the next turn
 
     async def _connection(
         self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter
     ) -> None:
         upstream = _Upstream(self.host, self.port)
+        task = asyncio.current_task()
+        assert task is not None, "the server runs each connection in a task"
+        self._tasks.add(task)
         try:
             while (request := await _read_request(client, to_client)) is not None:
                 if not await self._exchange(request, upstream, to_client):
@@ -203,6 +212,7 @@ class HttpFaultProxy:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
+            self._tasks.discard(task)
             upstream.close()
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 to_client.close()

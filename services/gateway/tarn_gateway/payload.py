@@ -234,9 +234,10 @@ class Payload:
             for part in slices:
                 await write(part)
         except BaseException:
-            # The thread still reads the buffer; its own outcome does not matter any more.
+            # The thread still reads the buffer; its own outcome does not matter any more, but is
+            # fetched even if this wait is cancelled: else asyncio reports it as never retrieved.
+            hashed.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait([hashed])
-            hashed.exception()
             raise
         await hashed
 

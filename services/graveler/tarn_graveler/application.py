@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.core.clock import Clock, IdSource
+from tarn.kv.agreement import agree
 from tarn.kv.port import Kv
 from tarn.rpc.endpoint import Endpoint
 from tarn.rpc.tasks import TaskSet
@@ -68,6 +70,7 @@ class GravelerApplication:
         builder: Builder | None = None,
     ) -> None:
         self._tasks = TaskSet()
+        self._agree = partial(agree, kv, settings.installation_id, settings.shared)
         self._graveler = assemble(
             settings=settings,
             kv=kv,
@@ -86,6 +89,12 @@ class GravelerApplication:
         return self._endpoints
 
     async def __aenter__(self) -> Self:
+        """Makes sure that its settings are those of the other replicas, and starts to clean.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION, one differs (`tarn.kv.agreement`); the store's.
+        """
+        await self._agree()
         self._tasks.spawn(self._graveler.cleaning.run())
         return self
 

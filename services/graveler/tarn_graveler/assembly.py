@@ -60,6 +60,15 @@ class GravelerSettings:
         """How long after a token left its record everybody may still read it."""
         return max(self.drop_delay_seconds - self.clock_skew_seconds, self.drop_delay_seconds / 2)
 
+    @property
+    def shared(self) -> dict[str, str]:
+        """What must be equal on all replicas (`tarn.kv.agreement`), by the name of its key. The skew is
+        none: another one is another version of Tarn."""
+        return {
+            "graveler.cleanup_delay": f"{round(self.drop_delay_seconds * 1000)}ms",
+            "graveler.clock_skew": f"{round(self.clock_skew_seconds * 1000)}ms",
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Graveler:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from installation_rows import INSTALLATION, sample_installation, write_rows
 
+from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn_cli.app import cli
@@ -51,6 +52,12 @@ async def put(folder: Path, partition: Partition, key: bytes, value: bytes) -> N
     await kv.close()
 
 
+async def note(folder: Path, settings: dict[str, str]) -> None:
+    kv = await open_embedded(folder / "tarn.db", durability="os")
+    await agree(kv, INSTALLATION, settings)
+    await kv.close()
+
+
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     asyncio.run(fill(tmp_path / "lake"))
@@ -76,6 +83,30 @@ def test_migrate_closes_the_old_store_and_reopen_opens_it(lake: Path, tmp_path: 
     assert "or use --force" in tarn("reopen", url(lake), code=5)
     assert tarn("reopen", "--force", url(lake))["was"] == "moved"
     assert tarn("reopen", url(lake))["was"] == "open"
+
+
+def test_settings_are_shown_and_forgotten_when_no_tarn_runs(lake: Path, tmp_path: Path) -> None:
+    assert tarn("settings", "--config", url(lake))["settings"] == {}
+    asyncio.run(note(lake, {"graveler.cleanup_delay": "60000ms"}))
+    shown = tarn("settings", "--config", url(lake))
+    assert shown["settings"] == {"graveler.cleanup_delay": "60000ms"}
+    with opened(lake):  # a running one has agreed on them
+        assert tarn("settings", "--config", url(lake)) == shown
+        assert "stop Tarn first" in tarn("settings", "--config", url(lake), "--forget", code=5)
+    done = tarn("settings", "--config", url(lake), "--forget")
+    assert done == {**shown, "forgotten": True}
+    assert tarn("settings", "--config", url(lake))["settings"] == {}
+    assert tarn("reopen", url(lake))["was"] == "open"
+    tarn("settings", "--config", url(tmp_path / "absent"), code=3)
+
+
+def test_settings_stay_behind_when_an_installation_moves(lake: Path, tmp_path: Path) -> None:
+    asyncio.run(note(lake, {"metadata.db.cassandra.local_datacenter": "berlin"}))
+    target = url(tmp_path / "target")
+    tarn("migrate", "--from", url(lake), "--to", target)
+    assert tarn("settings", "--config", target)["settings"] == {}
+    assert tarn("settings", "--config", url(lake))["settings"] != {}
+    assert "was moved" in tarn("settings", "--config", url(lake), "--forget", code=5)
 
 
 def test_verify_tells_what_differs_and_fails(lake: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tarn.core.errors import Kind
+from tarn.testing.service_log import check_log, defects_in
 from tarn.testing.toy_service import SERVICE, call_in, failure, lookup, transport_to
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
@@ -57,12 +57,6 @@ sys.exit(serve(build, ServeConfig(
 """
 
 
-# grpc prints this by itself when a client has gone before it was sent the status of its stream.
-_GRPC_NOISE = re.compile(
-    r"Traceback \(most recent call last\):\n(?:  .*\n)+grpc\._cython\.cygrpc\.ExecuteBatchError: .*\n"
-)
-
-
 class Process:
     """A program under `serve`."""
 
@@ -100,7 +94,7 @@ class Process:
     def end(self) -> tuple[int, list[str]]:
         """Exit code and what it printed."""
         out, err = self._popen.communicate(timeout=20)
-        assert "Traceback" not in _GRPC_NOISE.sub("", err), err
+        assert defects_in(err) == [], err
         return self._popen.returncode, out.splitlines()
 
     def events(self) -> list[str]:
@@ -127,6 +121,31 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for process in started:
         process.close()
+
+
+def test_what_nobody_retrieves_is_a_line_of_the_log(start: Start, tmp_path: Path) -> None:
+    process = start(
+        enter="asyncio.get_running_loop().create_future().set_exception(OSError(5, 'nobody asks'))"
+    )
+    process.ready()
+    process.tell(signal.SIGTERM)
+    assert process.end()[0] == 0
+    found = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    line, _ = [each for each in found if each["event"] == "unhandled error"]  # of each application
+    assert line["level"] == "error"
+    assert line["what"] == "Future exception was never retrieved"
+    assert "nobody asks" in line["exception"]
+    with pytest.raises(AssertionError, match="tells of 2 defects"):
+        check_log(tmp_path / "log")
+
+
+def test_a_coroutine_that_nobody_awaits_is_a_line_of_the_log(start: Start, tmp_path: Path) -> None:
+    process = start(enter="asyncio.sleep(0)")
+    process.ready()
+    process.tell(signal.SIGTERM)
+    assert process.end()[0] == 0
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert sum("was never awaited" in line["event"] for line in lines) >= 1
 
 
 def test_applications_start_in_order_and_stop_in_the_other(start: Start) -> None:

@@ -13,7 +13,7 @@ work.py         how much at once, how fast, how far
 
 from tarn.kv.transfer.comparing import Comparison, Difference, check_dump, compare
 from tarn.kv.transfer.dump_folder import DumpFolder, read_dump
-from tarn.kv.transfer.moving import Place, Transferred, dump, load, migrate, reopen
+from tarn.kv.transfer.moving import Place, Transferred, dump, forget_agreed, load, migrate, reopen
 from tarn.kv.transfer.sources import DumpSource, Source, StoreSource
 from tarn.kv.transfer.work import Effort, Pace, Progress
 
@@ -32,6 +32,7 @@ __all__ = [
     "check_dump",
     "compare",
     "dump",
+    "forget_agreed",
     "load",
     "migrate",
     "read_dump",

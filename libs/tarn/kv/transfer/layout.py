@@ -43,7 +43,7 @@ class Inventory:
 
 
 async def take_inventory(kv: ListingKv, installation_id: str) -> Inventory:
-    """Lists everything but the fence.
+    """Lists everything but the fence and the settings beside it, which are the place's own.
 
     Raises:
         TarnError: CORRUPT: a record cannot be read, or rows belong to no partition; INVALID: a partition

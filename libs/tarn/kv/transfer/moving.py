@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.agreement import forget_settings, read_settings
 from tarn.kv.fence import (
     QUIET_SECONDS,
     Fence,
@@ -36,7 +37,7 @@ from tarn.kv.transfer.layout import is_empty
 from tarn.kv.transfer.sources import DumpSource, StoreSource
 from tarn.kv.transfer.work import Effort
 
-__all__ = ["Place", "Transferred", "dump", "load", "migrate", "reopen"]
+__all__ = ["Place", "Transferred", "dump", "forget_agreed", "load", "migrate", "reopen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,21 @@ async def reopen(place: Place, *, force: bool = False) -> Fence | None:
         raise _refused(f"{place.about} stays closed ({fence.about}); {what}, or use --force")
     await write_fence(place.kv, place.installation_id, None, predicate)
     return fence
+
+
+async def forget_agreed(place: Place, ids: IdSource, effort: Effort) -> dict[str, str]:
+    """Removes the record of what replicas must agree on, while nobody may use the store; returns what it
+    said. The first process that starts afterwards notes its own settings.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: a transfer has closed the store; CORRUPT: the record; the store's.
+    """
+    run_id, now_us = ids.uuid7().hex(), effort.clock.now_us()
+    held = Fence(FenceState.HELD, run_id, run_id, "its settings are being forgotten", now_us)
+    async with _held(place, held, effort):
+        settings = await read_settings(place.kv, place.installation_id)
+        await forget_settings(place.kv, place.installation_id)
+    return settings
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ ONE_WRITE_BYTES: Final = 64 * 1024
 """Bodies up to this size are copied behind their head: one write, one packet train."""
 FILE_CHUNK_BYTES: Final = 256 * 1024
 SENDFILE_BYTES: Final = 1024 * 1024
+_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
 
 
 class LengthMismatchError(Exception):
@@ -164,22 +165,39 @@ async def _send_file_pieces(outlet: Outlet, body: FileSlice) -> None:
 
 async def _settled(future: asyncio.Future[_T]) -> _T:
     """The result of work in a thread; a cancellation waits for the thread first, because it uses a
-    descriptor that is about to be closed (and its number to be given to somebody else)."""
+    descriptor that is about to be closed (and its number to be given to somebody else).
+
+    Of cancelled work the error is fetched too: the client that went away is why both the work failed
+    and the task was cancelled. Any other error is news, and told to the loop's exception handler.
+    """
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         while not future.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, ConnectionLostError):
+            what = {"message": "reading a file for a client that left failed", "exception": error}
+            future.get_loop().call_exception_handler(what)
         raise
 
 
 def _sendfile_piece(target: int, source: int, offset: int, count: int) -> int | None:
-    """Bytes sent, 0 at the end of the file, None if the socket takes nothing now."""
+    """Bytes sent, 0 at the end of the file, None if the socket takes nothing now.
+
+    Raises:
+        ConnectionLostError: the client is gone.
+        OSError: the file cannot be read.
+    """
     try:
         return os.sendfile(target, source, offset, count)
     except BlockingIOError:
         return None
+    except OSError as error:
+        if error.errno in _GONE:
+            raise ConnectionLostError from None
+        raise
 
 
 async def _sendfile(outlet: Outlet, body: FileSlice) -> None:
@@ -208,9 +226,5 @@ async def _sendfile(outlet: Outlet, body: FileSlice) -> None:
                 await outlet.writable(target)
             else:
                 sent += count
-    except OSError as error:
-        if error.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
-            raise ConnectionLostError from None
-        raise
     finally:
         os.close(target)

@@ -96,6 +96,7 @@ class _Check:
         if options.is_whole:
             self._session.progress.begin("installation")
             await installation.check_auth()
+            await installation.check_place()
             await installation.check_drops()
             await installation.check_namespaces()
             await installation.check_partitions()

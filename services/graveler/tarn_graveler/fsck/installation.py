@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Callable
 
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
+from tarn.kv.agreement import SETTINGS, decode_settings
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
-from tarn.kv.fence import fence_partition
+from tarn.kv.fence import FENCE, Fence, fence_partition
 from tarn.kv.keys import after_prefix
 from tarn.kv.port import Partition, Row
 from tarn.kv.records import (
@@ -149,6 +150,18 @@ class Installation:
             else:
                 await self._decodes(partition, row, _check_auth)
 
+    # ---- what belongs to the store
+
+    async def check_place(self) -> None:
+        """The fence and the settings that replicas must agree on can be read."""
+        partition = fence_partition(self._keys.installation_id)
+        async for row in self._reads.rows(partition):
+            check = _OF_THE_PLACE.get(row[0])
+            if check is None:
+                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "no such layout")
+            else:
+                await self._decodes(partition, row, check)
+
     # ---- drops and partitions
 
     async def check_drops(self) -> None:
@@ -281,6 +294,17 @@ def _check_drop(key: bytes, value: bytes) -> None:
     drop: Drop = decode_drop(value)
     if key != f"drop/{drop.drop_time_us:020d}/{drop.partition.name}".encode():
         raise ValueError(f"the record is of partition {drop.partition.name!r}")
+
+
+def _check_fence(_: bytes, value: bytes) -> None:
+    Fence.decode(value)
+
+
+def _check_settings(_: bytes, value: bytes) -> None:
+    decode_settings(value)
+
+
+_OF_THE_PLACE = {FENCE: _check_fence, SETTINGS: _check_settings}
 
 
 _AUTH = {b"setup", b"secrets", b"users", b"credentials", b"owned", b"deletions"}

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import structlog
-import uvloop
 
 from tarn.block.opening import open_blocks
 from tarn.config import Config, load
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.opening import open_scans
+from tarn.rpc.defects import new_loop, warnings_logged
 from tarn.rpc.errors import internal_error, unavailable_error
 from tarn.rpc.log import REQUEST_ID, logging_to
 from tarn.rpc.process import log_config
@@ -55,7 +55,7 @@ def main(descriptor: int) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     _step_back()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(socket.socket(fileno=descriptor)))
 
 
@@ -69,19 +69,26 @@ def _step_back() -> None:
 
 async def _run(connection: socket.socket) -> int:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
+    try:
+        return await _serve(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):  # the parent is gone
+            await writer.wait_closed()
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
     variables = await read_message(reader)
     if variables is None:
         return 0
     config = load(None, {"HOME": "/", **variables})  # every path is given, and absolute
-    with logging_to(log_config(config)):
+    with logging_to(log_config(config)), warnings_logged():
         async with AsyncExitStack() as stack:
             clock = SystemClock()
             try:
                 builder = await _open(config, clock, stack)
             except (TarnError, OSError) as error:
                 writer.write(frame_of({"error": said_error(_as_tarn(error))}))
-                writer.close()
-                await writer.wait_closed()
                 return 1
             writer.write(frame_of({"ready": True}))
             await Builds(builder, writer, clock).run(reader)

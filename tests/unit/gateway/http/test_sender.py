@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import hashlib
+import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,3 +189,78 @@ async def test_a_file_sent_to_a_client_that_stops_reading_is_cut_off(
         client.send(wire.get())
         assert (await stage.exchange()).status == 0
         assert files[0].closed
+
+
+class Held:
+    """A call in a thread that fails when it is let go."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.runs, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, *_: object) -> int:
+        self.runs.set()
+        assert self.may_end.wait(10)
+        raise self._error
+
+
+async def break_off_during(
+    call: Held, serving: Serving, wire: Wire, path: Path
+) -> list[dict[str, Any]]:
+    """A client goes away while a thread sends it a file; the thread's call fails after that. Returns
+    what the loop's exception handler was told."""
+    told: list[dict[str, Any]] = []
+    with path.open("wb") as file:
+        file.truncate(1 << 20)
+    files = []
+
+    async def handler(request: Request) -> Response:
+        files.append(path.open("rb"))
+        return Response(200, [], FileSlice(files[0], 0, 1 << 20))
+
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    async with serving(handler) as stage:
+        client = await stage.connect()
+        client.send(wire.get())
+        await asyncio.to_thread(call.runs.wait, 10)
+        (connection,) = stage.server._context.connections
+        client.reset()
+        async with asyncio.timeout(10):
+            while not connection._task.cancelling():  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.001)
+        assert not files[0].closed, "the thread still uses its descriptor"
+        call.may_end.set()
+        assert (await stage.exchange()).status == 0
+        assert files[0].closed
+    gc.collect()
+    await asyncio.sleep(0)
+    loop.set_exception_handler(before)
+    return told
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN])
+async def test_a_send_that_fails_because_its_client_left_is_not_an_error(
+    number: int,
+    serving: Serving,
+    wire: Wire,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = Held(OSError(number, "as sendfile says it"))
+    monkeypatch.setattr(os, "sendfile", call)
+    assert await break_off_during(call, serving, wire, tmp_path / "f") == []
+
+
+async def test_a_file_that_cannot_be_read_is_told_though_its_client_left(
+    serving: Serving,
+    wire: Wire,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = Held(OSError(errno.EIO, "the disk is broken"))
+    monkeypatch.setattr(os, "sendfile", call)
+    (context,) = await break_off_during(call, serving, wire, tmp_path / "f")
+    assert context["message"] == "reading a file for a client that left failed"
+    assert context["exception"].errno == errno.EIO

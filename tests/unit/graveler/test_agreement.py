@@ -1,0 +1,67 @@
+"""A replica of graveler starts only with the settings of the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from lake import Replicas
+
+from tarn.client.access import Access
+from tarn.config import load
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.agreement import read_settings
+from tarn.kv.port import Kv
+from tarn.testing.clock import SeededIds
+from tarn_graveler.application import GravelerApplication
+from tarn_graveler.assembly import GravelerSettings
+from tarn_graveler.config import settings_of
+
+SETTINGS = GravelerSettings("tarn", drop_delay_seconds=30.0)
+
+
+async def start_and_stop(replicas: Replicas, kv: Kv, settings: GravelerSettings) -> None:
+    """One replica's life; its callers are not part of it."""
+    async with replicas.replica() as graveler:
+        application = GravelerApplication(
+            settings=settings,
+            kv=kv,
+            blocks=replicas.blocks,
+            committed=graveler.committed,
+            access=cast("Access", None),
+            clock=replicas.clock,
+            ids=SeededIds(replicas.clock, seed=7),
+        )
+        async with application:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (replace(SETTINGS, drop_delay_seconds=60.0), "cleanup_delay is 60000ms here and 30000ms"),
+        (replace(SETTINGS, clock_skew_seconds=1.0), "clock_skew is 1000ms here and 5000ms"),
+    ],
+)
+async def test_a_replica_whose_delay_or_skew_differs_does_not_start(
+    other: GravelerSettings, said: str, tmp_path: Path
+) -> None:
+    replicas = Replicas(tmp_path)
+    kv = replicas.kv
+    await start_and_stop(replicas, kv, SETTINGS)
+    await start_and_stop(replicas, kv, replace(SETTINGS, cleanup_poll_seconds=1.0))
+    with pytest.raises(TarnError, match=said) as raised:
+        await start_and_stop(replicas, kv, other)
+    assert raised.value.kind is Kind.FAILED_PRECONDITION
+    assert await read_settings(kv, "tarn") == SETTINGS.shared
+    await replicas.tasks.close()
+
+
+def test_what_is_noted_goes_by_the_name_of_its_key(tmp_path: Path) -> None:
+    config = load(None, {"TARN_DATA_DIR": str(tmp_path), "TARN_GRAVELER_CLEANUP_DELAY": "1500ms"})
+    assert settings_of(config).shared == {
+        "graveler.cleanup_delay": "1500ms",
+        "graveler.clock_skew": "5000ms",
+    }

@@ -1,0 +1,76 @@
+"""The log of a service under test is looked through for what it tells of by nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tarn.testing.service_log import check_log, defects_in
+from tarn.testing.unhandled import no_unhandled_errors
+
+LINE = '2026-11-22T04:22:01.897953Z info    s3 method=GET status=200 path="a b"'
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        'error   unhandled error what="Future exception was never retrieved" future="<Future>"',
+        '{"event": "Future exception was never retrieved\\nfuture: <Future>", "level": "error"}',
+        "Task exception was never retrieved",
+        "Task was destroyed but it is pending!",
+        "a.py:3: RuntimeWarning: coroutine 'f' was never awaited",
+        "sys:1: ResourceWarning: unclosed <socket.socket fd=3>",
+        "Unclosed client session",
+        "Exception ignored in: <function f>",
+        "Traceback (most recent call last):",
+        "error   background task failed",
+    ],
+)
+def test_a_defect_is_found_and_its_lines_are_shown(defect: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{LINE}\n{defect}\n  one more line of it\n")
+    with pytest.raises(AssertionError) as raised:
+        check_log(log)
+    assert str(raised.value).endswith(f"\n{defect}\n  one more line of it")
+    assert "tells of 1 defects" in str(raised.value)
+
+
+def test_a_log_without_defects_passes_and_so_does_none_at_all(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    check_log(log)
+    log.write_text(f"{LINE}\n" * 3)
+    check_log(log)
+
+
+def test_a_traceback_belongs_to_the_line_before_it() -> None:
+    one = 'error unhandled error what="x"\nTraceback (most recent call last):\n  File\nOSError: 5'
+    assert defects_in(f"{LINE}\n{one}\n{one}\n") == [one, one]
+
+
+def test_what_grpc_prints_of_a_client_that_left_is_no_defect_of_ours() -> None:
+    noise = "Traceback (most recent call last):\n  File\ngrpc._cython.cygrpc.ExecuteBatchError: x\n"
+    assert defects_in(f"{LINE}\n{noise}{LINE}\n") == []
+
+
+async def abandon() -> None:
+    """Leaves a failed future behind that nobody asked."""
+    async with no_unhandled_errors():
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(OSError(5, "nobody asks"))
+        del future
+
+
+async def test_an_error_that_nobody_retrieves_fails_the_test_that_caused_it() -> None:
+    with pytest.raises(AssertionError, match="exception was never retrieved") as raised:
+        await abandon()
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+async def test_errors_that_were_retrieved_pass() -> None:
+    async with no_unhandled_errors():
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(OSError(5, "asked for"))
+        assert future.exception() is not None
+        del future
