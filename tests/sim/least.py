@@ -19,7 +19,7 @@ __all__ = ["ACKNOWLEDGED", "KINDS", "acknowledged", "least_acknowledged", "short
 _CHANCE = 1e-4
 """How probable a smaller number is in a run that is as it should be."""
 
-_ALWAYS = ("put", "delete", "get")
+_ALWAYS = ("put", "get")
 """No run, however bad its day, goes without these."""
 
 _PATIENT_SECONDS = 10.0
@@ -86,7 +86,7 @@ def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
     for plan in plans:
         for kind, count in _asked(plan).items():
             expected[kind] += count * _SHARES[kind][_weather(plan)]
-    return {kind: max(_least(mean), kind in _ALWAYS) for kind, mean in expected.items()}
+    return {kind: max(_least(mean), int(kind in _ALWAYS)) for kind, mean in expected.items()}
 
 
 def _least(mean: float) -> int:

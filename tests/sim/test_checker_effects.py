@@ -198,3 +198,19 @@ def test_a_line_that_is_there_twice_is_told(story: Story) -> None:
     told = [violation.text for violation in check(story.history).violations]
     assert told == ["a page: 'b' = v3 comes after 'b'", "a page: 'a' = v1 comes after 'b'"]
     assert story.broken() == ["I2", "I2"]
+
+
+def test_a_read_that_is_under_way_may_see_what_showed_between_two_other_writes(
+    story: Story,
+) -> None:
+    """An unsettled write was seen and vanished; then another one came; a slow read looked between."""
+    story.put(1, 0, 1)
+    story.commit("c", {"k": 1}, 2, 30)
+    story.put(2, 3, 4, INFO)
+    story.get(2, 5, 6)
+    story.get(1, 7, 20)
+    story.put(3, 10, 11)
+    story.get(3, 12, 13)
+    assert story.broken() == []
+    story.get(1, 14, 21)
+    assert story.broken() == ["I1"]

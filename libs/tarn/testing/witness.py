@@ -36,7 +36,7 @@ from tarn.testing.history import GONE, NEVER, Op
 
 __all__ = ["Verdict", "explain"]
 
-_STATES_MAX = 400
+_STATES_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,19 @@ class _Search:
                 yield self._grounded(put, placed[-1], number)
 
     # ---- what may happen
+
+    def uncovered(self, state: _State, number: int, wanted: frozenset[int]) -> Iterator[_State]:
+        """The state as it is, and those in which effects vanish right before a write settles on top.
+
+        What an operation that is still under way saw may have shown only until then: afterwards it is
+        too late to let anything vanish beneath an effect that stays.
+        """
+        yield state
+        is_placed = number in state.buried or any(entry[0] == number for entry in state.stack)
+        if not is_placed and len(state.stack) > 1 and self.seals.any_before(self.now):
+            for value in sorted(wanted - {self.value(state.stack[-1])}):
+                for shown, _ in self._vanish(state, value):
+                    yield shown
 
     def _show(
         self, state: _State, value: int, after: float, chain: tuple[int, ...]
@@ -400,7 +413,14 @@ def explain(effects: Sequence[Effect], readings: Sequence[Reading], seals: Seals
     is_cut, states_max = False, 1
     for at, (search.now, _, event, number) in enumerate(events):
         found: dict[_State, None] = {}  # in an order that does not change from run to run
-        for state in states:
+        wanted = views[at].wanted
+        is_read = isinstance(event, Reading)
+        before = (
+            states
+            if is_read
+            else (each for state in states for each in search.uncovered(state, number, wanted))
+        )
+        for state in before:
             after = (
                 search.read(state, event)
                 if isinstance(event, Reading)
