@@ -225,7 +225,9 @@ async def test_short_reads_of_the_system_are_gone_on_with(
 async def test_errors_of_the_database_tell_their_kind_and_code(
     store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch, code: int, kind: Kind
 ) -> None:
-    name = next(name for name in dir(sqlite3) if getattr(sqlite3, name) == code and "SQLITE_" in name)
+    name = next(
+        name for name in dir(sqlite3) if getattr(sqlite3, name) == code and "SQLITE_" in name
+    )
 
     def fail(_: SmallWriter) -> None:
         error = sqlite3.OperationalError("it failed")

@@ -242,6 +242,8 @@ def test_a_file_of_too_many_rows_or_groups_is_refused_before_they_are_read(
     sink = pa.BufferOutputStream()
     table = pa.Table.from_arrays(columns, schema=METARANGE_SCHEMA)
     pq.write_table(table, sink, row_group_size=group_rows, write_statistics=False)
-    with pytest.raises(TarnError, match=f"{rows} rows in {-(-rows // group_rows)} groups") as caught:
+    with pytest.raises(
+        TarnError, match=f"{rows} rows in {-(-rows // group_rows)} groups"
+    ) as caught:
         decode_metarange(METARANGE.metarange_id, sink.getvalue().to_pybytes())
     assert caught.value.kind is Kind.CORRUPT

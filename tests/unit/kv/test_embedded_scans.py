@@ -189,7 +189,7 @@ async def test_a_scan_that_is_cancelled_or_left_reports_nothing_to_the_loop(
 
     kv._page = slow  # type: ignore[method-assign]
     try:
-        scan = asyncio.create_task(pages(kv, PLAIN))
+        scan = asyncio.ensure_future(pages(kv, PLAIN))
         await asyncio.sleep(0.05)
         scan.cancel()
         may_read.set()
