@@ -5,7 +5,6 @@ test fails.
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -15,7 +14,7 @@ from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, etag_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.port import OutcomeUnknownError, Partition, Versioned
+from tarn.kv.port import OutcomeUnknownError
 from tarn.testing.gates import Gate
 from tarn_graveler.uploads import NewUpload
 
@@ -366,27 +365,6 @@ async def test_a_lost_answer_is_settled(lake: Lake, writer: Writer, applied: boo
         with pytest.raises(OutcomeUnknownError):
             await writer.put("a", 1)
     assert await lake.get("a") == (1 if applied else None)
-
-
-async def test_an_undecided_row_is_decided_by_the_read_that_looks_for_it(
-    lake: Lake, writer: Writer
-) -> None:
-    """Another read may miss it, and the write would be told as unknown although it was made."""
-    await writer.put("warm", 9)
-    get_many, is_decided = lake.kv.get_many, False
-
-    async def missing(
-        partition: Partition, keys: Sequence[bytes], *, settle: bool = False
-    ) -> list[Versioned | None]:
-        nonlocal is_decided
-        is_decided |= settle and list(keys) == [lake.row_key("a")]
-        found = await get_many(partition, keys, settle=settle)
-        return found if is_decided or list(keys) != [lake.row_key("a")] else [None]
-
-    lake.kv.get_many = missing  # type: ignore[method-assign]
-    lake.kv.lose("set_if", lake.row_key("a"), applied=True)
-    assert await writer.put("a", 1) is False
-    assert await lake.get("a") == 1
 
 
 async def test_a_branch_that_is_sealed_again_and_again_is_no_refusal(
