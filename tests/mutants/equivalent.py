@@ -74,4 +74,36 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "len(self._begun) >= _KNOWN_MAX -> len(self._begun) > _KNOWN_MAX": (
         "the bound of a cache: it holds one entry more"
     ),
+    "tarn.block.local.store:LocalBlockStore.list_page: comparison: home.number >= 0 -> "
+    "home.number > 0": (
+        "SQLite numbers the rows of a table from 1 on: no namespace has the number 0"
+    ),
+    "tarn.block.local.store:LocalBlockStore.read: constant: 0 -> 1": (
+        "one byte is asked for behind the end of a file, where there is none"
+    ),
+    "tarn.block.local.store:_pread: and/or: len(chunk) == count or not chunk -> len(chunk) "
+    "== count and (not chunk)": (
+        "a shortcut: the loop beneath it reads nothing more after a chunk that is whole or empty"
+    ),
+    "tarn.block.local.tree:_walk: comparison: path > after -> path >= after (2)": (
+        "a directory that `after` names is entered anyway, because `after` starts with its path"
+    ),
+    "tarn.kv.transfer.dump_format:_range_from: dropped guard: if not isinstance(fields, "
+    "list): raise TypeError(fields) -> nothing": (
+        "whatever else JSON can hold there is refused as damaged by the types of its fields"
+    ),
+    "tarn.kv.cassandra.registers:Registers.delete_rows: uncaught error: except TarnError: pass -> "
+    "except (): pass": (
+        "what the lanes refuse is not transient, and `read_error` hands it on as it is"
+    ),
+    "tarn_graveler.repositories:Repositories._keep_namespace: dropped keyword: "
+    "self._kv.get_many(self._keys.graveler, [key], settle=True) -> "
+    "self._kv.get_many(self._keys.graveler, [key])": (
+        "what may be undecided there is another marking of the row: it fails the "
+        "compare-and-set that follows, and the row is read again"
+    ),
+    "tarn_graveler.repositories:Repositories.abandon: constant: True -> False": (
+        "every read sees a namespace that was won, and a takeover that is undecided fails "
+        "the deletion"
+    ),
 }

@@ -2,7 +2,9 @@
 
 `GatedKv` wraps a real driver. A *gate* holds the next operation that fits, before it is sent or after
 it was applied but before its answer, so that a test plays one interleaving of the protocol exactly. A
-*loss* turns an answer into `OutcomeUnknownError`, with or without the write having been applied. A *late*
+*loss* turns an answer into `OutcomeUnknownError`, with or without the write having been applied; a
+compare-and-set that was applied stays undecided then, as on Cassandra: reads miss it until one settles, or the
+next compare-and-set of its row is made. A *late*
 compare-and-set is told as unknown, too, and waits in a queue, where no read sees it; it is applied right
 before the next one of its key, or when the test says so.
 """
@@ -86,6 +88,8 @@ class GatedKv:
         self._late: list[Late] = []
         self._gates: list[Gate] = []
         self._losses: list[tuple[Fits, bool]] = []
+        # What reads that do not settle see of rows with an undecided compare-and-set.
+        self._undecided: dict[tuple[Partition, bytes], Versioned | None] = {}
         self.calls: list[tuple[str, str]] = []
 
     def hold(self, operation: str, key: bytes | None = None, *, after: bool = False) -> Gate:
@@ -132,7 +136,7 @@ class GatedKv:
         if loss is not None:
             self._losses.remove(loss)
             if loss[1]:
-                await act()
+                await self._apply_undecided(operation, partition, keys, act)
             raise OutcomeUnknownError(f"the answer to {operation} was lost")
         answer = await act()
         if gate is not None and gate.after:
@@ -140,13 +144,40 @@ class GatedKv:
             await gate.opened.wait()
         return answer
 
+    async def _apply_undecided(
+        self,
+        operation: str,
+        partition: Partition,
+        keys: Sequence[bytes],
+        act: Callable[[], Awaitable[object]],
+    ) -> None:
+        if operation not in {"set_if", "delete_if"}:
+            await act()
+            return
+        before = await self._kv.get_many(partition, keys)
+        await act()
+        for key, found in zip(keys, before, strict=True):
+            self._undecided[partition, key] = found
+
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
         """See `Kv.get_many`."""
-        return await self._run(
-            "get_many", partition, keys, lambda: self._kv.get_many(partition, keys, settle=settle)
-        )
+
+        async def read() -> list[Versioned | None]:
+            if settle:
+                self._decide(partition, keys)
+            rows = await self._kv.get_many(partition, keys, settle=settle)
+            return [
+                self._undecided.get((partition, key), row)
+                for key, row in zip(keys, rows, strict=True)
+            ]
+
+        return await self._run("get_many", partition, keys, read)
+
+    def _decide(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            self._undecided.pop((partition, key), None)
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
@@ -163,6 +194,7 @@ class GatedKv:
         """See `Kv.set_if`."""
 
         def request() -> Awaitable[Predicate]:
+            self._decide(partition, [key])
             return self._kv.set_if(partition, key, value, predicate)
 
         return await self._run("set_if", partition, [key], lambda: self._compare(key, request))
@@ -177,6 +209,7 @@ class GatedKv:
         """See `Kv.delete_if`."""
 
         def request() -> Awaitable[None]:
+            self._decide(partition, [key])
             return self._kv.delete_if(partition, key, predicate)
 
         await self._run("delete_if", partition, [key], lambda: self._compare(key, request))

@@ -38,6 +38,7 @@ class RegistersContract(KvFixtures):
         assert caught.value.current.value == b"1"
         assert caught.value.current.predicate == first
         assert (caught.value.kind, caught.value.reason) == (Kind.CONFLICT, Reason.REF_MOVED)
+        assert caught.value.metadata["key"] == repr(b"k")
 
     async def test_set_if_takes_the_current_version_only(self, kv: Kv, register: Partition) -> None:
         """A stale predicate fails and changes nothing; the returned one is the next."""

@@ -115,8 +115,8 @@ class Committing:
         """Commits everything that was acknowledged before this call, and perhaps more.
 
         Raises:
-            TarnError: NOTHING_TO_COMMIT (with the commit that took the changes, if one did);
-                BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+            TarnError: NOTHING_TO_COMMIT (with the commit that took the changes, if one did), unless the
+                request allows an empty commit; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
         sealed = await self._seal(repository, branch_id, request)
         record = sealed
@@ -129,7 +129,8 @@ class Committing:
                 return outcome
             if outcome.branch.incarnation != sealed.branch.incarnation:
                 raise branch_not_found(repository, branch_id)
-            if after_lost_finish(sealed.branch, outcome.branch) is AfterLostFinish.TAKEN:
+            taken = after_lost_finish(sealed.branch, outcome.branch) is AfterLostFinish.TAKEN
+            if taken and not request.allow_empty:
                 raise self._nothing(branch_id, outcome.branch.commit_id)
             record = outcome
         text = f"branch {branch_id} moved {_TRIES} times under one commit"

@@ -287,6 +287,25 @@ async def test_a_diff_with_itself_reads_nothing(lake: Lake) -> None:
     assert lake.store.reads == []
 
 
+async def test_a_page_opens_no_range_behind_its_end(tmp_path: Path) -> None:
+    """A listing's first page costs the ranges that it shows, however long the listing is."""
+    lake = Lake(tmp_path, BreakRule(rows_mean=1, rows_max=1))
+    rows = numbered(50) | {"m": sample_entry(50), "n": sample_entry(51)}
+    built = (await lake.build(None, rows)).metarange_id
+    ranges = (await lake.committed.metarange(SPACE, built)).ranges
+    files = {info.min_path: range_path(info.range_id) for info in ranges}
+
+    async def opened(start: str, limit: int, prefix: str = "") -> set[str]:
+        machine = lake.machine()
+        await machine.metarange(SPACE, built)
+        lake.store.reads.clear()
+        await machine.page(SPACE, built, start, limit, prefix)
+        return {path for path, file in files.items() if file in lake.store.reads}
+
+    assert await opened("k00010", 3) == {"k00010", "k00011", "k00012"}
+    assert await opened("", 100, "m") == {"m"}
+
+
 async def test_a_page_that_finds_nothing_ends_after_some_ranges(tmp_path: Path) -> None:
     lake = Lake(tmp_path, BreakRule(rows_mean=1, rows_max=1))
     written_later = {

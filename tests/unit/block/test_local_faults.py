@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tarn.block.local import LocalBlockStore, open_local
+from tarn.block.local.small import SmallWriter
 from tarn.block.port import CHUNK_BYTES, BlockKey, BlockNotFoundError
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.block_samples import collect, data_path
@@ -200,11 +201,48 @@ async def test_errors_tell_their_kind(
     assert data_path(1) in caught.value.message
 
 
+async def test_short_reads_of_the_system_are_gone_on_with(
+    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pread` may answer less than it was asked for: at 2 GiB, on a signal, over a network."""
+    body = os.urandom(100_000)
+    await store.put(key(data_path(1)), body)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, min(count, 30_000), at))
+    assert await store.read(key(data_path(1))) == body
+    assert await store.read(key(data_path(1)), 10, 99_000) == body[10:99_010]
+    assert await rest(store.stream(key(data_path(1)), 0, len(body))) == body
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, Kind.UNAVAILABLE),
+        (sqlite3.SQLITE_READONLY, Kind.INTERNAL),
+        (sqlite3.SQLITE_CORRUPT, Kind.CORRUPT),
+    ],
+)
+async def test_errors_of_the_database_tell_their_kind_and_code(
+    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch, code: int, kind: Kind
+) -> None:
+    name = next(
+        name for name in dir(sqlite3) if getattr(sqlite3, name) == code and "SQLITE_" in name
+    )
+
+    def fail(_: SmallWriter) -> None:
+        error = sqlite3.OperationalError("it failed")
+        error.sqlite_errorcode, error.sqlite_errorname = code, name
+        raise error
+
+    monkeypatch.setattr(SmallWriter, "commit", fail)
+    with pytest.raises(TarnError, match=name) as caught:
+        await store.put(key(data_path(1)), b"x")
+    assert (caught.value.kind, caught.value.metadata["sqlite"]) == (kind, name)
+
+
 async def test_failed_commit_fails_its_batch_and_no_later_one(
     store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tarn.block.local.small import SmallWriter
-
     await store.put(key(data_path(0)), b"x")
 
     def fail(_: SmallWriter) -> None:

@@ -227,3 +227,23 @@ def test_a_small_file_of_long_rows_is_not_read_to_its_end() -> None:
     with pytest.raises(TarnError, match="bytes of rows") as caught:
         decode_metarange(METARANGE.metarange_id, body)
     assert caught.value.kind is Kind.CORRUPT
+
+
+@pytest.mark.parametrize(
+    ("rows", "group_rows"), [((1 << 20) + 1, 1 << 20), (1025, 1)], ids=["rows", "row groups"]
+)
+def test_a_file_of_too_many_rows_or_groups_is_refused_before_they_are_read(
+    rows: int, group_rows: int
+) -> None:
+    columns = [
+        pa.repeat(pa.scalar("ab" * 32 if field.type == pa.string() else 1, field.type), rows)
+        for field in METARANGE_SCHEMA
+    ]
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_arrays(columns, schema=METARANGE_SCHEMA)
+    pq.write_table(table, sink, row_group_size=group_rows, write_statistics=False)
+    with pytest.raises(
+        TarnError, match=f"{rows} rows in {-(-rows // group_rows)} groups"
+    ) as caught:
+        decode_metarange(METARANGE.metarange_id, sink.getvalue().to_pybytes())
+    assert caught.value.kind is Kind.CORRUPT

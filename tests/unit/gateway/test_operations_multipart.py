@@ -242,10 +242,17 @@ async def test_an_end_that_stays_uncertain_is_503(lake: Any, failure: Any) -> No
     await part(lake, upload, 1, LAST)
     unknown = failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
     lake.graveler.fail["FinishCompleteUpload"] = [unknown] * 3
-    lake.clock.sleep = _no_sleep
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    lake.clock.sleep = sleep
     reply = await complete(lake, upload, listed((1, md5(LAST))))
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")
     assert "ReopenUpload" not in lake.graveler.calls
+    first, second = pauses
+    assert 0 < first < second < 10  # longer each time, and soon enough for a client that waits
 
 
 async def _no_sleep(seconds: float) -> None:
@@ -435,7 +442,17 @@ async def test_uploads_are_listed_by_prefix_and_in_pages(lake: Any) -> None:
             break
         (key,), (upload,) = page.all("NextKeyMarker"), page.all("NextUploadIdMarker")
         markers = f"&key-marker={key}&upload-id-marker={upload}"
+    assert (page.all("KeyMarker"), page.all("UploadIdMarker")) == ([key], [upload])
     assert (sorted(seen), len(seen), pages) == (sorted(ids.values()), 5, 3)
+
+
+async def test_a_full_page_of_uploads_asks_for_no_further_branch(lake: Any) -> None:
+    for key in ("dev/y", "dev/z", "main/a"):
+        await begin(lake, key)
+    lake.graveler.calls.clear()
+    page = await lake.ask("GET", "/lake", "uploads&max-uploads=1")
+    assert (page.all("Key"), page.all("IsTruncated")) == (["dev/y"], ["true"])
+    assert lake.graveler.calls.count("ListUploads") == 1
 
 
 async def test_rolled_up_uploads_continue_behind_their_prefix(lake: Any) -> None:

@@ -112,6 +112,23 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
     assert await lake.get("x") == 1
 
 
+async def test_a_token_is_dropped_between_one_and_two_delays_after_it_was_missed(
+    lake: Lake,
+) -> None:
+    """A reader may go on for D with the record that named it; after that it only costs room."""
+    await lake.put("x", 1)
+    token = await lake.staging_rows()
+    await lake.commit()
+    lake.clock.advance(76)
+    await lake.graveler.cleaning.drop_due()  # looks for it
+    lake.clock.advance(59)
+    await lake.graveler.cleaning.drop_due()
+    assert await lake.kv.scan(token, b"", None, 10)
+    lake.clock.advance(80)
+    await lake.graveler.cleaning.drop_due()
+    assert await lake.kv.scan(token, b"", None, 10) == []
+
+
 async def test_replicas_that_look_at_one_announcement_add_one_row(lake: Lake, other: Lake) -> None:
     await lake.put("x", 1)
     branch = await record(lake)

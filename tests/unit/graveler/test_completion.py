@@ -438,6 +438,15 @@ async def test_a_loser_of_a_race_is_judged_by_the_row_that_won(
     assert await other.get("k") == 1
 
 
+async def test_a_comparison_whose_answer_is_lost_is_settled_by_its_own_row(
+    lake: Lake, upload: Upload
+) -> None:
+    await lake.put("k", 2)
+    lake.kv.lose("set_if", lake.row_key("k"), applied=True)
+    await upload.finish(condition=ANY_OBJECT)
+    assert await lake.get("k") == 1
+
+
 async def test_a_comparison_whose_answer_is_lost_is_settled_by_its_own_row_only(
     lake: Lake, upload: Upload
 ) -> None:

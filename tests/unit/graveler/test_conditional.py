@@ -276,6 +276,21 @@ async def test_a_row_that_met_a_seal_is_written_again(
     assert await lake.get("a") == 1
 
 
+async def test_a_row_that_went_with_its_token_is_looked_for_in_the_commit(
+    lake: Lake, writer: Writer, running: Running
+) -> None:
+    """The row that the write is compared with was committed and dropped before it is sent."""
+    await writer.put("a", 1)
+    held = lake.kv.hold("set_if", lake.row_key("a"))
+    slow = running.start(writer.put("a", 2, match(1)))
+    await reached(held)
+    await lake.commit()
+    await lake.drop_everything_removed()
+    held.open()
+    assert await slow is False
+    assert await lake.get("a") == 2
+
+
 async def test_its_own_row_beneath_is_no_reason_to_refuse(
     lake: Lake, writer: Writer, running: Running
 ) -> None:

@@ -15,6 +15,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn.testing.gates import Gate
 from tarn_graveler.assembly import GravelerSettings
+from tarn_graveler.committing import Made
 from tarn_graveler.uploads import NewUpload
 
 
@@ -96,6 +97,39 @@ async def test_nothing_to_commit_names_the_commit_that_took_the_changes(
         await slow
     assert raised.value.reason is Reason.NOTHING_TO_COMMIT
     assert raised.value.metadata["commit_id"] == quick.commit_id
+
+
+@pytest.mark.parametrize("allow_empty", [False, True], ids=["not-empty", "allow-empty"])
+async def test_a_commit_whose_changes_another_one_took_is_empty_or_none(
+    lake: Lake, other: Lake, running: Running, allow_empty: bool
+) -> None:
+    """Which one, the request says; what a third commit has sealed since is not what was asked for."""
+    branches = lake.graveler.branches
+    await lake.put("x", 1)
+    seal_done = lake.kv.hold("set_if", lake.branch_key, after=True)
+    slow = running.start(lake.commit("slow", allow_empty=allow_empty))
+    await reached(seal_done)
+    finish = lake.kv.hold("set_if", lake.branch_key)
+    seal_done.open()
+    await reached(finish)
+    quick = await other.commit("quick")
+    if not allow_empty:
+        await other.put("y", 1)
+        token = branches.new_token()
+        await branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+    finish.open()
+    if allow_empty:
+        made = await slow
+        assert isinstance(made, Made)
+        assert made.commit.parents == (quick.commit_id,)
+        assert made.commit.metarange_id == quick.commit.metarange_id
+        assert (await branches.fresh(lake.repository, MAIN)).branch.commit_id == made.commit_id
+        return
+    with pytest.raises(TarnError) as raised:
+        await slow
+    assert raised.value.reason is Reason.NOTHING_TO_COMMIT
+    assert raised.value.metadata["commit_id"] == quick.commit_id
+    assert (await branches.fresh(lake.repository, MAIN)).branch.commit_id == quick.commit_id
 
 
 async def test_a_commit_does_not_end_on_a_re_created_branch(lake: Lake, running: Running) -> None:

@@ -214,6 +214,8 @@ async def test_a_creation_that_cannot_be_told_is_unknown_and_not_a_refusal(lake:
     read = lake.kv.hold("get_many", ROWS["record"])
     named.open()
     await reached(read)
+    refs = lake.graveler.repositories.keys_of(lake.repository).refs
+    await lake.kv.get_many(refs, [ROWS["record"]], settle=True)  # from here on others see it
     await lake.graveler.branches.delete(lake.repository, NAME, keep_tokens)
     read.open()
     assert isinstance(await refusal(making), OutcomeUnknownError)

@@ -119,9 +119,8 @@ async def test_a_creation_that_is_abandoned_gives_name_and_namespace_back(lake: 
     assert await lake.graveler.repositories.abandon(reservation)
     assert await holder(lake) is None
     await create(lake)
-    assert (await refusal(lake.graveler.repositories.publish(reservation))).reason is (
-        Reason.REPOSITORY_EXISTS
-    )
+    error = await refusal(lake.graveler.repositories.publish(reservation))
+    assert (error.reason, error.metadata["repository"]) == (Reason.REPOSITORY_EXISTS, NEW)
 
 
 @pytest.mark.parametrize("name", [NEW, RepositoryId("another")])
@@ -322,14 +321,19 @@ async def test_a_deletion_goes_on_when_a_branch_is_deleted_beside_it(
     await deleting
 
 
+@pytest.mark.parametrize(
+    ("operation", "key"),
+    [("scan", None), ("delete_if", KEYS.repository(RepositoryId("lake")))],
+    ids=["listing", "removal"],
+)
 async def test_the_slower_of_two_deletions_is_told_that_the_repository_is_gone(
-    lake: Lake, other: Lake, running: Running
+    lake: Lake, other: Lake, running: Running, operation: str, key: bytes | None
 ) -> None:
-    listing = lake.kv.hold("scan")
+    held = lake.kv.hold(operation, key)
     slow = running.start(delete(lake))
-    await reached(listing)
+    await reached(held)
     await delete(other)
-    listing.open()
+    held.open()
     assert (await refusal(slow)).reason is Reason.REPOSITORY_NOT_FOUND
 
 

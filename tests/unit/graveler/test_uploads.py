@@ -11,6 +11,8 @@ from lake import MAIN, Lake, Running, entry
 
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UploadId
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.uploads import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
@@ -193,3 +195,28 @@ async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
     assert await other.get("big") == 1
     await finish(other, upload_id, second, 1)
     assert await answer(lake, upload_id) == whole(upload_id, 1)
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["re-opened", "aborted"])
+async def test_a_claim_that_meets_another_change_is_decided_by_the_record_as_it_is_then(
+    lake: Lake, other: Lake, running: Running, ended: bool
+) -> None:
+    """A lost compare-and-set is no answer: the upload is read again."""
+    upload_id = await begin(lake)
+    held = lake.kv.hold("set_if", RepositoryKeys.upload(UploadId(upload_id)))
+    slow = running.start(claim(lake, upload_id))
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await held.reached.wait()
+    uploads = other.graveler.uploads
+    if ended:
+        await uploads.abort(other.repository, upload_id)
+    else:
+        await uploads.reopen(other.repository, upload_id, await claim(other, upload_id))
+    held.open()
+    if ended:
+        assert await refused(slow) is Reason.UPLOAD_NOT_FOUND
+        return
+    claimed = await slow
+    assert isinstance(claimed, bytes)
+    await finish(lake, upload_id, claimed, 3)
+    assert await lake.get("big") == 3

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cassandra import OperationTimedOut, Unavailable, WriteTimeout
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.lanes import Lanes
 from tarn.kv.cassandra.registers import Registers, RegisterSet
 from tarn.kv.cassandra.retry import Retry
@@ -271,6 +271,19 @@ async def test_a_set_of_unknown_outcome_is_settled_by_its_nonce(
     cluster.faults.append(Fault(error=CUT, applied=False))
     (outcome,) = await registers.set_rows([rows])
     assert isinstance(outcome, OutcomeUnknownError)
+
+
+async def test_a_removal_that_finds_the_queue_full_was_not_sent(
+    cluster: Cluster, registers: Registers
+) -> None:
+    stored(cluster, b"kept")
+    limits = CassandraLimits(queued_max=0)
+    registers._lanes = Lanes(registers._lanes._session, RestlessClock(), limits)
+    with pytest.raises(TarnError) as caught:
+        await registers.delete_rows(PLACE, frozenset({b"k"}))
+    assert (caught.value.kind, caught.value.reason) == (Kind.EXHAUSTED, Reason.OVERLOADED)
+    assert cluster.sent == []
+    assert b"k" in cluster.rows
 
 
 async def test_sets_of_one_call_do_not_expire_behind_each_other(

@@ -6,13 +6,16 @@ The store is closed before it is scanned: one process must not have it open in b
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded import open_embedded, scans
 from tarn.kv.embedded.scans import EmbeddedScans, open_embedded_scans
 from tarn.kv.port import Group, Partition, PartitionKind, Row
@@ -166,3 +169,44 @@ async def test_after_close_nothing_is_read(tmp_path: Path) -> None:
     with pytest.raises(TarnError) as caught:
         await pages(kv, PLAIN)
     assert caught.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_scan_that_is_cancelled_or_left_reports_nothing_to_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page that is read ahead has no reader any more, whether it comes, fails, or is cancelled."""
+    monkeypatch.setattr(scans, "_PAGE_ROWS", 10)
+    await make(tmp_path / "kv", {PLAIN: rows_of(100)})
+    told: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    kv = await open_embedded_scans(tmp_path / "kv")
+    read, may_read = kv._page, threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        assert may_read.wait(30)
+        return read(*arguments)
+
+    kv._page = slow  # type: ignore[method-assign,assignment]
+    try:
+        scan = asyncio.ensure_future(pages(kv, PLAIN))
+        await asyncio.sleep(0.05)
+        scan.cancel()
+        may_read.set()
+        with pytest.raises(asyncio.CancelledError):
+            await scan
+        failing = kv.scan_arrow(PLAIN, b"", None)
+        assert (await anext(failing)).num_rows == 10
+        kv._page = failed  # type: ignore[method-assign,assignment]
+        assert (await anext(failing)).num_rows == 10
+        await asyncio.sleep(0.05)
+        await failing.aclose()
+    finally:
+        await kv.close()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert told == []
+
+
+def failed(*_: object) -> None:
+    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the disk is gone")

@@ -86,7 +86,9 @@ async def test_conflicts_are_no_errors_and_failed_groups_are() -> None:
     assert (meters["set_many"].calls, meters["set_many"].errors) == (1, 2)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.9e-6, 1.5e-6, 100e-6, 0.0041, 1.0, 16.0, 1e6])
+@pytest.mark.parametrize(
+    "seconds", [0.0, 0.9e-6, 1.5e-6, 100e-6, 0.0041, 1.0, 16.0, 17.0, 40.0, 1e6]
+)
 async def test_latency_falls_between_the_bounds_of_its_bucket(seconds: float) -> None:
     kv = metered(seconds)
     await kv.get_many(PLAIN, [b"k"])

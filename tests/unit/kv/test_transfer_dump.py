@@ -167,6 +167,20 @@ async def test_what_a_killed_dump_left_behind_is_cleaned_up(tmp_path: Path) -> N
     assert await contents(await loaded(folder)) == by_name(sample_installation())
 
 
+async def test_a_dump_that_lost_a_part_reads_all_behind_it_again(tmp_path: Path) -> None:
+    """Whichever file it is: a dump goes on at the end of what it has without a gap."""
+    kv = await filled()
+    folder = tmp_path / "dump"
+    await dumped(kv, folder)
+    names = sorted(path.name for path in (folder / "parts").iterdir())
+    assert len(names) > 3
+    for name in names:
+        (folder / "manifest.json").unlink()
+        (folder / "parts" / name).unlink(missing_ok=True)
+        await dumped(kv, folder)
+        assert await contents(await loaded(folder)) == by_name(sample_installation()), name
+
+
 async def test_a_row_that_changes_while_it_is_dumped_is_found(tmp_path: Path) -> None:
     kv = await filled()
     reads = 0

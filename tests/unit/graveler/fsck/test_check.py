@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import fsck_damages
@@ -18,6 +19,7 @@ from fsck_lab import DAYS_LATER, Lab
 from lake import MAIN
 
 from tarn.block.port import BlockKey
+from tarn.block.rangefile import metarange_path
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
@@ -86,6 +88,25 @@ async def test_what_is_young_is_no_orphan(lab: Lab) -> None:
     assert await lab.check() == []
     lab.days = DAYS_LATER
     assert {code for code, _ in await lab.check()} > {"block-orphan", "creation-orphan"}
+
+
+async def test_a_listing_that_compaction_made_is_looked_at(lab: Lab) -> None:
+    """Only the branch names it: no commit does."""
+    await lab.put("a")
+    first = await lab.commit()
+    await lab.put("b")
+    second = await lab.commit()
+    metarange_id = second.commit.metarange_id
+    branch = await lab.branch()
+    await lab.set_branch(
+        replace(branch, commit_id=first.commit_id, compacted_metarange_id=metarange_id)
+    )
+    whole = await lab.check(state="whole")
+    assert [code for code, _ in whole] == [Code.COMMIT_ORPHAN.label]  # the second commit
+    await lab.remove_block(metarange_path(metarange_id))
+    gone = set(await lab.check(state="gone")) - set(whole)
+    assert [code for code, _ in gone] == [Code.METARANGE_MISSING.label]
+    assert any("branch main" in detail for detail in lab.details)
 
 
 async def test_a_check_of_one_ref_looks_at_nothing_else(lab: Lab) -> None:

@@ -209,6 +209,15 @@ asyncio.run(main())
 """
 
 
+async def test_a_child_that_is_not_ready_in_time_fails_its_build(stores: Stores) -> None:
+    limits = WorkerLimits(start_s=0.01, stop_s=0.01)
+    async with stores.builder(limits=limits) as builder:
+        order = await stores.order({"a": 1})
+        error = await caught(builder.build(order))
+    assert error.kind is Kind.UNAVAILABLE
+    assert "not ready" in error.message
+
+
 async def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     harness = Path(__file__).parents[3] / "harness"
     path = os.pathsep.join([str(harness), *filter(None, [os.environ.get("PYTHONPATH")])])
