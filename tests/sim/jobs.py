@@ -16,7 +16,7 @@ Missed = tuple[str, list[int], str]
 """A guard, the seeds that miss it, and the invariants that broke."""
 
 _SEEDS = Path(__file__).with_name("guard_seeds.json")
-_KEPT = 2
+_KEPT = 1
 
 
 def play(seed: int) -> tuple[int, list[str], Counter[str]]:
