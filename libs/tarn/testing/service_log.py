@@ -28,6 +28,10 @@ _MARKS: Final = re.compile(
 _GRPC_NOISE: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?:  .*\n)+grpc\._cython\.cygrpc\.ExecuteBatchError: .*\n"
 )
+# Cassandra's driver logs by itself, with a traceback of its own frames, that a node does not answer.
+_DRIVER_NOISE: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?:  File \"cassandra/.*\n(?:    .*\n)*)+\S.*\n"
+)
 _SHOWN_MAX: Final = 10
 _SHOWN_LINES: Final = 30
 """Of one defect: its line and the traceback behind it."""
@@ -35,7 +39,7 @@ _SHOWN_LINES: Final = 30
 
 def defects_in(text: str) -> list[str]:
     """The places of a log that tell of a defect, each with the lines behind it."""
-    lines = _GRPC_NOISE.sub("", text).splitlines()
+    lines = _DRIVER_NOISE.sub("", _GRPC_NOISE.sub("", text)).splitlines()
     marked = {at for at, line in enumerate(lines) if _MARKS.search(line)}
     # A traceback belongs to the line before it, if that is marked as well.
     starts = [

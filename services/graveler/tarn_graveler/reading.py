@@ -82,6 +82,10 @@ class Reading:
                 record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
                 if record.same_layers(cached):
                     raise error from None
+            except BaseException:
+                # Cancelled: the read beside goes on, and its error, if it has one, is of no use.
+                fresh.add_done_callback(lambda done: done.cancelled() or done.exception())
+                raise
             else:
                 record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
                 in_time = self._clock.monotonic() - begin < self._read_seconds_max

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -81,3 +83,28 @@ async def test_a_deleted_repository_is_known_to_be_gone_five_seconds_later(
         await other.graveler.repositories.get("lake")
     assert raised.value.reason is Reason.REPOSITORY_NOT_FOUND
     assert raised.value.metadata == {"repository": "lake"}
+
+
+async def test_a_read_that_is_cancelled_leaves_no_error_of_the_read_beside_it(
+    lake: Lake,
+) -> None:
+    await lake.put("x", 1)
+    assert await lake.get("x") == 1  # the record is cached
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    beside = lake.kv.hold("get_many", lake.branch_key)
+    row = lake.kv.hold("get_many", lake.row_key("x"))
+    reader = loop.create_task(lake.get("x"))
+    async with asyncio.timeout(5.0):
+        await row.reached.wait()
+        await beside.reached.wait()
+    reader.cancel()
+    await asyncio.wait([reader])
+    lake.kv.lose("get_many", lake.branch_key, applied=False)
+    beside.open()
+    del reader
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert told == []

@@ -74,3 +74,17 @@ async def test_errors_that_were_retrieved_pass() -> None:
         future.set_exception(OSError(5, "asked for"))
         assert future.exception() is not None
         del future
+
+
+def test_the_driver_of_cassandra_may_say_that_a_node_does_not_answer() -> None:
+    quiet = (
+        "warning Host 127.0.1.1 has been marked down\n"
+        "Traceback (most recent call last):\n"
+        '  File "cassandra/cluster.py", line 3291, in cassandra.cluster.Session.run\n'
+        '  File "cassandra/pool.py", line 408, in cassandra.pool.HostConnection.__init__\n'
+        "cassandra.OperationTimedOut: errors=Timed out creating connection (5.0 seconds)\n"
+        "info rpc\n"
+    )
+    assert defects_in(quiet) == []
+    ours = quiet.replace("cassandra/pool.py", "/tarn/kv/cassandra/store.py")
+    assert len(defects_in(ours)) == 1
