@@ -20,7 +20,6 @@ from tests.sim.run import run_seed
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.guards import Guard
 from tarn_graveler.committing import Committing
-from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.reading import Reading
 from tarn_graveler.staging import Staging
 from tarn_graveler.uploads import Uploads
@@ -47,8 +46,6 @@ def test_no_promise_is_broken(first: int) -> None:
         (Staging, "stage", "put"),
         (Staging, "unstage", "delete"),
         (Reading, "lookup", "get"),
-        (Reading, "page", "list"),
-        (ConditionalStaging, "stage", "conditional put"),
         (Committing, "commit", "commit"),
         (Uploads, "finish_complete", "upload"),
     ],
