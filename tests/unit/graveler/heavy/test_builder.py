@@ -195,14 +195,15 @@ async def test_a_child_that_cannot_open_its_stores_says_why(stores: Stores, tmp_
 
 
 PARENT = """
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from heavy_stores import open_stores
 
 async def main():
     async with open_stores(Path(sys.argv[1])) as stores, stores.builder() as builder:
         await builder.build(await stores.order({"a": 1}))
-        print(builder.pid, flush=True)
+        # One write: the child logs to the same pipe, and `print` may write its line end apart.
+        os.write(1, b"%d\\n" % builder.pid)
         await asyncio.sleep(3600)
 
 asyncio.run(main())
