@@ -18,12 +18,22 @@ from tarn.kv.port import Partition
 from tarn.kv.records import Repository
 from tarn.rpc.tasks import TaskSet
 from tarn.testing.clock import ManualClock, SeededIds
-from tarn.testing.gates import GatedKv
+from tarn.testing.gates import Gate, GatedKv
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.committing import CommitRequest, Made
 from tarn_graveler.config import open_committed
 
-__all__ = ["MAIN", "Lake", "Replicas", "Running", "create_repository", "entry", "keep_tokens"]
+__all__ = [
+    "MAIN",
+    "Lake",
+    "Replicas",
+    "Running",
+    "create_repository",
+    "ended",
+    "entry",
+    "keep_tokens",
+    "reached",
+]
 
 MAIN = BranchId("main")
 DELAY = 60.0
@@ -36,6 +46,17 @@ def entry(size: int, operation_id: str = "") -> bytes:
 
 async def keep_tokens(tokens: Sequence[Token]) -> None:
     """Announces nothing: a deleted branch leaves its tokens."""
+
+
+async def reached(gate: Gate) -> None:
+    """Waits until an operation has arrived at a gate; fails after a while."""
+    async with asyncio.timeout(5.0):
+        await gate.reached.wait()
+
+
+async def ended(task: asyncio.Task[object]) -> None:
+    """Waits until a task is over, however it ends."""
+    await asyncio.wait([task])
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from tarn.core.branch import Branch
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
-from tarn.kv.port import OutcomeUnknownError
+from tarn.kv.port import Kv, OutcomeUnknownError, Partition, Predicate
 from tarn.kv.records import Repository
 from tarn_graveler.branches import Branches, branch_not_found
 
-__all__ = ["TRIES", "BranchLife", "unknown_if"]
+__all__ = ["TRIES", "BranchLife", "set_settled", "unknown_if"]
 
 TRIES = 8
 """Attempts of one write; each lost one means that a commit or compaction sealed the token."""
@@ -31,6 +31,25 @@ def unknown_if(written: bool) -> Iterator[None]:
         if not written or isinstance(error, OutcomeUnknownError):
             raise
         raise OutcomeUnknownError(f"written, then: {error.message}") from error
+
+
+async def set_settled(
+    kv: Kv, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+) -> None:
+    """Compares and sets a staged row; a settling read decides an outcome that is not known.
+
+    Raises:
+        PredicateFailedError: surely not set; the error has the row that is there.
+        OutcomeUnknownError: the row may be set, now or later, and the settling read does not show it.
+        TarnError: surely not set.
+    """
+    try:
+        await kv.set_if(partition, key, value, predicate)
+    except OutcomeUnknownError:
+        with unknown_if(True):
+            (found,) = await kv.get_many(partition, [key], settle=True)
+        if found is None or found.value != value:
+            raise
 
 
 class BranchLife:

@@ -44,7 +44,7 @@ _CACHE_SECONDS = 2.0
 _CACHED_MAX = 10_000
 _CAS_TRIES = 32
 _STAGING_BUCKETS = 4
-_SEALED_MAX = 32
+_SEALED_LIMIT = 32
 """Sealed tokens, each a layer for every read, beyond which only a commit that can build seals."""
 
 
@@ -396,7 +396,7 @@ class Branches:
         def decide(now: Branch, op_id: bytes) -> Branch:
             if unless(now):
                 return now
-            if len(now.sealed) >= _SEALED_MAX:
+            if len(now.sealed) >= _SEALED_LIMIT:
                 text = (
                     f"branch {branch_id} has {len(now.sealed)} sealed tokens: its commits fail, and "
                     "one must succeed before it can be sealed again"

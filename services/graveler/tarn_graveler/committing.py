@@ -45,7 +45,7 @@ __all__ = ["CommitRequest", "Committing", "Made"]
 
 _TRIES = 16
 _ANCESTRY_MAX = 10_000
-_SEALED_MAX = 8
+_TRIAL_BUILD_FROM = 8
 """So many sealed tokens, each a layer for every read, before a commit seals no more until it can build."""
 
 _log = structlog.get_logger()
@@ -159,7 +159,7 @@ class Committing:
                 if not branch.sealed:
                     raise self._nothing(branch_id, branch.commit_id)
                 return verified
-        if len(branch.sealed) >= _SEALED_MAX:
+        if len(branch.sealed) >= _TRIAL_BUILD_FROM:
             # Earlier commits failed. One more layer only if what they failed at works again.
             await self._list(repository, branch_id, branch)
 

@@ -39,7 +39,7 @@ from tarn.kv.port import (
     Versioned,
 )
 from tarn.kv.records import Repository
-from tarn_graveler.attempts import TRIES, BranchLife, unknown_if
+from tarn_graveler.attempts import TRIES, BranchLife, set_settled, unknown_if
 from tarn_graveler.branches import Branches
 from tarn_graveler.layers import Layers
 
@@ -270,20 +270,12 @@ class _Staging:
         """Sets the row over the one that was read; False if there is another one now.
 
         Raises:
-            OutcomeUnknownError: it may be there, and a settling read does not show it.
+            OutcomeUnknownError: it may be there.
         """
         partition = self._token(record.staging)
-        key = path_key(self._made.path)
-        try:
-            await self._kv.set_if(partition, key, value, predicate)
-        except PredicateFailedError:
-            return False
-        except OutcomeUnknownError:
-            with unknown_if(True):
-                (found,) = await self._kv.get_many(partition, [key], settle=True)
-            if found is None or found.value != value:
-                raise
-        except TarnError:
-            with unknown_if(self.may_be_staged):
-                raise
+        with unknown_if(self.may_be_staged):
+            try:
+                await set_settled(self._kv, partition, path_key(self._made.path), value, predicate)
+            except PredicateFailedError:
+                return False
         return True

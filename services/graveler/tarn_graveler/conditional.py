@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tarn.core.branch import Branch, TokenKind, seal
+from tarn.core.branch import Branch, TokenKind
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import identity_of, is_marker, operation_of
 from tarn.core.errors import Kind, Reason, TarnError
@@ -35,7 +35,7 @@ from tarn.core.ids import BranchId
 from tarn.kv.keys import path_key
 from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
 from tarn.kv.records import Repository
-from tarn_graveler.attempts import TRIES, BranchLife, unknown_if
+from tarn_graveler.attempts import TRIES, BranchLife, set_settled, unknown_if
 from tarn_graveler.branches import Branches
 from tarn_graveler.layers import Layers
 from tarn_graveler.repositories import Repositories
@@ -196,17 +196,13 @@ class ConditionalStaging:
     ) -> Branch:
         """A fresh record whose staging token is conditional; seals a plain one."""
         record = await life.fresh(written=written)
-        if record.staging.kind is TokenKind.CONDITIONAL:
+        if _takes_registers(record):
             return record
-
-        def decide(now: Branch, op_id: bytes) -> Branch:
-            if now.staging.kind is TokenKind.CONDITIONAL:
-                return now
-            return seal(now, self._branches.new_token(TokenKind.CONDITIONAL), op_id)
-
         with unknown_if(written):
-            change = await self._branches.change(repository, branch_id, decide)
-            return life.check(change.after.branch)
+            sealed = await self._branches.seal(
+                repository, branch_id, TokenKind.CONDITIONAL, unless=_takes_registers
+            )
+            return life.check(sealed)
 
     async def _newest(
         self, repository: Repository, branch_id: BranchId, record: Branch, path: str
@@ -237,23 +233,21 @@ class ConditionalStaging:
             None when the row is written; otherwise the row that the staging token holds instead.
 
         Raises:
-            OutcomeUnknownError: it may be there, and a settling read does not show it.
+            OutcomeUnknownError: it may be there.
         """
         partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
-        key = path_key(path)
         try:
-            await self._kv.set_if(partition, key, value, newest.predicate)
+            await set_settled(self._kv, partition, path_key(path), value, newest.predicate)
         except PredicateFailedError as error:
             current = error.current
             if current is None:
                 return _Newest(None, None, is_staged=False)
             return _Newest(current.value, current.predicate, is_staged=True)
-        except OutcomeUnknownError:
-            with unknown_if(True):
-                (found,) = await self._kv.get_many(partition, [key], settle=True)
-            if found is None or found.value != value:
-                raise
         return None
+
+
+def _takes_registers(branch: Branch) -> bool:
+    return branch.staging.kind is TokenKind.CONDITIONAL
 
 
 def _is_repeated(newest: bytes, packed: bytes, operation_id: str) -> bool:

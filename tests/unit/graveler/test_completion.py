@@ -1,10 +1,9 @@
 """An upload is staged once, whoever repeats its completion and whatever dies or hangs half-way."""
 
-import asyncio
 from dataclasses import dataclass
 
 import pytest
-from lake import MAIN, Lake, Running, entry
+from lake import MAIN, Lake, Running, ended, entry, reached
 
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
@@ -12,20 +11,9 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys, staged_upload
 from tarn.kv.port import OutcomeUnknownError
-from tarn.testing.gates import Gate
 from tarn_graveler.uploads import Claim, NewUpload
 
 NEW = WriteCondition(if_none_match=True)
-
-
-async def reached(gate: Gate) -> None:
-    async with asyncio.timeout(5.0):
-        await gate.reached.wait()
-
-
-async def ended(task: "asyncio.Task[object]") -> None:
-    """Waits until a task is over, however it ends."""
-    await asyncio.wait([task])
 
 
 @dataclass
@@ -45,6 +33,25 @@ class Upload:
         await uploads.finish_complete(
             by.repository, self.upload_id, self.claim.op_id, packed, condition
         )
+
+    async def dies_before_its_row(self, running: Running) -> None:
+        """A process that completes the upload ends when it is about to write."""
+        await self._dies(running, "set_many", UNCONDITIONAL, after=False)
+
+    async def dies_after_its_row(
+        self, running: Running, condition: WriteCondition = UNCONDITIONAL
+    ) -> None:
+        """A process that completes the upload ends when it has written."""
+        await self._dies(running, "set_if" if condition else "set_many", condition, after=True)
+
+    async def _dies(
+        self, running: Running, operation: str, condition: WriteCondition, *, after: bool
+    ) -> None:
+        gate = self.lake.kv.hold(operation, self.lake.row_key("k"), after=after)
+        dying = running.start(self.finish(condition=condition))
+        await reached(gate)
+        dying.cancel()
+        await ended(dying)
 
     async def take_over(self, lake: Lake) -> None:
         """A client repeats the completion when the claim has become old."""
@@ -138,11 +145,7 @@ async def test_a_late_row_does_not_bring_back_what_was_deleted_and_committed(
 async def test_a_completion_whose_process_died_after_its_row_is_not_staged_again(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
-    first = running.start(upload.finish())
-    await reached(staged)
-    first.cancel()
-    await ended(first)
+    await upload.dies_after_its_row(running)
     assert await other.get("k") == 1
     await other.put("k", 2)
     await upload.take_over(other)
@@ -154,11 +157,7 @@ async def test_a_completion_whose_process_died_after_its_row_is_not_staged_again
 async def test_a_completion_whose_process_died_before_its_row_is_staged_by_the_next(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    held = lake.kv.hold("set_many", lake.row_key("k"))
-    first = running.start(upload.finish())
-    await reached(held)
-    first.cancel()
-    await ended(first)
+    await upload.dies_before_its_row(running)
     await other.put("k", 2)
     await upload.take_over(other)
     await upload.finish(other)
@@ -222,11 +221,7 @@ async def test_what_cannot_be_told_any_more_stays_unknown_and_stages_nothing(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
     """The token of a dead attempt was committed, and the key holds something else."""
-    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
-    first = running.start(upload.finish())
-    await reached(staged)
-    first.cancel()
-    await ended(first)
+    await upload.dies_after_its_row(running)
     await other.delete("k")
     await commit_and_drop(other)
     await upload.take_over(other)
@@ -239,11 +234,7 @@ async def test_what_cannot_be_told_any_more_stays_unknown_and_stages_nothing(
 async def test_an_attempt_that_was_committed_is_recognised(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
-    first = running.start(upload.finish())
-    await reached(staged)
-    first.cancel()
-    await ended(first)
+    await upload.dies_after_its_row(running)
     await commit_and_drop(other)
     await upload.take_over(other)
     await upload.finish(other)
@@ -305,11 +296,7 @@ async def test_a_conditional_completion_is_refused_and_staged_by_its_condition(
 async def test_a_conditional_completion_that_was_written_over_is_never_refused_nor_repeated(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    staged = lake.kv.hold("set_if", lake.row_key("k"), after=True)
-    first = running.start(upload.finish(condition=NEW))
-    await reached(staged)
-    first.cancel()
-    await ended(first)
+    await upload.dies_after_its_row(running, NEW)
     await other.delete("k")  # acknowledged: it saw the object
     await upload.take_over(other)
     with pytest.raises(OutcomeUnknownError):
@@ -343,11 +330,7 @@ async def test_notes_are_read_after_the_row_that_the_comparison_expects(
 async def test_a_note_is_missed_only_in_a_token_that_the_record_still_names(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    staged = lake.kv.hold("set_many", lake.row_key("k"), after=True)
-    first = running.start(upload.finish())
-    await reached(staged)
-    first.cancel()
-    await ended(first)
+    await upload.dies_after_its_row(running)
     await other.put("k", 2)
     looking = lake.kv.hold("get_many", staged_upload(upload.upload_id))
     second = running.start(upload.finish(other))

@@ -8,22 +8,16 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from lake import MAIN, Lake, Running, entry, keep_tokens
+from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, etag_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError
-from tarn.testing.gates import Gate
 from tarn_graveler.uploads import NewUpload
 
 NEW = WriteCondition(if_none_match=True)
-
-
-async def reached(gate: Gate) -> None:
-    async with asyncio.timeout(5.0):
-        await gate.reached.wait()
 
 
 def mine(size: int, operation: str, mtime_us: int = 0) -> bytes:

@@ -4,24 +4,17 @@ An error that says "surely not done" (UNAVAILABLE, NOT_FOUND) must be true, and 
 everything is in commit X".
 """
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
-from lake import MAIN, Lake, Running, entry, keep_tokens
+from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 
 from tarn.core.branch import seal
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
-from tarn.testing.gates import Gate
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.committing import Made
 from tarn_graveler.uploads import NewUpload
-
-
-async def reached(gate: Gate) -> None:
-    async with asyncio.timeout(5.0):
-        await gate.reached.wait()
 
 
 def refused() -> TarnError:

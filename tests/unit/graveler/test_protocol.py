@@ -6,20 +6,13 @@ Each test plays the race that a rule is there for. Take the rule's guard out and
 import asyncio
 
 import pytest
-from lake import MAIN, Lake, Running, entry, keep_tokens
+from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 
 from tarn.core.entry import MARKER
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError
-from tarn.testing.gates import Gate
 
 LIMIT_SECONDS = 5.0
-
-
-async def reached(gate: Gate) -> None:
-    """Waits until the held operation has arrived."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        await gate.reached.wait()
 
 
 async def test_what_is_put_can_be_read_and_listed_before_and_after_a_commit(lake: Lake) -> None:

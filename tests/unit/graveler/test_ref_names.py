@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from graveler_service import OpenDoor
-from lake import Lake, Replicas, Running, create_repository, keep_tokens
+from lake import Lake, Replicas, Running, create_repository, keep_tokens, reached
 from late_kv import LateKv
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -22,7 +22,7 @@ from tarn.kv.port import OutcomeUnknownError, Partition, Predicate
 from tarn.kv.records import decode_branch, decode_tag
 from tarn.rpc.call import Call
 from tarn.testing.clock import RestlessClock
-from tarn.testing.gates import Gate, GatedKv
+from tarn.testing.gates import GatedKv
 from tarn_graveler.branch_service import BranchHandler
 from tarn_graveler.claiming import PATIENCE_SECONDS
 from tarn_proto.graveler.v1 import branch_service_pb2 as pb
@@ -62,11 +62,6 @@ async def kinds(lake: Lake) -> list[str]:
         else:
             found.append(kind)
     return found
-
-
-async def reached(gate: Gate) -> None:
-    async with asyncio.timeout(5.0):
-        await gate.reached.wait()
 
 
 async def patiently(lake: Lake, work: Awaitable[object]) -> object:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from graveler_service import OpenDoor, Service, reason_of
-from lake import MAIN, Lake, Replicas, Running, create_repository
+from lake import MAIN, Lake, Replicas, Running, create_repository, reached
 from late_kv import LateKv
 
 from tarn.block.committed import Committed
@@ -23,7 +23,7 @@ from tarn.kv.port import ListingKv, OutcomeUnknownError, Partition
 from tarn.kv.records import Drop, decode_repository
 from tarn.rpc.call import Call
 from tarn.testing.clock import RestlessClock
-from tarn.testing.gates import Gate, GatedKv
+from tarn.testing.gates import GatedKv
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.drop_list import DropList
 from tarn_graveler.repositories import Reservation
@@ -57,11 +57,6 @@ async def refusal(work: Awaitable[object]) -> TarnError:
     with pytest.raises(TarnError) as raised:
         await work
     return raised.value
-
-
-async def reached(gate: Gate) -> None:
-    async with asyncio.timeout(5.0):
-        await gate.reached.wait()
 
 
 async def reserve(lake: Lake, name: RepositoryId = NEW, where: str = HERE) -> Reservation:
