@@ -1,0 +1,304 @@
+"""What changes the record in the model of the branch protocol (see `branch_model`): rules 4 to 10."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.models.branch_state import Lake, Late, Local, Record, Rules, Step
+
+__all__ = ["commit", "compact", "merge", "reset"]
+
+
+def _compare_and_set(
+    lake: Lake, me: Local, before: Record, after: Record, stage: str
+) -> Iterator[tuple[str, Lake]]:
+    """What one compare-and-set of the record may come to: "won", "lost", or "unknown".
+
+    An unknown one was applied, or waits at a coordinator and may be applied later (rule 8).
+    """
+    if lake.record != before:
+        yield "lost", lake
+        return
+    loses = lake.losable > 0
+    if loses or lake.late or before.ops:  # operation ids matter only where answers can be lost
+        after = after._replace(ops=(*before.ops, (me.number, stage)))
+    removed = frozenset(before.tokens) - frozenset(after.tokens)
+    announced = lake._replace(announced=lake.announced | removed)
+    yield "won", announced.with_record(after)
+    if loses:
+        unanswered = announced._replace(losable=lake.losable - 1)
+        yield "unknown", unanswered.with_record(after)
+        yield "unknown", unanswered._replace(late=(*lake.late, Late(before, after)))
+
+
+def _starts(lake: Lake, me: Local) -> Step:
+    begun = me._replace(pc="seal", record=lake.record, acked=lake.acked)
+    return "begins, reads the record", lake, begun, None
+
+
+def _seal(lake: Lake, me: Local) -> Iterator[Step]:
+    """The staging token takes no more acknowledged writes once the record names another one."""
+    if (me.number, "seal") in lake.record.ops:
+        yield "finds its seal", lake, _scans(me, lake.record), None
+        return
+    before = me.record
+    ready, token = lake.with_token()
+    after = Record(token, before.tokens, before.commit, before.base, before.ops)
+    for outcome, then in _compare_and_set(ready, me, before, after, "seal"):
+        if outcome == "won":
+            yield f"seals T{before.staging}", then, _scans(me, then.record), None
+        elif outcome == "unknown":
+            waits = me._replace(pc="settle seal")
+            yield f"seals T{before.staging}, no answer", then, waits, None
+        else:
+            yield "met another record", lake, me._replace(record=lake.record), None
+
+
+def _settle_seal(lake: Lake, me: Local) -> Iterator[Step]:
+    if (me.number, "seal") in lake.record.ops:
+        yield "settles: sealed", lake, _scans(me, lake.record), None
+    else:
+        # Not there, or not yet: the next attempt expects the same record, so at most one is applied.
+        yield "settles: not there", lake, me._replace(pc="seal"), None
+
+
+def _scans(me: Local, record: Record) -> Local:
+    """Ready to scan the sealed tokens of a confirmed record."""
+    pc = "scan" if record.sealed else "finish"
+    return me._replace(pc=pc, record=record, fresh=None, at=0, value=None)
+
+
+def _scan(lake: Lake, me: Local, tokens: tuple[int, ...]) -> Step:
+    """Reads one token more; the newest row counts."""
+    row = lake.tokens[tokens[me.at]]
+    found = me._replace(at=me.at + 1, value=row if me.value is None else me.value)
+    if found.at == len(tokens):
+        found = found._replace(pc="finish", at=0)
+    return f"scans T{tokens[me.at]}: {row}", lake, found, None
+
+
+def _built(lake: Lake, me: Local, rules: Rules) -> int:
+    """The key's value in the metarange that is built."""
+    if me.value is not None:
+        return me.value
+    if me.kind == "compact" or rules.has("commit builds on base"):
+        return lake.committed(me.record)
+    return lake.commits[me.record.commit][0]
+
+
+# ---- rules 4, 5 and 8
+
+
+def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """Seals, scans, publishes."""
+    if me.pc == "begin":
+        yield _starts(lake, me)
+    elif me.pc == "seal" and not rules.has("seals"):
+        scans = me._replace(pc="scan", record=lake.record)
+        yield "does not seal", lake, scans, None
+    elif me.pc == "seal":
+        yield from _seal(lake, me)
+    elif me.pc == "settle seal":
+        yield from _settle_seal(lake, me)
+    elif me.pc == "scan":
+        tokens = me.record.sealed if rules.has("seals") else me.record.tokens
+        yield _scan(lake, me, tokens)
+    elif me.pc == "finish" and not rules.has("looks") and me.row is None:
+        announced = lake._replace(announced=lake.announced | set(me.record.sealed))
+        yield "announces its tokens", announced, me._replace(row=1), None
+    elif me.pc == "finish":
+        yield from _finish(lake, me, rules)
+    elif me.pc == "settle finish":
+        yield from _settle_finish(lake, me, rules)
+
+
+def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    expected = me.fresh or me.record
+    ours = me.record.sealed
+    kept = expected.sealed[: len(expected.sealed) - len(ours)]
+    staging = expected.staging
+    with_commit, made = lake.with_commit(_built(lake, me, rules), me.number)
+    if not rules.has("seals"):
+        with_commit, staging = with_commit.with_token()
+        kept = ()
+    after = Record(staging, kept, made, None, expected.ops)
+    if not rules.has("finish compares"):
+        published = with_commit.with_record(after)
+        yield _claims(published, me, rules, made, "sets the record")
+        return
+    for outcome, then in _compare_and_set(with_commit, me, expected, after, "finish"):
+        if outcome == "won":
+            yield _claims(then, me, rules, made, f"publishes {then.commits[made][0]}")
+        elif outcome == "unknown" and not rules.has("settles"):
+            yield _claims(then, me, rules, made, "no answer, takes it for success")
+        elif outcome == "unknown":
+            waits = me._replace(pc="settle finish", made=made)
+            yield f"publishes {then.commits[made][0]}, no answer", then, waits, None
+        else:
+            yield from _lost(lake, me, rules)
+
+
+def _settle_finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    assert me.made is not None
+    if (me.number, "finish") in lake.record.ops:
+        yield _claims(lake, me, rules, me.made, "settles: published")
+    elif lake.record == (me.fresh or me.record):
+        if rules.has("late is pending"):
+            yield "settles: not there yet", lake, me._replace(pc="finish"), None
+        else:
+            yield _refused(lake, me, "settles: not there")
+    else:
+        yield from _lost(lake, me, rules)
+
+
+def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """The record is another one than the commit was built from."""
+    now = lake.record
+    ours = me.record.sealed
+    if rules.has("recognises") and (me.number, "finish") in now.ops:
+        assert me.made is not None
+        yield _claims(lake, me, rules, me.made, "an earlier attempt was applied")
+        return
+    tail = now.sealed[len(now.sealed) - len(ours) :] if len(ours) <= len(now.sealed) else None
+    same_base = (now.commit, now.base) == (me.record.commit, me.record.base)
+    is_taken = now.commit != me.record.commit and not set(ours) & set(now.sealed)
+    if not rules.has("no overlap rule"):
+        yield from _overlap(lake, me, rules)
+    elif same_base and tail == ours:
+        yield "only newer seals came", lake, me._replace(fresh=now), None
+    elif is_taken or (not now.sealed and now.base is None):
+        yield _taken(lake, me, rules)
+    else:
+        yield "builds again", lake, _scans(me, now), None
+
+
+def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """The rule of the KV proposal: any sealed token that is left makes the commit good."""
+    now = lake.record
+    kept = tuple(token for token in now.sealed if token not in me.record.sealed)
+    if kept == now.sealed:
+        yield _taken(lake, me, rules)
+        return
+    with_commit, made = lake.with_commit(_built(lake, me, rules), me.number)
+    after = Record(now.staging, kept, made, None, now.ops)
+    for outcome, then in _compare_and_set(with_commit, me, now, after, "finish"):
+        if outcome == "won":
+            yield _claims(then, me, rules, made, "publishes it all the same")
+
+
+def _claims(lake: Lake, me: Local, rules: Rules, commit_id: int, label: str) -> Step:
+    """The client is told that its commit was made."""
+    value = lake.commits[commit_id][0]
+    broken = None
+    if not rules.is_legal(lake, value, me.acked):
+        broken = f"commit: it holds {value}; acknowledged before it began: {set(me.acked)}"
+    elif me.number not in lake.published:
+        broken = "commit: it was told as made and is not in the history"
+    return label, lake, me.ends(), broken
+
+
+def _taken(lake: Lake, me: Local, rules: Rules) -> Step:
+    """Nothing is left to commit: the client is told which commit holds everything."""
+    label, after, ends, _ = _refused(lake, me, "nothing is left to commit")
+    value = lake.commits[lake.record.commit][0]
+    if rules.is_legal(lake, value, me.acked):
+        return label, after, ends, None
+    broken = f"commit: told that everything is in {value}; acknowledged: {set(me.acked)}"
+    return label, after, ends, broken
+
+
+def _refused(lake: Lake, me: Local, label: str) -> Step:
+    """The client is told that no commit was made."""
+    return label, lake._replace(refused=lake.refused | {me.number}), me.ends(), None
+
+
+# ---- rules 6 and 10
+
+
+def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """Folds the sealed tokens into a compacted metarange; gives up if the record changed."""
+    if me.pc == "begin":
+        yield _starts(lake, me)
+    elif me.pc == "seal":
+        yield from _seal(lake, me)
+    elif me.pc == "settle seal":
+        yield from _settle_seal(lake, me)
+    elif me.pc == "scan":
+        yield _scan(lake, me, me.record.sealed)
+    else:
+        now = lake.record
+        before = me.record if rules.has("compaction compares") else now
+        kept = tuple(token for token in before.sealed if token not in me.record.sealed)
+        base = _built(lake, me, rules)
+        after = Record(before.staging, kept, before.commit, base, before.ops)
+        for outcome, then in _compare_and_set(lake, me, before, after, "finish"):
+            label = f"compacts to {base}" if outcome == "won" else f"compacts to {base}: {outcome}"
+            yield label, then, me.ends(), None
+
+
+def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """Takes all uncommitted changes away."""
+    if me.pc == "begin":
+        yield "begins, reads the record", lake, me._replace(pc="set", record=lake.record), None
+        return
+    if lake.record != me.record and rules.has("reset compares"):
+        yield "met another record", lake, me._replace(record=lake.record), None
+        return
+    with_token, token = lake.with_token()
+    base = None if rules.has("reset clears base") else lake.record.base
+    after = Record(token, (), me.record.commit, base, lake.record.ops)
+    excused = lake.excused | {write for write, _ in lake.began}
+    done = with_token.with_record(after)._replace(excused=excused)
+    done = done._replace(announced=lake.announced | set(lake.record.tokens))
+    broken = None
+    if done.visible() != done.commits[after.commit][0]:
+        broken = f"reset: the branch shows {done.visible()} afterwards, not its commit"
+    elif after.commit != lake.record.commit:
+        broken = "reset: the branch moved back behind a finished commit"
+    yield "resets", done, me.ends(), broken
+
+
+# ---- rules 7 and 9
+
+
+def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """Brings the key from another branch; refuses a dirty branch and one that has the key.
+
+    `merge other` brings other keys only. `merge early` seals before it scans and not in its last step.
+    """
+    if me.pc == "begin":
+        begun = lake if me.kind == "merge other" else lake.begins(me.number)
+        pc = "seal" if me.kind == "merge early" else "scan"
+        yield "begins, reads the record", begun, me._replace(pc=pc, record=lake.record), None
+    elif me.pc == "seal":
+        yield from _seal(lake, me)
+    elif me.pc == "scan":
+        tokens = me.record.sealed if me.kind == "merge early" else me.record.tokens
+        yield _scan(lake, me, tokens)
+    else:
+        yield from _merge(lake, me, rules)
+
+
+def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    before = me.record
+    head = lake.commits[before.commit][0]
+    is_dirty = me.value is not None
+    if rules.has("base is dirty"):
+        is_dirty |= before.base is not None and before.base != head
+    brings = me.kind != "merge other"
+    if is_dirty or (brings and not rules.is_absent(head)):
+        yield "refuses", lake, me.ends(), None
+        return
+    ready, made = lake.with_commit(me.number if brings else head, me.number)
+    staging = before.staging
+    sealed: tuple[int, ...] = ()
+    if me.kind != "merge early" and rules.has("merge seals"):
+        sealed = (before.staging,) if rules.has("merge keeps rows") else ()
+        ready, staging = ready.with_token()
+    after = Record(staging, sealed, made, None, before.ops)
+    for outcome, then in _compare_and_set(ready, me, before, after, "finish"):
+        if outcome == "won":
+            told = then.acknowledges(me.number) if brings else then
+            yield "merges", told, me.ends(), None
+        else:
+            yield f"merges: {outcome}", lake if outcome == "lost" else then, me.ends(), None

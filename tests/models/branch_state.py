@@ -1,0 +1,267 @@
+"""The state of the model of the branch protocol: one branch with one key (see `branch_model`).
+
+A value of the key is the number of the process that wrote it; 0 is what was there at the start: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+__all__ = ["GUARDS", "Lake", "Late", "Local", "Record", "Rules", "Step"]
+
+GUARDS = {
+    # Rule 1: writes.
+    "re-check": "a write counts only if the record, read again, still names its token",
+    "issued after": "that read is sent after the row became durable",
+    # Rule 2: reads.
+    "read compares": "a read by a cached record counts only if a fresh record has the same layers",
+    "waits D": "a token is dropped so late that no read by a record that named it still runs",
+    # Rule 3: deletes and conditional writes.
+    "delete verifies": "a delete reads the record again after its last layer",
+    "delete compares all": "it compares all layers, not only the staging token",
+    "sealed marker": "a marker in a sealed token is no reason to write none",
+    "delete marks": "a delete writes a marker and never removes a row",
+    "condition verifies": "a conditional write reads the record again after its last layer",
+    "condition compares": "it compares-and-sets its row over the one that it read",
+    "own row": "its own row in a sealed token or a commit is written again to the staging token",
+    "beneath own row": "the condition is judged by what lies beneath its own row in a sealed token",
+    "written is unknown": "once its row was there, a refusal is told as an unknown outcome",
+    # Rules 4 and 5: commits, and what they drop.
+    "seals": "a commit scans tokens that take no acknowledged write any more",
+    "finish compares": "the last step of a commit is a compare-and-set",
+    "no overlap rule": "after a lost last step a commit is used again only if just newer seals came",
+    "looks": "an announced token is dropped only if the record does not name it",
+    # Rule 6 and 10: compaction and reset.
+    "compaction compares": "a compaction ends with a compare-and-set on the whole record",
+    "commit builds on base": "a commit builds on the compacted metarange if there is one",
+    "reset clears base": "a reset forgets the compacted metarange",
+    "reset compares": "a reset is a compare-and-set",
+    # Rules 7 and 9: merge.
+    "base is dirty": "a branch whose compacted metarange differs from its commit is dirty",
+    "merge seals": "what changes the committed content seals the staging token in the same step",
+    "merge keeps rows": "that token stays in the record: rows may have come since it was scanned",
+    # Rule 8: unknown outcomes.
+    "settles": "an unknown outcome is settled by a read, and not taken for success",
+    "late is pending": "a compare-and-set that the settling read does not show may still be applied",
+    "recognises": "a repeated last step that fails looks for the operation ids of all attempts",
+}
+
+
+class Record(NamedTuple):
+    """The branch record.
+
+    Attributes:
+        staging: the token that takes writes.
+        sealed: newest first.
+        commit: index of the head in `Lake.commits`.
+        base: the key's value in the compacted metarange; None if there is none.
+        ops: changes that are remembered: process and stage. Empty unless answers can be lost.
+    """
+
+    staging: int = 0
+    sealed: tuple[int, ...] = ()
+    commit: int = 0
+    base: int | None = None
+    ops: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The uncommitted layers, newest first."""
+        return (self.staging, *self.sealed)
+
+    def same_layers(self, other: Record) -> bool:
+        """Whether readers of both read the same."""
+        return self[:4] == other[:4]
+
+
+class Late(NamedTuple):
+    """A compare-and-set that waits at a coordinator; its sender has no answer."""
+
+    before: Record
+    after: Record
+
+
+class Lake(NamedTuple):
+    """Everything that is stored, and what clients were told.
+
+    Attributes:
+        tokens: the key's row in each token; None without one.
+        commits: for each commit the key's value and the process that made it.
+        announced: tokens on the drop list.
+        late: compare-and-sets that may still be applied.
+        losable: how many answers of compare-and-sets may still be lost.
+        published: processes whose commit was a head.
+        began: for each write that began, the writes that were acknowledged by then.
+        acked: acknowledged writes.
+        refused: writes that were told that surely nothing was done.
+        excused: writes that a reset may have taken away.
+        blind: conditional writes whose newest row went over an acknowledged value that they had not seen.
+    """
+
+    record: Record = Record()
+    tokens: tuple[int | None, ...] = (None,)
+    commits: tuple[tuple[int, int], ...] = ((0, 0),)
+    announced: frozenset[int] = frozenset()
+    late: tuple[Late, ...] = ()
+    losable: int = 0
+    published: frozenset[int] = frozenset()
+    began: tuple[tuple[int, frozenset[int]], ...] = ()
+    acked: frozenset[int] = frozenset()
+    refused: frozenset[int] = frozenset()
+    excused: frozenset[int] = frozenset()
+    blind: frozenset[int] = frozenset()
+
+    def committed(self, record: Record) -> int:
+        """The key's value beneath the tokens of a record."""
+        return self.commits[record.commit][0] if record.base is None else record.base
+
+    def visible(self) -> int:
+        """The value that a reader finds who reads everything at one moment."""
+        for token in self.record.tokens:
+            row = self.tokens[token]
+            if row is not None:
+                return row
+        return self.committed(self.record)
+
+    def with_record(self, record: Record) -> Lake:
+        """The record changed. A late compare-and-set that expects another one will never be applied."""
+        late = tuple(each for each in self.late if each.before == record)
+        published = self.published | {self.commits[record.commit][1]}
+        return self._replace(record=record, late=late, published=published)
+
+    def with_row(self, token: int, row: int | None) -> Lake:
+        """The key's row in one token changed."""
+        return self._replace(tokens=(*self.tokens[:token], row, *self.tokens[token + 1 :]))
+
+    def with_token(self) -> tuple[Lake, int]:
+        """A new token, which nothing names yet."""
+        return self._replace(tokens=(*self.tokens, None)), len(self.tokens)
+
+    def with_commit(self, value: int, maker: int) -> tuple[Lake, int]:
+        """A commit that no branch names yet."""
+        return self._replace(commits=(*self.commits, (value, maker))), len(self.commits)
+
+    def begins(self, write: int) -> Lake:
+        """A write begins."""
+        return self._replace(began=(*self.began, (write, self.acked)))
+
+    def acknowledges(self, write: int) -> Lake:
+        """A client is told that its write is done."""
+        return self._replace(acked=self.acked | {write})
+
+
+class Local(NamedTuple):
+    """Where one process is.
+
+    Attributes:
+        record: what it works from.
+        fresh: a younger record that it has read.
+        at: how many layers it has read.
+        value: the newest value that it found.
+        row: the row that it found in the staging token.
+        acked: what was acknowledged when it began.
+        seen: for a read, the tokens that the record named when it began, and how many tokens there were.
+        wrote: its row is in some token.
+        made: its commit of which it has no answer.
+    """
+
+    kind: str
+    number: int
+    pc: str = "begin"
+    record: Record = Record()
+    fresh: Record | None = None
+    at: int = 0
+    value: int | None = None
+    row: int | None = None
+    acked: frozenset[int] = frozenset()
+    seen: tuple[tuple[int, ...], int] = ((), 0)
+    wrote: bool = False
+    made: int | None = None
+    tries: int = 0
+
+    def ends(self) -> Local:
+        """Done; nothing is remembered, so that equal states are found to be equal."""
+        return Local(self.kind, self.number, "end")
+
+
+Step = tuple[str, Lake, Local, str | None]
+"""What happens, the states after it, and the promise that the answer breaks (None: none)."""
+
+
+class Rules:
+    """The guards that are on, and the bounds.
+
+    Args:
+        kinds: what each process does; the first has number 1.
+        off: guards that are off.
+        tries: how often a process may begin again.
+    """
+
+    def __init__(self, kinds: tuple[str, ...], off: frozenset[str], tries: int) -> None:
+        assert off <= set(GUARDS), f"no such guard: {off - set(GUARDS)}"
+        self.tries = tries
+        self._off = off
+        self._absent = {0} | {n for n, kind in enumerate(kinds, 1) if kind == "delete"}
+        self._creates = {n for n, kind in enumerate(kinds, 1) if kind == "create"}
+
+    def has(self, guard: str) -> bool:
+        """Whether a guard is on."""
+        return guard not in self._off
+
+    def is_absent(self, value: int) -> bool:
+        """Whether readers of this value find no object."""
+        return value in self._absent
+
+    def is_legal(self, lake: Lake, value: int, acked: frozenset[int]) -> bool:
+        """Whether a read may return a value if `acked` was acknowledged before it began (I1).
+
+        It may if some write of the same content was not over before one of those began.
+        """
+        over = dict(lake.began)
+        counted = acked - lake.excused
+        for write in (0, *over):
+            if write != value and not (self.is_absent(write) and self.is_absent(value)):
+                continue
+            if all(each == write or (write and write not in over[each]) for each in counted):
+                return True
+        return False
+
+    def broken(self, lake: Lake) -> str | None:
+        """The promise that a state breaks."""
+        shown = lake.visible()
+        if not self.is_legal(lake, shown, lake.acked):
+            return f"lost: the branch shows {shown}; acknowledged: {set(lake.acked)}"
+        if len(winners := lake.acked & self._creates) > 1:
+            return f"two winners: {set(winners)} were both acknowledged on an absent key"
+        if winners := lake.acked & lake.blind:
+            return f"two winners: {set(winners)} was acknowledged over a value that it had not seen"
+        for value in (shown, lake.commits[lake.record.commit][0]):
+            if value in lake.refused:
+                return f"refused: {value} was told that nothing was done, and it is there"
+        if told := lake.refused & lake.published:
+            return (
+                f"refused: {set(told)} was told that no commit was made, and it is in the history"
+            )
+        return None
+
+
+def dropped(lake: Lake, rules: Rules, locals_: tuple[Local, ...]) -> Iterator[tuple[str, Lake]]:
+    """What the cleaner may do (rule 5)."""
+    named = lake.record.tokens if rules.has("looks") else ()
+    for token in lake.announced:
+        if lake.tokens[token] is None or token in named:
+            continue
+        if rules.has("waits D") and any(
+            me.kind == "read" and me.pc == "reads" and (token in me.seen[0] or token >= me.seen[1])
+            for me in locals_
+        ):
+            continue
+        yield f"drops T{token}", lake.with_row(token, None)
+
+
+def applied_late(lake: Lake) -> Iterator[tuple[str, Lake]]:
+    """Compare-and-sets that a coordinator takes up after their senders had settled them (rule 8)."""
+    for late in lake.late:
+        if late.before == lake.record:
+            yield "a late compare-and-set is applied", lake.with_record(late.after)

@@ -1,0 +1,193 @@
+"""Writers and readers of the model of the branch protocol (see `branch_model`): rules 1, 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.models.branch_state import Lake, Local, Rules, Step
+
+__all__ = ["create", "delete", "put", "read"]
+
+
+def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """An unconditional write (rule 1); it may begin with a cached record, however old."""
+    if me.pc == "begin":
+        yield "caches the record", lake, me._replace(pc="start", record=lake.record), None
+    elif me.pc == "start":
+        pc = "write" if rules.has("issued after") else "join"
+        yield "begins", lake.begins(me.number), me._replace(pc=pc), None
+    elif me.pc == "join":
+        yield "joins a read of the record", lake, me._replace(pc="write", fresh=lake.record), None
+    elif me.pc == "write":
+        written = lake.with_row(me.record.staging, me.number)
+        yield f"writes to T{me.record.staging}", written, me._replace(pc="check"), None
+    else:
+        yield _check(lake, me, rules, "write" if rules.has("issued after") else "join")
+
+
+def _check(lake: Lake, me: Local, rules: Rules, again: str) -> Step:
+    """The second half of rule 1, after the row is there."""
+    seen = me.fresh or lake.record
+    if seen.staging == me.record.staging or not rules.has("re-check"):
+        return "is acknowledged", lake.acknowledges(me.number), me.ends(), None
+    return _again(lake, me, rules, again, "its token was sealed")
+
+
+def _again(lake: Lake, me: Local, rules: Rules, pc: str, why: str) -> Step:
+    """Begins again by the record as it is; out of tries the outcome is unknown."""
+    if me.tries == rules.tries:
+        return f"{why}: gives up", lake, me.ends(), None
+    again = Local(me.kind, me.number, pc, record=lake.record, wrote=me.wrote, tries=me.tries + 1)
+    return f"{why}: again", lake, again, None
+
+
+def _scan(
+    lake: Lake,
+    me: Local,
+    layers: tuple[int, ...],
+    then: str,
+    *,
+    on: bool = False,
+    own: bool = False,
+) -> Step:
+    """Reads one more layer; `then` is next when a row was found or nothing is left.
+
+    What is committed never changes, so it is read together with the last token. `on`: a row in the staging
+    token does not end it. `own`: nor does the process' own row in a sealed one.
+    """
+    token = layers[me.at]
+    row = lake.tokens[token]
+    found = me._replace(row=row if me.at == 0 else me.row)
+    passes = on if me.at == 0 else own and row == me.number
+    if row is not None and not passes:
+        return f"finds {row} in T{token}", lake, found._replace(pc=then, value=row), None
+    if me.at + 1 < len(layers):
+        return f"passes T{token}", lake, found._replace(at=me.at + 1), None
+    value = lake.committed(me.record)
+    found = found._replace(pc=then, value=value, at=len(layers))
+    return f"passes T{token}, finds {value} beneath", lake, found, None
+
+
+# ---- rule 2
+
+
+def read(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """Reads by a cached record beside one fresh read of it; by the fresh one if they differ."""
+    if me.pc == "begin":
+        yield "caches the record", lake, me._replace(pc="start", record=lake.record), None
+    elif me.pc == "start":
+        seen = (lake.record.tokens, len(lake.tokens))
+        yield "begins", lake, me._replace(pc="reads", acked=lake.acked, seen=seen), None
+    else:
+        yield from _reads(lake, me, rules)
+
+
+def _reads(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    if me.fresh is None:
+        yield "reads the record afresh", lake, me._replace(fresh=lake.record), None
+    if me.value is None:
+        yield _scan(lake, me, me.record.tokens, "reads")
+    elif me.fresh is not None:
+        if rules.has("read compares") and not me.fresh.same_layers(me.record):
+            again = me._replace(record=me.fresh, at=0, value=None)
+            yield "reads again by the fresh record", lake, again, None
+            return
+        broken = None
+        if not rules.is_legal(lake, me.value, me.acked):
+            broken = f"stale: a read returns {me.value}; acknowledged before it: {set(me.acked)}"
+        yield f"returns {me.value}", lake, me.ends(), broken
+
+
+# ---- rule 3
+
+
+def delete(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """Writes a marker where there is something to hide."""
+    if me.pc == "begin":
+        yield (
+            "begins, reads the record",
+            lake.begins(me.number),
+            me._replace(pc="scan", record=lake.record),
+            None,
+        )
+    elif me.pc == "scan":
+        yield _scan(lake, me, me.record.tokens, "decide", on=not rules.has("delete marks"))
+    elif me.pc == "decide":
+        yield _decide_delete(lake, me, rules)
+    elif me.pc == "write":
+        row = me.value  # the marker; None removes the row
+        written = lake.with_row(me.record.staging, row)
+        label = f"sets {row} in T{me.record.staging}"
+        yield label, written, me._replace(pc="check", wrote=True), None
+    else:
+        yield _check(lake, me, rules, "scan")
+
+
+def _decide_delete(lake: Lake, me: Local, rules: Rules) -> Step:
+    same = lake.record.same_layers(me.record)
+    if not rules.has("delete compares all"):
+        same = lake.record.staging == me.record.staging
+    if not same and rules.has("delete verifies"):
+        return _again(lake, me, rules, "scan", "the record changed")
+    assert me.value is not None
+    layers = len(me.record.tokens)
+    in_sealed = 0 < me.at < layers
+    if rules.is_absent(me.value) and not (in_sealed and rules.has("sealed marker")):
+        if me.row is not None and not rules.has("delete marks"):
+            return "will remove the row", lake, me._replace(pc="write", value=None), None
+        return "has nothing to delete", lake.acknowledges(me.number), me.ends(), None
+    return "will write a marker", lake, me._replace(pc="write", value=me.number), None
+
+
+def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """A write with `If-None-Match: *`."""
+    if me.pc == "begin":
+        yield (
+            "begins, reads the record",
+            lake.begins(me.number),
+            me._replace(pc="scan", record=lake.record),
+            None,
+        )
+    elif me.pc == "scan":
+        own = rules.has("beneath own row") and rules.has("own row")
+        yield _scan(lake, me, me.record.tokens, "decide", own=own)
+    elif me.pc == "decide":
+        yield _decide_create(lake, me, rules)
+    elif me.pc == "set":
+        yield _set(lake, me, rules)
+    else:
+        yield _check(lake, me, rules, "scan")
+
+
+def _decide_create(lake: Lake, me: Local, rules: Rules) -> Step:
+    """Judges the condition by the newest row, after the record was read once more."""
+    if rules.has("condition verifies") and not lake.record.same_layers(me.record):
+        return _again(lake, me, rules, "scan", "the record changed")
+    assert me.value is not None
+    if me.value == me.number:
+        if me.at == 0 or not rules.has("own row"):
+            return "finds its own row", lake.acknowledges(me.number), me.ends(), None
+        return "finds its own row beneath", lake, me._replace(pc="set"), None
+    if not rules.is_absent(me.value):
+        if me.wrote and rules.has("written is unknown"):
+            return "exists; outcome unknown", lake, me.ends(), None
+        told = lake._replace(refused=lake.refused | {me.number})
+        return "is refused", told, me.ends(), None
+    return "finds nothing", lake, me._replace(pc="set"), None
+
+
+def _set(lake: Lake, me: Local, rules: Rules) -> Step:
+    """Compares-and-sets the row over the one that was read; a lost one shows the row that won."""
+    token = me.record.staging
+    there = lake.tokens[token]
+    if there != me.row and rules.has("condition compares"):
+        if there is None:
+            return _again(lake, me, rules, "scan", "its token is gone")
+        lost = me._replace(pc="decide", value=there, row=there, at=0)
+        return f"loses to {there}", lake, lost, None
+    shown = lake.visible()
+    unseen = token == lake.record.staging and shown in lake.acked and not rules.is_absent(shown)
+    mine = frozenset((me.number,))
+    blind = lake.blind | mine if unseen and shown != me.number else lake.blind - mine
+    written = lake.with_row(token, me.number)._replace(blind=blind)
+    return f"sets its row in T{token}", written, me._replace(pc="check", wrote=True), None
