@@ -62,7 +62,11 @@ HOLDS: tuple[Scenario, ...] = (
     ("put", "compact", "merge other"),
     ("put", "merge", "commit"),
     ("create", "merge", "commit"),
+    ("put", "put", "reset", "commit"),
+    ("create", "create", "merge"),
     ("put", "commit", "commit", "lost"),
+    ("put", "create", "commit", "lost"),
+    ("put", "compact", "commit", "lost"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -74,7 +78,6 @@ WIDE: tuple[Scenario, ...] = (
     ("create", "create", "commit", "commit"),
     ("put", "compact", "compact", "commit"),
     ("put", "compact", "commit", "read"),
-    ("put", "put", "reset", "commit"),
     ("create", "create", "merge", "commit"),
     ("put", "put", "commit", "commit", "lost"),
 )
