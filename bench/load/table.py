@@ -17,7 +17,7 @@ __all__ = ["Goal", "Origin", "Results", "Row", "render"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a row is to reach (design §12); None: not said."""
+    """What a row is to reach (docs/design/performance.md, "Goals"); None: not said."""
 
     ratio_min: float | None = None
     ratio_max: float | None = None

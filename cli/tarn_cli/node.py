@@ -1,7 +1,7 @@
 """A single-node worker: auth, graveler and the gateway in one process, over in-process calls.
 
 Every worker of a node is one more replica of all three services on the shared embedded store and the
-shared local blocks; the protocol of the branches keeps several of them correct (design §1). They share
+shared local blocks; the protocol of the branches keeps several of them correct. They share
 the S3 port and the rpc port, too: the kernel deals out the connections.
 """
 

@@ -204,7 +204,7 @@ async def _set(
 
 
 def _overlap(built_from: Branch, current: Branch) -> AfterLostFinish:
-    """The "overlapping sealed tokens" rule of the original design (seed 000)."""
+    """The "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md)."""
     if set(built_from.sealed) & set(current.sealed):
         return AfterLostFinish.REUSE
     return AfterLostFinish.TAKEN
@@ -408,7 +408,7 @@ GUARDS: Sequence[Guard] = (
         "no-overlap-rule",
         "4",
         "I1 I3",
-        "a lost last step is repeated if any sealed token is left (seed 000)",
+        "a lost last step is repeated if any sealed token is left (the KV proposal)",
         (
             Weakening(tarn_graveler.committing, "after_lost_finish", _overlap),
             Weakening(tarn_graveler.committing, "finish_commit", _finish_overlap),

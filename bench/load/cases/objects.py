@@ -85,7 +85,7 @@ def fill(node: Node, prefix: str, count: int, body: bytes = BODY) -> None:
 
 
 def _goal(operation: str, form: Form, connections: int, fsync: float) -> Goal:
-    """Design §12; a lone client that waits for the disk is given one fsync of this disk more."""
+    """See docs/design/performance.md, "Goals"; a lone client that waits for the disk gets one fsync more."""
     if form.is_pinned:
         return Goal()
     goal = _GOALS.get((operation, form.separate, form.durability, connections), Goal())

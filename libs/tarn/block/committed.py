@@ -1,7 +1,7 @@
 """Committed metadata: builds listings from staged changes, and reads and compares them.
 
 Everything here is immutable and named by content, so reads need no verification against a branch
-(design §4, rule 2). The decisions are pure functions in `tarn.core`; here is what reads and writes.
+(docs/design/protocol.md, rule 2). The decisions are pure functions in `tarn.core`; here is what reads and writes.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class CachedRange:
 
     def find(self, path: str) -> int:
         """The first row whose path is not smaller. Bytes are compared, not Arrow scalars: a
-        search takes about 3 µs, a fifth of what scalars take (facts/python-stack §4b)."""
+        search takes about 3 µs, a fifth of what scalars take (docs/design/metadata.md, "Ranges")."""
         key, offsets, data = path.encode(), self._offsets, self._data
         low, high = 0, len(offsets) - 1
         while low < high:

@@ -1,7 +1,8 @@
 """Every setting of Tarn: the one table that loading, sections, errors and documentation follow.
 
-Names and defaults of the first block of each section are those of seed 002, "Configuration", with two
-departures: nothing listens beyond this machine unless it is told to, and paths lie in one data folder.
+Names and defaults of the first block of each section are those of the first draft of lakeFS
+(docs/design/departures.md), with two departures: nothing listens beyond this machine unless it is told to,
+and paths lie in one data folder.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Action(enum.StrEnum):
-    """What a statement allows or denies. Names are those of seed 002, "Auth service"."""
+    """What a statement allows or denies. The first names are a draft's (docs/design/departures.md)."""
 
     CREATE_REPO = "CreateRepo"
     DELETE_REPO = "DeleteRepo"

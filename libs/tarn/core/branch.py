@@ -1,8 +1,8 @@
-"""The branch record and every decision about it (design §4).
+"""The branch record and every decision about it (docs/design/protocol.md, "The numbered rules").
 
 Everything that a branch is, is in one record that changes only by compare-and-set on the whole of it.
 The functions here say what the next record looks like; the services read, write and retry. The rules
-that these decisions keep are executable models in their own right: a change here is made there first.
+that these decisions keep are executable in `tests/models/branch_model.py`: a change here is made there first.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
     """Decides by comparing the record that a commit was built from with the one that is there now.
 
     REUSE is what keeps commits lock-free: only a finished commit can send another one back to work.
-    The "overlapping sealed tokens" rule of seed 000 is not here: once tokens are dropped it loses
-    acknowledged writes (model: overlap-two-commits, overlap+compaction).
+    The "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md) is not here: once
+    tokens are dropped it loses acknowledged writes (guard `no overlap rule` of the model).
     """
     ours = built_from.sealed
     tail = (

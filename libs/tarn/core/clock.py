@@ -1,4 +1,4 @@
-"""Time and identity come in from outside, so that a simulation can own them (design §1).
+"""Time and identity come in from outside, so that a simulation can own them (ARCHITECTURE.md).
 
 The implementations that ask the machine live in `tarn.rpc.system`; the simulated ones in
 `tarn.testing`.

@@ -1,6 +1,6 @@
 """The condition of a write: HTTP's If-None-Match and If-Match, as S3 reads them for writes.
 
-A condition is decided together with the write (design §4 rule 3), never before it: between a look and a
+A condition is decided together with the write (docs/design/protocol.md, rule 3), never before it: between a look and a
 write of its own somebody else's write would fit.
 """
 

@@ -13,9 +13,9 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
     66     …    tail: fields `tag u8, length u16, bytes`, tags ascending, each at most once
 
 A fixed head, so that a million of these become Arrow columns by slicing, with no Python object each;
-a protobuf per entry costs 2 to 3 s per million (facts/python-stack §2). Identity leaves the address
-and the time out: writing the same object again is not a change (design §4). A *marker* is a staged
-delete: head only, zeros.
+a protobuf per entry costs 2 to 3 s per million (docs/design/metadata.md, "One form of an entry").
+Identity leaves the address and the time out: writing the same object again is not a change. A *marker* is
+a staged delete: head only, zeros.
 """
 
 from __future__ import annotations

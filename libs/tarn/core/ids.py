@@ -118,7 +118,7 @@ def physical_path(address: bytes) -> str:
     """Where the block of a 16-byte address lies in its namespace: `data/<yyyymmddhh>/<uuid hex>`.
 
     The hour is the one inside the UUIDv7 (its first 48 bits are Unix milliseconds), so that the
-    address alone names the file and a listing can be limited to slices of time (design §10).
+    address alone names the file and a listing can be limited to slices of time (docs/design/metadata.md).
     """
     hours = int.from_bytes(address[:6], "big") // 3_600_000
     return f"data/{_slice(hours)}/{address.hex()}"

@@ -1,7 +1,7 @@
 """Applies staged changes to committed rows, and lays staged layers over one another.
 
 Both are one binary search per change and one gather per run, O(changes x log rows + rows), in C.
-A change that gives a path the identity it already has is no change (design §4): the committed entry
+A change that gives a path the identity it already has is no change (docs/design/metadata.md): the committed entry
 stays, with its address and time.
 """
 

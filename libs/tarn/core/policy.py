@@ -140,7 +140,7 @@ class Grant:
 
 
 class Role(enum.StrEnum):
-    """The built-in roles of seed 002."""
+    """The built-in roles (services/auth/README.md)."""
 
     ADMIN = "Admin"
     DEVELOPER = "Developer"

@@ -1,4 +1,4 @@
-"""The partition and keys of auth (design §3)."""
+"""The partition and keys of auth (docs/design/kv.md, "Partitions and keys")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every partition and key layout of graveler, in one place (design §3).
+"""Every partition and key layout of graveler, in one place (docs/design/kv.md, "Partitions and keys").
 
 Partition names start with the installation id, so that several installations share one cluster.
 Names inside are separated by characters that the identifiers before them cannot hold.

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 __all__ = ["OPERATE", "Endpoint"]
 
 OPERATE = "Operate"
-"""The name of the one streaming rpc: a coalesced stream of operations (design §6)."""
+"""The name of the one streaming rpc: a coalesced stream of operations (docs/design/hot-path.md)."""
 
 
 @dataclass(frozen=True, slots=True)

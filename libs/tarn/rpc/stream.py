@@ -1,8 +1,8 @@
 """Coalesced streams: hot operations of one service over one bidirectional stream per address.
 
 A unary grpc.aio call costs 240 µs of CPU on both sides together; an operation here about 6, because
-everything that is ready in one turn of the event loop travels in one message (facts/python-stack
-§2). There is no timer: an idle system adds no delay, a busy one forms larger batches by itself.
+everything that is ready in one turn of the event loop travels in one message
+(docs/design/hot-path.md). There is no timer: an idle system adds no delay, a busy one forms larger batches by itself.
 
 The protocol, above `rpc Operate(stream OperateRequest) returns (stream OperateResponse)`:
 

@@ -1,7 +1,7 @@
 """Traces and metrics that cost nothing until somebody asks for them.
 
 The OpenTelemetry SDK takes 5 to 15 µs per span and 4 per measurement, sampled or not
-(facts/python-stack §7), so it is asked last: sampling is decided here (an incoming sampled
+(docs/design/hot-path.md, "Telemetry"), so it is asked last: sampling is decided here (an incoming sampled
 `traceparent`, or a ratio), and measurements are plain arrays that it reads when it exports. Exporters
 are chosen by the standard environment (`OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, and what the
 SDK reads itself); without them nothing of the SDK is even imported.

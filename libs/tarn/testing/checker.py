@@ -1,8 +1,9 @@
 """Decides whether a history keeps the promises of docs/design/protocol.md.
 
-The invariants are those of facts/cassandra B3. Each key of each branch is looked at twice: first one read and
-one write at a time, which tells best what went wrong; then all of them together (`tarn.testing.witness`): some
-order of effects must explain every answer, in which a write takes effect only as often as the protocol lets it.
+The invariants are listed in docs/design/simulation.md, "Invariants". Each key of each branch is looked at
+twice: first one read and one write at a time, which tells best what went wrong; then all of them together
+(`tarn.testing.witness`): some order of effects must explain every answer, in which a write takes effect only as
+often as the protocol lets it.
 
 - *I1 freshness*: an operation that returns a write w is stale if w was over before some other
   acknowledged write began that itself was over before the operation began; or if no order of effects explains

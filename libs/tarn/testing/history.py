@@ -4,7 +4,7 @@ One line per operation on one key: `{proc, op, branch, key, value, inv, ret, out
 events, so no two have the same time. `fail` means that the operation surely had no effect, `info` that
 nobody knows: the answer was lost, the replica died, the client hung up. An `info` operation never ends:
 its effect may come at any time. `tarn.testing.checker` decides whether the promises were kept
-(facts/cassandra B3).
+(docs/design/simulation.md, "Invariants").
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A write that timed out may have landed. It is settled by the one read that may (`settle=True`) and by
 comparing values: every value of auth holds something random (a uid, a sealed secret) or names the
-whole new state, so an equal value is this write or one that is just as good (design §4.8).
+whole new state, so an equal value is this write or one that is just as good (docs/design/protocol.md, rule 8).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _http_date(seconds: int) -> str:
 
 
 def parse_http_date(value: str) -> int | None:
-    """Seconds since the epoch, or None for what is no date (such a header is ignored, §13.1.3)."""
+    """Seconds since the epoch, or None for what is no date (such a header is ignored, RFC 9110 §13.1.3)."""
     try:
         at = parsedate_to_datetime(value)
     except (ValueError, IndexError, TypeError, OverflowError):

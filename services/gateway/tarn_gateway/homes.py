@@ -1,8 +1,9 @@
 """Where repositories keep their blocks, remembered for a few seconds.
 
 Only what cannot change in a repository's life is kept: its instance and its namespace. Refs are never
-kept here (design §6). A record that has become wrong, because the repository was deleted and made again,
-is found out when graveler refuses to stage an entry of another instance (design §3).
+kept here (docs/design/hot-path.md, "What may be cached"). A record that has become wrong, because the
+repository was deleted and made again, is found out when graveler refuses to stage an entry of another
+instance.
 """
 
 from __future__ import annotations

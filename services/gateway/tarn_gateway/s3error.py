@@ -225,7 +225,7 @@ _KINDS: Final[Mapping[Kind, S3Code]] = {
     Kind.EXHAUSTED: "SlowDown",
     Kind.UNAVAILABLE: "ServiceUnavailable",
     Kind.DEADLINE: "ServiceUnavailable",
-    # Never 4xx (design §4 rule 1): the client must try again, with the same bytes.
+    # Never 4xx (docs/design/protocol.md, rule 1): the client must try again, with the same bytes.
     Kind.UNKNOWN_OUTCOME: "ServiceUnavailable",
     Kind.UNIMPLEMENTED: "NotImplemented",
     Kind.CORRUPT: "InternalError",

@@ -2,8 +2,8 @@
 
 `parse_authorization` is the one place that decides whether and how a request is signed, and checks all
 that can be checked without the key; `verify` compares. Between the two the caller finds the signing key
-of (access key, day, region, service), which it may cache: the gateway never sees a secret (design §8).
-Rules, each from somebody's advisory: facts/cassandra.md D1.
+of (access key, day, region, service), which it may cache: the gateway never sees a secret.
+Each rule answers a known attack: docs/design/security.md, "Signatures".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The XML documents that clients send: DeleteObjects and CompleteMultipartUpload.
 
 lxml with everything off that reads more than the document: no DTD, no entities, no network, no huge
-trees; and bounds of our own on size and number of items (facts/cassandra.md D4). Depth needs none: what
+trees; and bounds of our own on size and number of items (docs/design/security.md). Depth needs none: what
 is not known is refused, so nothing is deeper than the schema. Element names are compared without their
 namespace: clients send S3's, another one, or none.
 """

@@ -1,5 +1,7 @@
 """Dropping what nothing refers to any more: rule 5 of docs/design/protocol.md.
 
+The guards `looks` and `waits D` of tests/models/branch_model.py show what breaks without it.
+
 A change that takes tokens out of a branch record announces them *before* its compare-and-set; if that
 cannot be done, the change is not made. So no later failure, no lost answer and no death of the process
 can hide a token from the cleaner, and none has to be told to a caller whose change was made.

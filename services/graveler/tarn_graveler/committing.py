@@ -1,4 +1,4 @@
-"""Commit: rules 4, 5 and 8 of design §4.
+"""Commit: rules 4, 5 and 8 of docs/design/protocol.md, executable in tests/models/branch_commits.py.
 
 Seal, so that writes go elsewhere; confirm; scan the sealed tokens; write ranges, metarange and commit
 object; then one compare-and-set on the whole record. Nothing is dropped, answered or scanned on the
@@ -274,7 +274,7 @@ class Committing:
     async def _write_manifest(
         self, repository: Repository, branch_id: BranchId, commit_id: CommitId
     ) -> None:
-        """Leaves a note beside the ranges of which commit a branch reached (design §5).
+        """Leaves a note beside the ranges of which commit a branch reached (docs/design/metadata.md).
 
         The bucket describes itself: committed data can be found without the KV. A note that cannot
         be written is logged: the commit is made, and the next one writes its own.

@@ -1,4 +1,6 @@
-"""Conditional writes: If-None-Match and If-Match (rule 3 of design §4, invariant I6).
+"""Conditional writes: If-None-Match and If-Match (docs/design/protocol.md, rule 3; invariant I6).
+
+The rule is executable in tests/models/branch_writes.py.
 
 They need a staging token of kind *conditional*, whose rows are registers: the first conditional write on
 a branch seals the plain token and goes on, with everybody else, on a conditional one (until the next

@@ -1,7 +1,7 @@
 """The list of partitions to drop: by time, in one partition per hour, which is dropped whole.
 
 No row is ever deleted: a list whose head is deleted row by row makes every scan on Cassandra read the
-tombstones of all rows before (facts/cassandra A3). Instead one row, shared by all replicas, says how far the
+tombstones of all rows before (docs/design/kv.md). Instead one row, shared by all replicas, says how far the
 list is done; scans begin there. It stays behind the clock by more than a registration may take and clocks
 may differ, so that nothing is put behind it; what lies between it and now is read again each time.
 """

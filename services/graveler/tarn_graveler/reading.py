@@ -1,4 +1,4 @@
-"""Reads of a branch: rule 2 of design §4.
+"""Reads of a branch: rule 2 of docs/design/protocol.md, executable in tests/models/branch_writes.py.
 
 The layers are read by a cached record while one fresh read of the record runs beside. The answer
 counts when the fresh record has the same layers and the whole took less than D: no token that the

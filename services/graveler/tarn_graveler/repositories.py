@@ -12,7 +12,7 @@ namespace is marked as final, because it still holds blocks.
 
 A repository's record may be cached although others delete it: deletion first marks the record, then
 marks every branch by compare-and-set, then drops. A writer's re-check reads its branch record afresh
-and sees the mark, whatever its cached repository record says (design §3).
+and sees the mark, whatever its cached repository record says (docs/design/kv.md).
 """
 
 from __future__ import annotations

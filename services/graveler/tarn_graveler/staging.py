@@ -1,4 +1,4 @@
-"""Writes to a branch: rule 1 (stage) and the delete half of rule 3 (unstage) of design §4.
+"""Writes to a branch: rule 1 (stage) and the delete half of rule 3 (unstage) of docs/design/protocol.md.
 
 A write is acknowledged only after the branch record, read *after* the row was durable, still names
 the token that the row went to: then any commit that begins later seals a token that holds the row.
@@ -137,7 +137,8 @@ def _needs_marker(row: Found) -> bool:
     """Whether a delete must write, given the newest row of its path.
 
     A marker in the *staging* token is as good as ours. One in a sealed token is not: a write that
-    came too late for the commit that scans that token may lie there (model: delete-trust-sealed).
+    came too late for the commit that scans that token may lie there (guard `sealed marker` of
+    tests/models/branch_model.py).
     """
     if row.packed is None:
         return False

@@ -2,9 +2,9 @@
 
 The first caller opens a batch; whoever comes before the loop's next turn joins it; then it is sent
 and takes nobody in any more. There is no timer: an idle system adds no delay, a busy one forms
-batches by itself (design §6). That a batch closes *before* it is sent is a guard of the protocol: a
+batches by itself (docs/design/hot-path.md). That a batch closes *before* it is sent is a guard of the protocol: a
 writer's re-check must be issued after its write was acknowledged, so it must never join a read that
-is under way (rule 1; model: batch-joins-older).
+is under way (rule 1; guard `issued after` of tests/models/branch_model.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where uploads are kept: by the day on which they began, in one partition per day, which is dropped whole.
 
 No row is ever deleted: an index from which rows are deleted one by one makes every listing on Cassandra read
-the tombstones of all uploads before (facts/cassandra A3). An upload's id tells its day. The days in use
+the tombstones of all uploads before (docs/design/kv.md). An upload's id tells its day. The days in use
 are rows of the repository's `refs`; whoever begins a day looks whether older ones are done with. A day is,
 when it has been over for as long as a repeated completion must meet the first one's answer, and all of
 its uploads have ended: nothing in it can change any more, because these states are final and no id of that

@@ -1,4 +1,4 @@
-"""The state of multipart uploads (design §7).
+"""The state of multipart uploads (docs/design/protocol.md, "Uploads").
 
 It lives in the repository's partition of the day on which the upload began, and names no staging token,
 so it survives restarts, other replicas and commits in between. Rows are never deleted one by one: the

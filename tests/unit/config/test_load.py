@@ -11,7 +11,7 @@ from tarn.config import Config, ConfigError, load
 
 HOME = {"HOME": "/home/ann"}
 SECRET = "5e" * 32
-# As in seed 002, "Configuration", on embedded and local stores.
+# As in the first draft of lakeFS (docs/design/departures.md), on embedded and local stores.
 SEED = """
 ---
 logging:
@@ -61,7 +61,7 @@ def problems(text: str, tmp_path: Path, env: Mapping[str, str] = HOME) -> tuple[
     return tuple(line.replace(str(tmp_path) + "/", "") for line in caught.value.problems)
 
 
-def test_the_proposals_own_example_loads(tmp_path: Path) -> None:
+def test_the_example_of_the_first_draft_loads(tmp_path: Path) -> None:
     config = of(SEED, tmp_path)
     assert (config.logging.format, config.logging.level) == ("text", "debug")
     assert config.metadata.db.type == "embedded"

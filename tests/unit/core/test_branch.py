@@ -1,4 +1,4 @@
-"""Decisions about the branch record: rules 4, 5 and 8 of design §4."""
+"""Decisions about the branch record: rules 4, 5 and 8 of docs/design/protocol.md."""
 
 from dataclasses import replace
 

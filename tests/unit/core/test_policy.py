@@ -38,7 +38,7 @@ from tarn.core.policy import (
     statements_of,
 )
 
-# What design §7 lists; by S3's own names.
+# What docs/user/s3.md lists; by S3's own names.
 S3_OPERATIONS = set(
     """
     ListBuckets HeadBucket GetBucketLocation GetBucketVersioning ListObjects ListObjectsV2
@@ -202,7 +202,7 @@ def test_a_compiled_policy_decides_as_the_rule_says(
     assert Policy(statements).allows(action, resource) is (bool(hits) and all(hits))
 
 
-def test_the_roles_allow_what_the_proposal_says() -> None:
+def test_the_roles_allow_what_the_documentation_says() -> None:
     repository = repository_resource("lake")
     main = branch_resource("lake", "main")
     table = {

@@ -1,4 +1,4 @@
-"""Conditional writes, one interleaving at a time (rule 3 of design §4, invariant I6).
+"""Conditional writes, one interleaving at a time (docs/design/protocol.md, rule 3; invariant I6).
 
 Each test plays the race that a step of `tarn_graveler.conditional` is there for. Take the step out and the
 test fails.

@@ -1,4 +1,4 @@
-"""The branch protocol, one interleaving at a time (design §4; docs/design/protocol.md).
+"""The branch protocol, one interleaving at a time (docs/design/protocol.md).
 
 Each test plays the race that a rule is there for. Take the rule's guard out and the test fails.
 """

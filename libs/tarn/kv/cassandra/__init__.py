@@ -1,4 +1,6 @@
-"""The production engine: the KV port on Apache Cassandra, 4.1 or later (facts/cassandra; docs/operate/cassandra.md).
+"""The production engine: the KV port on Apache Cassandra, 4.1 or later (docs/design/kv.md, "Cassandra").
+
+How to run it: docs/operate/cassandra.md.
 
 A store is put together from small parts, bottom up: `session` (event loop and driver thread),
 `turns` (one request per bucket and turn), `lanes` (one conditional write per bucket at a time), `registers`

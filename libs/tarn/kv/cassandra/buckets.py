@@ -1,7 +1,7 @@
 """Buckets: the physical pieces of a partition, and how a scan puts them in order again.
 
 A partition of N buckets is N Cassandra partitions, so that neither Paxos, which serialises per
-partition, nor one set of replicas takes all of its load (facts/cassandra A2). The anchor of a group
+partition, nor one set of replicas takes all of its load (docs/design/kv.md, "Buckets"). The anchor of a group
 decides its bucket by hash; a scan asks every bucket and merges. Merging takes whole pages: everything
 up to the least of the last keys that the unfinished buckets have shown is complete, and sorting the
 concatenation of sorted runs is linear in C. Cost: N requests for a page, O(rows) to merge.

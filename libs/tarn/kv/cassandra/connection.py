@@ -1,7 +1,7 @@
 """The driver's cluster object, configured for one meaning of every statement. Everything here blocks.
 
 The driver's own defaults would break us in silence: consistency LOCAL_ONE (a read that misses an
-acknowledged write) and a retry policy that sends a compare-and-set twice (facts/cassandra A5). So
+acknowledged write) and a retry policy that sends a compare-and-set twice (docs/design/kv.md, "The driver"). So
 there is no profile without a consistency, the default one included, and no policy that retries.
 """
 

@@ -1,7 +1,7 @@
 """Conditional writes, one at a time in each Cassandra partition.
 
 Paxos serialises a partition anyway; proposals that race each other cost round trips and end as time-outs
-of unknown outcome (facts/cassandra A1.10). So a process sends one, and what comes meanwhile waits:
+of unknown outcome (docs/design/kv.md, "Compare-and-set"). So a process sends one, and what comes meanwhile waits:
 
 - unconditional sets that wait in a row go as one;
 - a compare-and-set that waits while another of its row is answered has lost already, if the answer

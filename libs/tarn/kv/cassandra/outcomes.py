@@ -1,4 +1,4 @@
-"""What a failed request means: surely not applied, or nobody knows (facts/cassandra A1.7).
+"""What a failed request means: surely not applied, or unknown (docs/design/kv.md, "Unknown outcomes").
 
 The list of what surely was not applied is short and closed; everything else may have been applied,
 also what a later version of the server or the driver invents. (Error 0x1700, a compare-and-set of

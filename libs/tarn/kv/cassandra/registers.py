@@ -4,8 +4,8 @@ The nonce of an operation is fresh, the same over its attempts, and stored with 
 "not applied" that shows our own nonce means that an earlier attempt was; and after an unknown outcome
 a SERIAL read decides: our nonce, applied; the predicate's, not applied (the read finished or voided
 what was under way), so it may be tried again; anything else cannot be told from the row, because
-somebody may have written over us (facts/cassandra A1.7). An attempt that no node answered may also come
-after that read; the repetition then meets our nonce, or else says "unknown".
+somebody may have written over us (docs/design/kv.md, "Unknown outcomes"). An attempt that no node
+answered may also come after that read; the repetition then meets our nonce, or else says "unknown".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trying again: the one place, above a driver policy that never does (facts/cassandra A5).
+"""Trying again: the one place, above a driver policy that never does (docs/design/kv.md, "The driver").
 
 Bounded, with jitter, and only what may be repeated: the callers know what that is.
 """

@@ -30,7 +30,7 @@ class CassandraSettings:
     Attributes:
         contact_points: `host:port` of some nodes; the others are found through them.
         local_datacenter: whose nodes are asked, and inside which writes are ordered: every process
-            of an installation must name the same one (facts/cassandra A4).
+            of an installation must name the same one (docs/design/kv.md, "Consistency and clocks").
         keyspace: made if it is not there.
         replication_factor: of a keyspace that we make, in `local_datacenter`; 0: as many as it has
             nodes at that moment, 3 at most. Only for clusters that are whole when Tarn first starts.

@@ -1,6 +1,6 @@
 """Every CQL statement, prepared; and the form of a value in them.
 
-Two tables, because kinds of statements must never mix on a row (facts/cassandra A1.3): all writes to
+Two tables, because kinds of statements must never mix on a row (docs/design/kv.md, "Two tables"): all writes to
 `cas` are conditional (Paxos), none to `plain` is. The one exception is the drop of a partition, whose
 name is never used again. `n` names the operation that wrote a row; comparing it is cheaper than
 comparing the value, and tells whose write it was. No value is ever empty or null, since it begins with

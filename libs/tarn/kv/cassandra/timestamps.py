@@ -1,8 +1,8 @@
 """The timestamps of plain rows: `max(now, seen + 1)`, so that a lagging clock loses no write.
 
 Cassandra lets the greatest timestamp win, and clients' clocks differ. A write therefore reads the
-timestamp that the row has, at quorum, and goes above it (facts/cassandra A4; every interleaving is
-checked in model/lww_model.py). Two writers at the same time may tie: the greater value then wins, on
+timestamp that the row has, at quorum, and goes above it (docs/design/timestamps.md; all clock errors are
+tried in `tests/models/timestamp_model.py`). Two writers at the same time may tie: the greater value then wins, on
 every replica alike, which is one of the orders that concurrent writes may have.
 """
 

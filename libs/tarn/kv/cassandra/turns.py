@@ -1,7 +1,7 @@
 """Requests by turns of the event loop: what tasks ask in one turn goes out together.
 
 The CPU of the driver and of the node is per request, not per row: 125 µs for a row alone, 8 µs in
-company (facts/cassandra A8). So a little of several buckets is one request, too (see mixing.py); much
+company (docs/design/kv.md, "Measured"). So a little of several buckets is one request, too (see mixing.py); much
 goes out as one request per bucket, to the replicas of each. Nothing waits on a timer: what is ready in
 this turn goes together, idle nothing is delayed. (Holding back while a bucket is asked already was
 tried; it made batches no larger and nothing quicker.) A read joins only a request that is still to be

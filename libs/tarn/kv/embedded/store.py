@@ -5,7 +5,7 @@ read, of any process, that begins after it. A process that is killed loses nothi
 Non-guarantees: the pages of a scan are separate reads; a power cut with durability "os" may take the
 last acknowledged writes (never a part of a group, never out of order).
 Do not fork a process that has the store open, and do not open its file with another copy of the
-sqlite library in the same process (design §3).
+sqlite library in the same process (docs/design/kv.md, "Embedded store").
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ done. So a pass that finds nothing to write is the proof that both hold the same
 interrupted simply begins again: what is there is found there. Writing a row again changes nothing.
 
 The target must not hold rows that the source does not. To delete them would leave tombstones on Cassandra
-that can hide later writes (facts/cassandra A3), so they are an error, and the target is to be emptied.
+that can hide later writes (docs/design/kv.md, "Deletes and tombstones"), so they are an error, and the
+target is to be emptied.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A simulated Cassandra: three nodes, quorums, client timestamps, light-weight transactions.
 
-What it may do wrong is what the real one may (facts/cassandra A1, A4), and no more:
+What it may do wrong is what the real one may (docs/design/kv.md, "Cassandra"), and no more:
 
 *Plain* partitions: each node holds its own cells. A write gets `max(this client's clock, newest seen
 write time + 1)`, goes to all nodes, each at its own time, and is acknowledged by two; a node that is down

@@ -7,7 +7,7 @@ by their number, not by their address, so that sets of tasks (`TaskSet`, `TaskGr
 every run.
 
 Prior art: FoundationDB's simulation, TigerBeetle's VOPR; a loop of our own because the ready-made ones
-need a newer Python and are younger than what they would test (facts/cassandra B2).
+need a newer Python and are younger than what they would test (docs/design/simulation.md).
 """
 
 from __future__ import annotations

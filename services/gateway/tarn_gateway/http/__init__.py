@@ -1,7 +1,7 @@
 """HTTP/1.1 for the gateway: from a socket to a `Request`, from a `Response` to bytes.
 
 Knows nothing of S3. A raw `asyncio.BufferedProtocol` with llhttp's head parser: 1.65 times the
-requests per second of Go's `net/http` at half the CPU (facts/python-stack §1).
+requests per second of Go's `net/http` at half the CPU (docs/design/hot-path.md, "HTTP").
 """
 
 from tarn_gateway.http.body import (

@@ -2,7 +2,7 @@
 
 While the handler works on what one buffer holds, the socket fills the other; when that is full too, the
 connection stops reading and TCP holds the client back. Receiving straight into a large buffer is
-1.5 times as fast as callbacks per received segment (facts/python-stack §1).
+1.5 times as fast as callbacks per received segment (docs/design/hot-path.md, "HTTP").
 """
 
 from __future__ import annotations

@@ -62,5 +62,5 @@ class Request:
         self.http_1_0 = http_1_0
 
     def __repr__(self) -> str:
-        # Never the query or the headers: presigned URLs are secrets (facts/cassandra.md D9).
+        # Never the query or the headers: presigned URLs are secrets (docs/design/security.md, "Secrets").
         return f"<Request {self.request_id} {self.method} {self.raw_path!r}>"

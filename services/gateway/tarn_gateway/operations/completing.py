@@ -1,6 +1,6 @@
 """CompleteMultipartUpload.
 
-The claim comes first (design §7: open → completing → completed(answer)): of two completions one goes on
+The claim comes first (docs/design/protocol.md, "Uploads"): of two completions one goes on
 and the other waits its turn; one that is repeated with the same parts gets the first one's answer and
 stages nothing. Under the claim the client's list is compared with what was recorded, the parts become one
 block, and graveler stages the entry and keeps the answer.

@@ -1,4 +1,4 @@
-"""Multipart uploads: begin, abort, and the two listings. Their state lives in graveler (design §7)."""
+"""Multipart uploads: begin, abort, and the two listings. Their state lives in graveler."""
 
 from __future__ import annotations
 

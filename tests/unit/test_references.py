@@ -1,0 +1,158 @@
+"""Every reference leads to something that a reader of this repository can open."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+THIS = Path(__file__).resolve()
+SUFFIXES = {".md", ".py", ".proto", ".toml", ".yaml", ".yml", ".sh"}
+GENERATED = "gen/"
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_NAMED = re.compile(
+    r"(?<![\w/.{-])((?:docs|services|bench|tests/models|tests/sim|tests/unit)/[\w./-]+\.(?:md|py))\b"
+)
+_HEADING_OF_PATH = re.compile(r"(?<![\w/.])((?:docs|services|bench)/[\w./-]+\.md), \"([^\"]+)\"")
+_HEADING_OF_LINK = re.compile(r"\]\(([\w./-]+\.md)\), \"([^\"]+)\"")
+_ELSEWHERE = re.compile(r"(design §|\bfacts/|\bfacts A\d|\bseed 00\d|/work/|starting design)")
+"""Marks of documents that are not in this repository."""
+
+
+def files() -> list[Path]:
+    """Text files of the repository, committed or about to be."""
+    done = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [ROOT / line for line in done.stdout.splitlines() if not line.startswith(GENERATED)]
+    wanted = [
+        path
+        for path in paths
+        if path.suffix in SUFFIXES or path.name == "Makefile" or path.parent.name == "tools"
+    ]
+    return [path for path in wanted if path.is_file() and path != THIS]
+
+
+def without_code(text: str) -> str:
+    """Markdown without its code blocks, whose contents are no references and no headings."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def headings(text: str) -> set[str]:
+    lines = without_code(text).splitlines()
+    return {line.lstrip("#").strip() for line in lines if line.startswith("#")}
+
+
+def anchor(heading: str) -> str:
+    """What GitHub makes of a heading."""
+    kept = re.sub(r"[^\w\- ]", "", heading.lower())
+    return kept.replace(" ", "-")
+
+
+def broken_links(text: str, folder: Path) -> Iterator[str]:
+    """Relative links of a Markdown text that lead nowhere."""
+    for target in _LINK.findall(without_code(text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, fragment = target.partition("#")
+        path = folder / name
+        if not path.exists():
+            yield target
+        elif fragment:
+            page = path.read_text() if name else text
+            if fragment not in {anchor(heading) for heading in headings(page)}:
+                yield target
+
+
+def missing_paths(text: str) -> Iterator[str]:
+    """Documents, models and tests that a text names by their path and that do not exist."""
+    for name in _NAMED.findall(text):
+        if not (ROOT / name).exists():
+            yield name
+
+
+def missing_headings(text: str, folder: Path) -> Iterator[str]:
+    """Headings that a text names after a document that has none like it."""
+    joined = re.sub(r"\s*\n\s*(?:#\s|//\s)?\s*", " ", text)
+    found = [(ROOT / name, heading) for name, heading in _HEADING_OF_PATH.findall(joined)]
+    found += [(folder / name, heading) for name, heading in _HEADING_OF_LINK.findall(joined)]
+    for path, heading in found:
+        if path.exists() and heading not in headings(path.read_text()):
+            yield f"{path.name}: {heading}"
+
+
+def test_links_in_markdown_lead_somewhere() -> None:
+    pages = [path for path in files() if path.suffix == ".md"]
+    broken = {
+        path.relative_to(ROOT).as_posix(): found
+        for path in pages
+        if (found := list(broken_links(path.read_text(), path.parent)))
+    }
+    assert len(pages) > 20
+    assert broken == {}
+
+
+def test_documents_and_headings_that_are_named_exist() -> None:
+    broken, named = {}, 0
+    for path in files():
+        text = path.read_text()
+        named += len(_NAMED.findall(text))
+        found = [*missing_paths(text), *missing_headings(text, path.parent)]
+        if found:
+            broken[path.relative_to(ROOT).as_posix()] = found
+    assert named > 100
+    assert broken == {}
+
+
+def test_nothing_refers_to_documents_elsewhere() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): marks
+        for path in files()
+        if (marks := _ELSEWHERE.findall(path.read_text()))
+    }
+    assert found == {}
+
+
+def test_every_page_of_the_design_is_in_its_index() -> None:
+    folder = ROOT / "docs" / "design"
+    listed = set(_LINK.findall((folder / "README.md").read_text()))
+    assert {path.name for path in folder.glob("*.md")} - listed == {"README.md"}
+
+
+DESIGN = ROOT / "docs" / "design"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[kv](kv.md) and [words](../glossary.md)", []),
+        ("[kv](kv.md#two-tables)", []),
+        ("# Kv\n[kv](#kv) and [more](#more)", ["#more"]),
+        ("[kv](kvs.md)", ["kvs.md"]),
+        ("[kv](kv.md#three-tables)", ["kv.md#three-tables"]),
+        ("```\n[kv](kvs.md)\n```", []),
+        ("[S3](https://example.com/kvs.md)", []),
+    ],
+)
+def test_a_broken_link_is_found(text: str, expected: list[str]) -> None:
+    assert list(broken_links(text, DESIGN)) == expected
+
+
+def test_a_missing_document_is_found() -> None:
+    text = "see docs/design/kv.md and (docs/design/kvs.md; tests/models/branch_models.py)"
+    assert list(missing_paths(text)) == ["docs/design/kvs.md", "tests/models/branch_models.py"]
+
+
+def test_a_missing_heading_is_found_across_lines() -> None:
+    text = '# see docs/design/kv.md,\n# "Two tables" and docs/design/kv.md, "Three\n# tables"'
+    assert list(missing_headings(text, ROOT)) == ["kv.md: Three tables"]
+    assert list(missing_headings('[kv.md](kv.md), "Three"', DESIGN)) == ["kv.md: Three"]
