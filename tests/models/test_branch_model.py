@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from tests.models.branch_model import GUARDS, HOLDS, MISSED_BY, Scenario, check
+from tests.models.branch_model import GUARDS, HOLDS, MISSED_BY, Scenario, check, reach
+from tests.models.branch_state import Lake
 
 
 @pytest.mark.parametrize("scenario", HOLDS, ids="+".join)
@@ -11,7 +14,55 @@ def test_with_all_guards_every_promise_holds(scenario: Scenario) -> None:
     found = check(scenario)
     assert found.broken is None, found.steps
     assert found.is_complete
-    assert found.states > 500  # a model that does nothing keeps every promise
+
+
+def head(lake: Lake) -> int:
+    return lake.commits[lake.record.commit][0]
+
+
+# A model that does nothing keeps every promise: each process must be able to do its work.
+REACHED: dict[str, tuple[Scenario, Callable[[Lake], bool]]] = {
+    "a put is committed and its token dropped": (
+        ("put", "commit"),
+        lambda lake: lake.acked == {1} and head(lake) == 1 and not any(lake.tokens),
+    ),
+    "a put is sealed under way and written again": (
+        ("put", "commit"),
+        lambda lake: lake.acked == {1} and lake.tokens[:2] == (1, 1),
+    ),
+    "two commits are made": (("put", "commit", "commit"), lambda lake: {2, 3} <= lake.published),
+    "a commit is told that another one took everything": (
+        ("put", "commit", "commit"),
+        lambda lake: 3 in lake.refused and head(lake) == 1,
+    ),
+    "a delete hides what is committed": (
+        ("put", "delete", "commit"),
+        lambda lake: head(lake) == 1 and lake.visible() == 2 and 2 in lake.acked,
+    ),
+    "one of two creates wins and the other one is refused": (
+        ("create", "create"),
+        lambda lake: lake.acked == {1} and lake.refused == {2},
+    ),
+    "a commit builds on a compacted metarange": (
+        ("put", "compact", "commit"),
+        lambda lake: lake.published >= {3} and head(lake) == 1 and lake.record.base is None,
+    ),
+    "a put is reset": (
+        ("put", "reset"),
+        lambda lake: lake.acked == {1} and lake.excused == {1} and lake.visible() == 0,
+    ),
+    "a merge brings the key": (("put", "merge"), lambda lake: 2 in lake.acked and head(lake) == 2),
+    "an answer is lost and the change comes late": (
+        ("put", "commit", "lost"),
+        lambda lake: bool(lake.late) and lake.acked == {1} and len(lake.commits) > 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REACHED)
+def test_the_processes_do_their_work(what: str) -> None:
+    scenario, goal = REACHED[what]
+    assert reach(scenario, goal).broken == "reached"
 
 
 def test_every_guard_has_a_scenario() -> None:
@@ -20,8 +71,10 @@ def test_every_guard_has_a_scenario() -> None:
 
 @pytest.mark.parametrize("guard", GUARDS)
 def test_without_a_guard_a_promise_is_broken(guard: str) -> None:
-    found = check(MISSED_BY[guard], guard)
+    scenario, promise = MISSED_BY[guard]
+    found = check(scenario, guard)
     assert found.broken is not None
+    assert found.broken.startswith(promise), found.broken
     assert found.steps
 
 
