@@ -99,10 +99,10 @@ proto:  ## Generate gen/ from protos/
 	@tools/setup python
 	@tools/proto
 
-bench: setup  ## Measure the whole system into bench/RESULTS.md (CASES=get,put for some of it)
+bench: setup  ## Measure the whole system into bench/ (CASES=get,put for some of it)
 	@$(BIN)/python -m bench.load --cases "$(CASES)" $(ARGS)
 
-bench-quick: setup  ## Measure the main figures in two minutes (CASES=get,put for some of them)
+bench-quick: setup  ## Measure the main figures in two minutes into .bench/ (CASES=get,put for some of them)
 	@$(BIN)/python -m bench.load --quick --cases "$(CASES)" $(ARGS)
 
 bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits

@@ -1,6 +1,8 @@
-"""`make bench`: measures the whole system and writes `bench/RESULTS.md`.
+"""`make bench`: measures the whole system and writes `bench/RESULTS.md`, its plots and `bench/DETAILS.md`.
 
-    python -m bench.load [--quick] [--cases put,get] [--scale 0.01] [--folder DIR] [--list]
+    python -m bench.load [--quick] [--cases put,get] [--scale 0.01] [--folder DIR] [--list] [--render]
+
+A quick run, or one of another scale, is no result: it writes the same pages below `.bench/`.
 
 Each case runs in a process of its own with a time limit and a folder that is removed behind it. A case
 that fails or runs out of time stays in the table as such, with what it had measured until then.
@@ -18,15 +20,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.load.cases import CASES
+from bench.load.page import plots, results_page
 from bench.load.table import Goal, Origin, Results, Row, render
 from bench.load.trial import Case
 
 from tarn.rpc.system import SystemClock
 
 HERE = Path(__file__).parents[1]
+_TRIALS = HERE.parent / ".bench"
+_PEER = HERE / "results" / "lakefs.json"
 _QUICK_LIMIT_S = 60
 _STOP_SECONDS = 75
 _TAIL_LINES = 40
@@ -34,17 +40,22 @@ _TAIL_LINES = 40
 
 def main() -> int:
     """Runs the cases; 1 if one failed. A goal that is missed is no failure: it is in the table."""
-    options = _options()
+    options = parsed(sys.argv[1:])
     wanted = _chosen(options)
     if options.list:
         print("\n".join(f"{case.name:20} up to {case.limit_s} s" for case in wanted))
         return 0
-    results = Results(options.results)
+    folder = output_folder(options)
+    results = Results(folder / "results" / "load.json")
+    if options.render:
+        write_pages(results, folder)
+        return 0
     origin = Origin(
         time.strftime("%Y-%m-%d", time.gmtime(SystemClock().now_us() / 1e6)),
         _commit(),
         options.scale,
         "quick" if options.quick else "full",
+        _machine(),
     )
     failed = False
     for number, case in enumerate(wanted, 1):
@@ -57,23 +68,44 @@ def main() -> int:
         failed = failed or any(row.failed for row in rows)
         results.replace(case.name, origin, rows)
         results.save()
-        found = results.of([case.name for case in CASES])
-        sections = {case.name: case.section for case in CASES}
-        options.table.write_text(render(_machine(), found, sections))
-    print(f"the table is in {options.table}")
+        write_pages(results, folder)
+    print(f"the figures are in {folder / 'RESULTS.md'}, every row in {folder / 'DETAILS.md'}")
     return int(failed)
 
 
-def _options() -> argparse.Namespace:
+def output_folder(options: argparse.Namespace) -> Path:
+    """Where pages and data go: beside this package only if sizes and rounds are the full ones."""
+    if options.output is not None:
+        return Path(options.output)
+    return _TRIALS if options.quick or options.scale != 1.0 else HERE
+
+
+def write_pages(results: Results, folder: Path) -> None:
+    """Writes `RESULTS.md`, `DETAILS.md` and `plots/` of what was measured last; nothing else is read."""
+    rows = results.of([case.name for case in CASES])
+    peer = json.loads(_PEER.read_text())
+    machines = dict.fromkeys(origin.machine for origin, _ in rows if origin.machine)
+    sections = {case.name: case.section for case in CASES}
+    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    for name, picture in plots(rows, peer).items():
+        (folder / "plots" / name).write_text(picture)
+    (folder / "RESULTS.md").write_text(results_page("; ".join(machines), rows, peer))
+    (folder / "DETAILS.md").write_text(render(rows, sections))
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the main figures in two minutes")
     parser.add_argument("--cases", default="", help="only these, separated by commas")
     parser.add_argument("--scale", type=float, default=1.0, help="smaller sizes, for trials: 0.01")
     parser.add_argument("--folder", type=Path, help="where data is put for the time being")
-    parser.add_argument("--table", type=Path, default=HERE / "RESULTS.md")
-    parser.add_argument("--results", type=Path, default=HERE / "results" / "load.json")
+    parser.add_argument("--output", type=Path, help="folder of the pages and their data")
+    parser.add_argument(
+        "--render", action="store_true", help="write the pages anew, measure nothing"
+    )
     parser.add_argument("--list", action="store_true", help="show the cases")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def _chosen(options: argparse.Namespace) -> list[Case]:

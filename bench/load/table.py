@@ -1,4 +1,4 @@
-"""Results: rows in a JSON file, and the one table that is made of them.
+"""Results: rows in a JSON file, and the tables of all of them (`DETAILS.md`).
 
 A run of some cases replaces the rows of these cases and leaves the others; each row carries when and of
 which commit it is.
@@ -108,12 +108,14 @@ class Origin:
         commit: of the code, short; with `+` if the tree had changes.
         scale: 1.0 for the sizes that the rows say.
         mode: `full` or `quick`.
+        machine: in words, without a host's name.
     """
 
     date: str
     commit: str
     scale: float
     mode: str
+    machine: str = ""
 
 
 class Results:
@@ -158,20 +160,21 @@ _STORE_HEAD = "CPU µs of the metadata store"
 
 
 def render(
-    machine: str,
     rows: Sequence[tuple[Origin, Row]],
     sections: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """`RESULTS.md`.
+    """`DETAILS.md`.
 
     Args:
-        machine: in words.
         rows: in their order.
         sections: cases whose rows stand in a table of their own, with its heading.
     """
-    lines = ["# Results of `make bench`", ""]
-    lines += ["Written by the benchmark; see [README.md](README.md) for how it measures.", ""]
-    lines += [f"Machine: {machine}.", ""]
+    lines = ["# Every row of `make bench`", ""]
+    lines += [
+        "Written by the benchmark from [results/load.json](results/load.json). The figures that matter "
+        "are in [RESULTS.md](RESULTS.md); [README.md](README.md) says how it measures.",
+        "",
+    ]
     if any(origin.scale != 1.0 for origin, _ in rows):
         lines += [
             "**Rows with a scale are a trial of the benchmark, of smaller sizes than they say.**",
@@ -244,4 +247,5 @@ def _origins(rows: Sequence[tuple[Origin, Row]]) -> list[str]:
         lines.append(
             f"- {origin.date}, commit {origin.commit}, {origin.mode}{scale}: {', '.join(names)}"
         )
-    return lines
+    machines = dict.fromkeys(origin.machine for origin in found if origin.machine)
+    return [*lines, "", *(f"Machine: {machine}." for machine in machines)]

@@ -56,7 +56,7 @@ def test_the_table_shows_goal_verdict_spread_and_notes() -> None:
     )
     bad = replace(ROW, what="HEAD", goal=Goal(cpu_us_max=10))
     failed = Row("commit", "commit", note="ran out of its 9 s", failed=True)
-    text = render("2 cores", [(ORIGIN, good), (ORIGIN, bad), (ORIGIN, failed)])
+    text = render([(ORIGIN, good), (ORIGIN, bad), (ORIGIN, failed)])
     lines = {line.split(" | ")[0]: line for line in text.splitlines() if line.startswith("| ")}
     assert lines["| GET 1 KiB [1]"].endswith(f"| {Goal(ratio_min=0.25)} | yes |")
     assert "0.3 (0.2 to 0.4)" in lines["| GET 1 KiB [1]"]
@@ -72,9 +72,7 @@ def test_the_table_shows_goal_verdict_spread_and_notes() -> None:
 def test_rows_of_a_section_stand_in_a_table_of_their_own_with_their_own_notes() -> None:
     apart = replace(ROW, case="kv", what="set", note="of the store", store_cpu_us=1234.0)
     rows = [(ORIGIN, replace(ROW, note="of the first table")), (ORIGIN, apart)]
-    first, title, second = render("2 cores", rows, {"kv": "Elsewhere", "get": ""}).partition(
-        "## Elsewhere"
-    )
+    first, title, second = render(rows, {"kv": "Elsewhere", "get": ""}).partition("## Elsewhere")
     assert title
     assert "| GET 1 KiB [1] |" in first
     assert "1. of the first table" in first
@@ -87,7 +85,7 @@ def test_rows_of_a_section_stand_in_a_table_of_their_own_with_their_own_notes() 
 
 
 def test_a_section_without_rows_has_no_heading() -> None:
-    assert "Elsewhere" not in render("2 cores", [(ORIGIN, ROW)], {"kv": "Elsewhere"})
+    assert "Elsewhere" not in render([(ORIGIN, ROW)], {"kv": "Elsewhere"})
 
 
 def test_results_of_before_a_column_was_added_are_still_read(tmp_path: Path) -> None:
@@ -97,11 +95,16 @@ def test_results_of_before_a_column_was_added_are_still_read(tmp_path: Path) -> 
     results.save()
     kept = json.loads(file.read_text())
     del kept["get"]["rows"][0]["store_cpu_us"]
+    del kept["get"]["origin"]["machine"]
     file.write_text(json.dumps(kept))
     assert Results(file).of(["get"]) == [(ORIGIN, ROW)]
 
 
 def test_a_trial_is_marked_in_every_row() -> None:
-    text = render("2 cores", [(replace(ORIGIN, scale=0.01), ROW)])
+    text = render([(replace(ORIGIN, scale=0.01), ROW)])
     assert "| GET 1 KiB (scale 0.01) |" in text
     assert "trial" in text
+
+
+def test_the_machine_is_that_of_the_data_not_the_one_that_renders() -> None:
+    assert "Machine: a slide rule." in render([(replace(ORIGIN, machine="a slide rule"), ROW)])
