@@ -11,9 +11,9 @@ from pathlib import Path
 import yaml
 
 from tarn.config.errors import ConfigError
-from tarn.config.keys import KEYS, Key
-from tarn.config.sections import Config, build
-from tarn.config.values import Choice, Sort, parse_value
+from tarn.config.keys import KEYS, Key, build
+from tarn.config.sections import Config
+from tarn.config.values import described, parse_value
 
 __all__ = ["load"]
 
@@ -27,20 +27,11 @@ _FILE_SUFFIX = "_FILE"
 _NEAR = 0.9
 _NEAR_NAME = 0.8
 _NULL = "tag:yaml.org,2002:null"
-_INSTALLATION_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _NAMESPACE_PREFIX = re.compile(r"[a-z0-9]+://[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){0,6}/?")
-_ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
-_PART_BYTES = (5 << 20, 1 << 30)  # what S3 takes, and what a process may hold
-# Where the paths that have no default of their own lie in the data folder.
-_IN_DATA_DIR = {
-    "metadata.db.embedded.path": "kv",
-    "blockstore.local.path": "blocks",
-    "cache.ranges.path": "cache",
-}
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class _Found:
     """A text and where it was found."""
 
     text: str
@@ -55,10 +46,10 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
             of their type, what this version lacks, and settings that contradict each other.
     """
     problems: list[str] = []
-    settings: dict[str, _Setting] = {}
+    settings: dict[str, _Found] = {}
     if path is not None:
         _take(_of_file(path, problems), settings, problems)
-    from_env: dict[str, _Setting] = {}
+    from_env: dict[str, _Found] = {}
     _take(_of_environment(env, problems), from_env, problems)
     settings |= from_env
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
@@ -67,20 +58,15 @@ def load(path: Path | None, env: Mapping[str, str]) -> Config:
         problems += _contradictions(values)
     if problems:
         raise ConfigError(problems)
-    fields = {key.name + _suffix(key): values[key.name] for key in KEYS}
-    return build(Config, fields)
-
-
-def _suffix(key: Key) -> str:
-    return key.sort.suffix if isinstance(key.sort, Sort) else ""
+    return build(Config, {key.field: values[key.name] for key in KEYS})
 
 
 def _by_name() -> dict[str, Key]:
-    return {name: key for key in KEYS for name in (key.name, *key.aliases)}
+    return {name: key for key in KEYS for name in key.names}
 
 
 def _take(
-    found: Iterator[tuple[str, _Setting]], settings: dict[str, _Setting], problems: list[str]
+    found: Iterator[tuple[str, _Found]], settings: dict[str, _Found], problems: list[str]
 ) -> None:
     """Keeps settings by their own name; one thing said twice in one source is a problem."""
     keys = _by_name()
@@ -92,7 +78,7 @@ def _take(
         settings[key.name] = setting
 
 
-def _of_file(path: Path, problems: list[str]) -> Iterator[tuple[str, _Setting]]:
+def _of_file(path: Path, problems: list[str]) -> Iterator[tuple[str, _Found]]:
     """Known keys of a file; the others become problems."""
     try:
         with path.open("rb") as file:
@@ -126,7 +112,7 @@ def _where(error: Exception) -> str:
 
 def _of_mapping(
     mapping: yaml.MappingNode, prefix: str, path: Path, problems: list[str]
-) -> Iterator[tuple[str, _Setting]]:
+) -> Iterator[tuple[str, _Found]]:
     keys = _by_name()
     for name_node, node in mapping.value:
         place = f"{path}, line {name_node.start_mark.line + 1}"
@@ -137,9 +123,9 @@ def _of_mapping(
         if name in keys:
             text = _text_of(node)
             if text is None:
-                problems.append(f"{place}: {name} must be {_described(keys[name])}")
+                problems.append(f"{place}: {name} must be {described(keys[name].kind)}")
             elif node.tag != _NULL:
-                yield name, _Setting(text, place)
+                yield name, _Found(text, place)
         elif not any(known.startswith(name + ".") for known in keys):
             problems.append(f"{place}: {_unknown(name)}")
         elif isinstance(node, yaml.MappingNode):
@@ -159,13 +145,13 @@ def _text_of(node: yaml.Node) -> str | None:
     return None
 
 
-def _of_environment(env: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, _Setting]]:
+def _of_environment(env: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, _Found]]:
     variables = {_variable(name): (name, key) for name, key in _by_name().items()}
     for variable in sorted(env):
         if not variable.startswith(_PREFIX):
             continue
         if variable in variables:
-            yield variables[variable][0], _Setting(env[variable], variable)
+            yield variables[variable][0], _Found(env[variable], variable)
             continue
         name, key = variables.get(variable.removesuffix(_FILE_SUFFIX), ("", None))
         if key is not None and key.is_secret:
@@ -180,43 +166,34 @@ def _variable(name: str) -> str:
 
 def _of_secret_file(
     name: str, variable: str, path: Path, problems: list[str]
-) -> Iterator[tuple[str, _Setting]]:
+) -> Iterator[tuple[str, _Found]]:
     try:
         with path.open("rb") as file:
             text = file.read(_SECRET_FILE_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         problems.append(f"{variable}: {path} cannot be read: {error}")
         return
-    yield name, _Setting(text, f"{variable} ({path})")
+    yield name, _Found(text, f"{variable} ({path})")
 
 
-def _values(settings: Mapping[str, _Setting], home: Path, problems: list[str]) -> dict[str, object]:
+def _values(settings: Mapping[str, _Found], home: Path, problems: list[str]) -> dict[str, object]:
     values: dict[str, object] = {}
     for key in KEYS:
         setting = settings.get(key.name)
         if setting is None:
             default = key.default
-            values[key.name] = None if default is None else parse_value(key.sort, default, home)
+            values[key.name] = None if default is None else parse_value(key.kind, default, home)
             continue
         try:
-            value = parse_value(key.sort, setting.text, home)
+            values[key.name] = parse_value(key.kind, setting.text, home)
         except ValueError as error:
             problems.append(f"{setting.place}: {key.name} {error}")
-            continue
-        if value in key.absent:
-            there = [word for word in _words(key) if word.lower() not in key.absent]
-            text = f"{key.name} {value} is not part of this version; it has {', '.join(there)}"
-            problems.append(f"{setting.place}: {text}")
-        values[key.name] = value
     data_dir = values.get("data_dir")
     if isinstance(data_dir, Path):
-        for name, folder in _IN_DATA_DIR.items():
-            values[name] = values.get(name) or data_dir / folder
+        for key in KEYS:
+            if key.folder:
+                values[key.name] = values.get(key.name) or data_dir / key.folder
     return values
-
-
-def _words(key: Key) -> tuple[str, ...]:
-    return key.sort.words if isinstance(key.sort, Choice) else ()
 
 
 def _contradictions(values: Mapping[str, object]) -> Iterator[str]:
@@ -233,12 +210,6 @@ def _contradictions(values: Mapping[str, object]) -> Iterator[str]:
         missing = [name for name in parts if values[name] is None]
         if missing and len(missing) < len(parts):
             yield f"{missing[0]} is missing: {', '.join(parts)} are set together or not at all"
-    yield from _blockstore_contradictions(values)
-    if not _INSTALLATION_ID.fullmatch(str(values["installation.id"])):
-        yield "installation.id must be 1 to 32 of a-z, 0-9 and '-', not starting with '-'"
-
-
-def _blockstore_contradictions(values: Mapping[str, object]) -> Iterator[str]:
     prefix = values["blockstore.default_namespace_prefix"]
     scheme = f"{values['blockstore.type']}://"
     if prefix is None:
@@ -246,27 +217,6 @@ def _blockstore_contradictions(values: Mapping[str, object]) -> Iterator[str]:
             yield "blockstore.default_namespace_prefix is missing: blockstore.type s3 needs s3://<bucket>/<prefix>"
     elif not _NAMESPACE_PREFIX.fullmatch(str(prefix)) or not str(prefix).startswith(scheme):
         yield f"blockstore.default_namespace_prefix must be {scheme}<name>/<name>, not {prefix!r}"
-    endpoint = values["blockstore.s3.endpoint"]
-    if endpoint is not None and not _ENDPOINT.fullmatch(str(endpoint)):
-        # Not shown: a URL may hold a password.
-        yield "blockstore.s3.endpoint must be http://host:port or https://host:port, without a path"
-    size = values["blockstore.s3.part_size"]
-    assert isinstance(size, int)
-    if not _PART_BYTES[0] <= size <= _PART_BYTES[1]:
-        yield f"blockstore.s3.part_size must be 5MiB to 1GiB, not {size} bytes"
-    for name in ("connect_timeout", "request_timeout", "deadline"):
-        if not values[f"blockstore.s3.{name}"]:
-            yield f"blockstore.s3.{name} must be longer than 0"
-
-
-def _described(key: Key) -> str:
-    match key.sort:
-        case Choice(words=words):
-            return f"one of {', '.join(words)}"
-        case Sort():
-            return key.sort.value
-        case _:
-            return "a whole number"
 
 
 def _unknown(name: str) -> str:

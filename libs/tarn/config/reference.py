@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarn.config.keys import KEYS, Key
-from tarn.config.values import Choice, Number
+from tarn.config.values import described
 
 __all__ = ["describe"]
 
@@ -28,16 +28,4 @@ def _row(key: Key) -> str:
     doc = key.doc
     if key.aliases:
         doc += f" Also `{'`, `'.join(key.aliases)}`."
-    if key.absent:
-        doc += f" Not in this version: `{'`, `'.join(key.absent)}`."
-    return f"| `{key.name}` | {_type(key)} | {default} | {doc} |"
-
-
-def _type(key: Key) -> str:
-    match key.sort:
-        case Choice(words=words):
-            return "one of " + ", ".join(f"`{word}`" for word in words)
-        case Number(minimum=minimum, maximum=maximum):
-            return f"{minimum} to {maximum}"
-        case sort:
-            return sort.value
+    return f"| `{key.name}` | {described(key.kind)} | {default} | {doc} |"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tarn.config.keys import KEYS, Key
 from tarn.config.sections import Config
-from tarn.config.values import Secret, Sort
+from tarn.config.values import Secret, suffix_of
 
 __all__ = ["variables_of"]
 
@@ -26,8 +26,7 @@ def variables_of(config: Config) -> dict[str, str]:
 
 def _value(config: Config, key: Key) -> object:
     found: object = config
-    suffix = key.sort.suffix if isinstance(key.sort, Sort) else ""
-    for part in (key.name + suffix).split("."):
+    for part in key.field.split("."):
         found = getattr(found, part)
     return found
 
@@ -39,7 +38,7 @@ def _text(key: Key, value: object) -> str:
         case bool():
             return "true" if value else "false"
         case int():
-            return f"{value}ms" if key.sort is Sort.DURATION else str(value)
+            return f"{value}ms" if suffix_of(key.kind) == "_ms" else str(value)
         case float():
             return format(Decimal(value), "f")  # every digit: exactly the same number again
         case tuple():

@@ -1,19 +1,23 @@
-"""The settings, typed: one frozen class for each section of the table.
+"""The table of every setting: one frozen class for each section, one field for each key.
 
-Field names are the last part of a key's name, with the unit of durations (`_ms`) and sizes (`_bytes`).
-A test keeps this page and `tarn.config.keys` the same.
+A key's name, type, default and documentation stand here and nowhere else: loading, errors, `tarn config
+reference` and `docs/operate/configuration.md` follow (`tarn.config.keys`). A field is named by the last part
+of its key, with the unit of durations (`_ms`) and sizes (`_bytes`) behind it; its order is that of the page.
+
+Names and defaults of the first draft of lakeFS (docs/design/departures.md) are kept, with two departures:
+nothing listens beyond this machine unless it is told to, and paths lie in one data folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, cast, get_type_hints
+from typing import Literal
 
 from tarn.config.errors import ConfigError
-from tarn.config.values import Secret
+from tarn.config.setting import setting
+from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
 __all__ = [
     "Api",
@@ -29,26 +33,47 @@ __all__ = [
     "Rpc",
     "Services",
     "Tracing",
-    "build",
 ]
 
+_SOME_TIME = Within(Sort.DURATION, "1ms")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """Which Tarn this is."""
 
-    id: str
-    secret: Secret | None
-    previous_secret: Secret | None
+    id: str = setting(
+        "tarn",
+        "Tells several installations on one shared store apart.",
+        Form("[a-z0-9][a-z0-9-]{0,31}", "1 to 32 of a-z, 0-9 and '-', not starting with '-'"),
+    )
+    secret: Secret | None = setting(
+        None,
+        "What auth's keys are derived from, the same for all of its replicas; `openssl rand "
+        "-hex 32` makes one. A single-node Tarn makes its own, in `<data_dir>/secret`.",
+        Sort.HEX_SECRET,
+    )
+    previous_secret: Secret | None = setting(
+        None,
+        "The secret before the current one, so that what it sealed can still be opened.",
+        Sort.HEX_SECRET,
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
     """What is logged and where."""
 
-    format: Literal["json", "text"]
-    level: Literal["debug", "info", "warning", "error", "none"]
-    output: str
+    format: Literal["json", "text"] = setting("text", "Form of a log line.")
+    level: Literal["debug", "info", "warning", "error", "none"] = setting(
+        "INFO",
+        "Least level that is logged.",
+        Choice(
+            ("DEBUG", "INFO", "WARN", "ERROR", "NONE"),
+            (("warn", "warning"), ("warning", "warning")),
+        ),
+    )
+    output: str = setting("-", "`-`: standard output; `=`: standard error; else a file.")
 
     @property
     def threshold(self) -> str:
@@ -61,11 +86,16 @@ class Logging:
         return os.devnull if self.level == "none" else self.output
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
     """The embedded store."""
 
-    path: Path
+    path: Path = setting(
+        None,
+        "Folder of the embedded store; `<data_dir>/kv` if not given. On a local file system.",
+        aliases=("metadata.db.badger.path", "metadata.badger.path"),
+        folder="kv",
+    )
 
     @property
     def file(self) -> Path:
@@ -73,96 +103,162 @@ class Embedded:
         return self.path / "tarn.db"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CassandraTls:
     """TLS to the nodes; `cert` and `key` are set together."""
 
-    enabled: bool
-    ca: Path | None
-    cert: Path | None
-    key: Path | None
+    enabled: bool = setting(
+        "false", "Whether connections are encrypted and the nodes' certificates checked."
+    )
+    ca: Path | None = setting(
+        None,
+        "Certificates that the nodes' must descend from, PEM; those of the system if not given.",
+    )
+    cert: Path | None = setting(None, "Tarn's own certificate, for nodes that ask for one, PEM.")
+    key: Path | None = setting(None, "Private key of that certificate, PEM.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cassandra:
     """The Cassandra cluster; `username` and `password` are set together."""
 
-    contact_points: tuple[str, ...]
-    local_datacenter: str
-    keyspace: str
-    replication_factor: int
-    username: str | None
-    password: Secret | None
+    contact_points: tuple[str, ...] = setting(
+        "127.0.0.1:9042", "Some nodes of the cluster, through which the others are found."
+    )
+    local_datacenter: str = setting(
+        "datacenter1",
+        "Data centre whose nodes are used. Equal on all processes of an installation: one "
+        "that differs is refused.",
+    )
+    keyspace: str = setting(
+        "tarn", "Keyspace; made if it is not there. Several installations may share one."
+    )
+    replication_factor: int = setting(
+        "3",
+        "Copies of each row, in a keyspace that Tarn makes; 0: one per node, 3 at most.",
+        Number(0, 9),
+    )
+    username: str | None = setting(None, "Role that Tarn logs in as.")
+    password: Secret | None = setting(None, "Its password.")
     tls: CassandraTls
-    request_timeout_ms: int
+    request_timeout_ms: int = setting("5s", "Of one request; longer than the nodes' own time-outs.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Db:
     """The metadata store."""
 
-    type: Literal["embedded", "cassandra"]
+    type: Literal["embedded", "cassandra"] = setting(
+        "embedded",
+        "Store of the metadata. `badger` and `sqlite` are other words for `embedded`.",
+        Choice(("embedded", "cassandra"), (("badger", "embedded"), ("sqlite", "embedded"))),
+    )
     embedded: Embedded
     cassandra: Cassandra
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
     """Metadata."""
 
     db: Db
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
     """Objects in a folder."""
 
-    path: Path
+    path: Path = setting(
+        None, "Folder of the objects; `<data_dir>/blocks` if not given.", folder="blocks"
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3Credentials:
     """Static credentials of the bucket."""
 
-    access_key_id: str | None
-    access_secret_key: Secret | None
-    session_token: Secret | None
+    access_key_id: str | None = setting(None, "Static credentials.")
+    access_secret_key: Secret | None = setting(None, "Static credentials.")
+    session_token: Secret | None = setting(None, "Static session token.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3ServerTls:
     """TLS to the server of the bucket."""
 
-    ca: Path | None
+    ca: Path | None = setting(
+        None,
+        "Certificates that the server's may descend from, PEM; those of the system if not given.",
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3:
     """Objects in a bucket."""
 
-    endpoint: str | None
-    region: str
-    force_path_style: bool
+    endpoint: str | None = setting(
+        None,
+        "URL of the server, such as `https://minio.example.com:9000`; AWS if not given.",
+        Form(
+            r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?",
+            "`http://host:port` or `https://host:port`, without a path",
+        ),
+    )
+    region: str = setting("us-east-1", "Region of the bucket.")
+    force_path_style: bool = setting(
+        "false",
+        "Whether the bucket is in the path of the URL, not in the host name; most servers but"
+        " AWS need it.",
+    )
     tls: S3ServerTls
-    profile: str | None
-    credentials_file: Path | None
+    profile: str | None = setting(None, "Named profile of the AWS credentials file.")
+    credentials_file: Path | None = setting(None, "AWS credentials file.")
     credentials: S3Credentials
-    part_size_bytes: int
-    spool: Path | None
-    requests: int
-    large_writes: int
-    attempts: int
-    connect_timeout_ms: int
-    request_timeout_ms: int
-    deadline_ms: int
+    part_size_bytes: int = setting(
+        "8MiB",
+        "Largest body of one request; larger objects are written in parts of it. A process holds "
+        "one part for each object that it writes.",
+        Within(Sort.SIZE, "5MiB", "1GiB"),  # what S3 takes, and what a process may hold
+    )
+    spool: Path | None = setting(
+        None,
+        "Folder for parts of multipart uploads that are larger than `part_size`, until they "
+        "are complete; the system's temporary one if not given. Needs room for `large_writes`"
+        " of them.",
+    )
+    requests: int = setting(
+        "64", "Requests of one process that may be on their way.", Number(1, 10_000)
+    )
+    large_writes: int = setting(
+        "32",
+        "Objects of more than 1 MiB that one process may write at a time; others wait, then "
+        "get 503.",
+        Number(1, 10_000),
+    )
+    attempts: int = setting(
+        "6",
+        "How often a request is made, the first time included, when the server is busy or "
+        "cannot be reached.",
+        Number(1, 100),
+    )
+    connect_timeout_ms: int = setting("5s", "Of a new connection.", _SOME_TIME)
+    request_timeout_ms: int = setting("30s", "Of one attempt.", _SOME_TIME)
+    deadline_ms: int = setting("60s", "Of all attempts and the pauses between.", _SOME_TIME)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Blockstore:
     """Objects."""
 
-    type: Literal["local", "s3"]
-    default_namespace_prefix: str | None
+    type: Literal["local", "s3"] = setting(
+        "local", "Where objects are kept; see `docs/operate/blockstores.md`."
+    )
+    default_namespace_prefix: str | None = setting(
+        None,
+        "Where repositories are kept that name no storage namespace; `local://` if not given."
+        " With `s3` it must be given, such as `s3://bucket/tarn`: the server is checked "
+        "there.",
+    )
     local: Local
     s3: S3
 
@@ -173,118 +269,165 @@ class Blockstore:
         return given if given.endswith("/") else given + "/"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3Tls:
     """The S3 endpoint's certificate; both or neither is set."""
 
-    cert: Path | None
-    key: Path | None
+    cert: Path | None = setting(None, "Certificate chain, PEM; with `key` turns on TLS.")
+    key: Path | None = setting(None, "Private key of the certificate, PEM.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3Gateway:
     """The S3 endpoint."""
 
-    listen_address: str
-    domain_name: str
-    region: str
+    listen_address: str = setting("127.0.0.1:8000", "Where S3 clients connect.", Sort.ADDRESS)
+    domain_name: str = setting(
+        "s3.local", "Name of the endpoint, for buckets in host names (`lake.s3.local`)."
+    )
+    region: str = setting("us-east-1", "Region that S3 clients sign for; other ones are refused.")
     tls: S3Tls
-    access_log: bool
+    access_log: bool = setting(
+        "true", "A log line for every request; without it only for those that failed on our side."
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gateways:
     """Endpoints that speak other systems' protocols."""
 
     s3: S3Gateway
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     """The REST endpoint."""
 
-    listen_address: str
+    listen_address: str = setting(
+        "127.0.0.1:8001",
+        "Reserved for the REST endpoint, which this version does not have.",
+        Sort.ADDRESS,
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RpcTls:
     """Mutual TLS between services; all three or none is set."""
 
-    ca: Path | None
-    cert: Path | None
-    key: Path | None
+    ca: Path | None = setting(None, "Certificates that the other services must have, PEM.")
+    cert: Path | None = setting(None, "Certificate of this service, PEM.")
+    key: Path | None = setting(None, "Private key of this service, PEM.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rpc:
     """How services take calls."""
 
-    listen_address: str | None
+    listen_address: str | None = setting(
+        None,
+        "Where this service takes rpcs; its own first address below if not given.",
+        Sort.ADDRESS,
+    )
     tls: RpcTls
-    allow_plaintext: bool
+    allow_plaintext: bool = setting(
+        "false",
+        "Lets a service take rpcs from other machines without TLS: whoever reaches auth then "
+        "gets signing keys. Only behind a mesh that encrypts and authenticates.",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Where a service is; at least one address."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthPlace:
+    """Where auth is; at least one address."""
 
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...] = setting(
+        "127.0.0.1:8101", "Where auth is.", aliases=("services.auth.address",)
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GravelerPlace:
+    """Where graveler is; at least one address."""
+
+    addresses: tuple[str, ...] = setting(
+        "127.0.0.1:8102", "Where graveler is.", aliases=("services.graveler.address",)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Where services are."""
 
-    auth: Service
-    graveler: Service
+    auth: AuthPlace
+    graveler: GravelerPlace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Graveler:
     """The branch protocol's settings."""
 
-    cleanup_delay_ms: int
-    cleanup_poll_ms: int
-    heavy_process: bool
+    cleanup_delay_ms: int = setting(
+        "60s",
+        "How long data outlives the last record that names it; longer than any read takes. "
+        "Equal on all replicas: one that differs is refused.",
+    )
+    cleanup_poll_ms: int = setting("5s", "How often graveler looks for data that may go.")
+    heavy_process: bool = setting(
+        "true",
+        "Large commits are built in a second process, so that requests do not feel them; it "
+        "starts with the first of them and ends when none has come for some minutes (see "
+        "`docs/design/heavy-process.md`).",
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges:
     """The cache of decoded ranges."""
 
-    path: Path
-    size_bytes: int
+    path: Path = setting(
+        None,
+        "Folder of decoded ranges; `<data_dir>/cache` if not given. May be emptied at any time.",
+        folder="cache",
+    )
+    size_bytes: int = setting("1GiB", "Bytes that it may take.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
     """What is kept to be quick."""
 
     ranges: Ranges
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one gateway takes."""
 
-    connections: int
-    body_size_bytes: int
+    connections: int = setting("10000", "Open connections of one gateway.", Number(1, 1_000_000))
+    body_size_bytes: int = setting("5GiB", "Largest body of one S3 request; S3's own limit.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
     """What is traced."""
 
-    sample_ratio: float
+    sample_ratio: float = setting(
+        "0", "Requests that are traced, of those that do not come with a decision."
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Every setting, checked. Its repr holds no secret."""
 
-    data_dir: Path
-    durability: Literal["fsync", "os"]
-    workers: int
+    data_dir: Path = setting("~/tarn", "Folder of everything that this machine keeps.")
+    durability: Literal["fsync", "os"] = setting(
+        "fsync",
+        "When a local write counts as done: `fsync`, on the disk; `os`, in the operating "
+        "system, where a power failure may take or damage the writes of the last half minute "
+        "(see `docs/design/crash.md`).",
+    )
+    workers: int = setting("0", "Processes of a single-node Tarn; 0: one per core.", Number(0, 256))
     installation: Installation
     logging: Logging
     metadata: Metadata
@@ -304,7 +447,7 @@ class Config:
         Raises:
             ConfigError: it would take them from other machines, without knowing who they are.
         """
-        own: Service = getattr(self.services, service)
+        own = self.services.auth if service == "auth" else self.services.graveler
         address = self.rpc.listen_address or own.addresses[0]
         host = address.rpartition(":")[0]
         is_local = host in {"localhost", "[::1]"} or host.startswith("127.")
@@ -312,18 +455,3 @@ class Config:
             text = f"{service} would take rpcs at {address} from other machines without TLS"
             raise ConfigError([f"{text}: set rpc.tls, or rpc.allow_plaintext behind a mesh"])
         return address
-
-
-S = TypeVar("S")
-
-
-def build(section: type[S], values: Mapping[str, object], prefix: str = "") -> S:
-    """A section of values by the full name of their field, such as `cache.ranges.size_bytes`."""
-    hints = get_type_hints(section)
-    arguments: dict[str, object] = {}
-    for field in fields(section):  # type: ignore[arg-type]  # every section is a dataclass
-        hint = hints[field.name]
-        name = prefix + field.name
-        inner = is_dataclass(hint) and isinstance(hint, type) and hint is not Secret
-        arguments[field.name] = build(hint, values, name + ".") if inner else values[name]
-    return cast("Callable[..., S]", section)(**arguments)

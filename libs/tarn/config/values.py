@@ -12,7 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Choice", "Number", "Secret", "Sort", "parse_value"]
+__all__ = [
+    "Choice",
+    "Form",
+    "Kind",
+    "Number",
+    "Secret",
+    "Sort",
+    "Within",
+    "described",
+    "parse_value",
+    "suffix_of",
+]
 
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|h|d)")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -63,11 +74,6 @@ class Sort(enum.Enum):
     DURATION = "duration"
     SIZE = "size"
 
-    @property
-    def suffix(self) -> str:
-        """What a field's name says about its unit."""
-        return {Sort.DURATION: "_ms", Sort.SIZE: "_bytes"}.get(self, "")
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -81,6 +87,14 @@ class Choice:
     words: tuple[str, ...]
     spellings: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def values(self) -> set[str]:
+        """What the words become."""
+        spelled = dict(self.spellings)
+        return {spelled.get(word.lower(), word.lower()) for word in self.words} | set(
+            spelled.values()
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -90,21 +104,92 @@ class Number:
     maximum: int
 
 
-def parse_value(sort: Sort | Choice | Number, text: str, home: Path) -> object:
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A duration or a size with bounds.
+
+    Attributes:
+        sort: `Sort.DURATION` or `Sort.SIZE`.
+        minimum: as somebody would type it; included.
+        maximum: the same; None for no bound.
+    """
+
+    sort: Sort
+    minimum: str
+    maximum: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A text of a certain form.
+
+    Attributes:
+        pattern: a regular expression that all of it matches.
+        words: the form for people, after "must be"; the text itself is not shown, it may hold a password.
+    """
+
+    pattern: str
+    words: str
+
+
+Kind = Sort | Choice | Number | Within | Form
+"""What a setting is made of: how its text is read, and how it is described."""
+
+
+def suffix_of(kind: Kind) -> str:
+    """What a field's name says about its unit, and a key's does not."""
+    sort = kind.sort if isinstance(kind, Within) else kind
+    return _SUFFIXES.get(sort, "") if isinstance(sort, Sort) else ""
+
+
+def described(kind: Kind) -> str:
+    """The kind in words and Markdown, for the documentation and for errors."""
+    match kind:
+        case Choice(words=words):
+            return "one of " + ", ".join(f"`{word}`" for word in words)
+        case Number(minimum=minimum, maximum=maximum):
+            return f"{minimum} to {maximum}"
+        case Within(sort=sort):
+            return f"{sort.value}, {_bounds(kind)}"
+        case Form(words=words):
+            return words
+        case Sort():
+            return kind.value
+
+
+def parse_value(kind: Kind, text: str, home: Path) -> object:
     """The value of a text.
 
     Raises:
         ValueError: says what was expected; the caller knows the key and the place.
     """
-    match sort:
+    match kind:
         case Choice():
-            return _choice(sort, text)
+            return _choice(kind, text)
         case Number():
-            return _number(text, sort.minimum, sort.maximum)
+            return _number(text, kind.minimum, kind.maximum)
+        case Within():
+            return _within(kind, text)
+        case Form(pattern=pattern, words=words):
+            if not re.fullmatch(pattern, text):
+                raise ValueError(f"must be {words}")
+            return text
         case Sort.PATH:
             return _path(text, home)
-        case _:
-            return _PARSERS[sort](text)
+        case Sort():
+            return _PARSERS[kind](text)
+
+
+def _within(kind: Within, text: str) -> int:
+    parse = _duration if kind.sort is Sort.DURATION else _size
+    value = parse(text)
+    if value < parse(kind.minimum) or (kind.maximum is not None and value > parse(kind.maximum)):
+        raise ValueError(f"must be {_bounds(kind)}, not {text!r}")
+    return value
+
+
+def _bounds(kind: Within) -> str:
+    return f"{kind.minimum} {'or more' if kind.maximum is None else f'to {kind.maximum}'}"
 
 
 def _number(text: str, minimum: int, maximum: int) -> int:
@@ -180,6 +265,7 @@ def _addresses(text: str) -> tuple[str, ...]:
     return tuple(_address(part.strip()) for part in text.split(","))
 
 
+_SUFFIXES: Mapping[Sort, str] = {Sort.DURATION: "_ms", Sort.SIZE: "_bytes"}
 _PARSERS: Mapping[Sort, Callable[[str], object]] = {
     Sort.TEXT: str,
     Sort.SECRET: Secret,

@@ -11,13 +11,12 @@ from pathlib import Path
 from tarn.config.errors import ConfigError
 from tarn.config.keys import KEYS
 from tarn.config.loading import load
-from tarn.config.values import Sort
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 
 _SECRET = "c0ffee" * 12
-_SECRET_KEYS = {key.name for key in KEYS if key.sort in (Sort.SECRET, Sort.HEX_SECRET)}
+_SECRET_KEYS = {key.name for key in KEYS if key.is_secret}
 
 
 def _file() -> Callable[[bytes], Path]:

@@ -169,10 +169,16 @@ cache: 1GiB
         ),
         (
             "blockstore: {s3: {endpoint: 'https://ann:pa55@example.com'}}",
-            "blockstore.s3.endpoint must be http://host:port or https://host:port",
+            "blockstore.s3.endpoint must be `http://host:port` or `https://host:port`, without a path",
         ),
-        ("blockstore: {s3: {part_size: 4MiB}}", "blockstore.s3.part_size must be 5MiB to 1GiB"),
-        ("blockstore: {s3: {deadline: 0s}}", "blockstore.s3.deadline must be longer than 0"),
+        (
+            "blockstore: {s3: {part_size: 4MiB}}",
+            "blockstore.s3.part_size must be 5MiB to 1GiB, not",
+        ),
+        (
+            "blockstore: {s3: {deadline: 0s}}",
+            "blockstore.s3.deadline must be 1ms or more, not '0s'",
+        ),
         ("metadata: {db: {type: postgres}}", "must be one of embedded, cassandra"),
         ("gateways: {s3: {tls: {cert: /c}}}", "gateways.s3.tls.key is missing"),
         ("rpc: {tls: {cert: /c, key: /k}}", "rpc.tls.ca is missing"),

@@ -1,0 +1,96 @@
+"""What a field of the table says beside its name and its type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from tarn.config.values import Choice, Form, Kind, Number, Secret, Sort, Within
+
+__all__ = ["Setting", "kind_of", "setting"]
+
+_SORTS: dict[object, Sort] = {
+    str: Sort.TEXT,
+    Path: Sort.PATH,
+    bool: Sort.FLAG,
+    float: Sort.RATIO,
+    Secret: Sort.SECRET,
+    tuple[str, ...]: Sort.ADDRESSES,
+}
+_UNITS = {"_ms": Sort.DURATION, "_bytes": Sort.SIZE}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table; see `setting`."""
+
+    default: str | None
+    doc: str
+    kind: Kind | None
+    aliases: tuple[str, ...]
+    folder: str
+
+
+def setting(
+    default: str | None,
+    doc: str,
+    kind: Kind | None = None,
+    *,
+    aliases: tuple[str, ...] = (),
+    folder: str = "",
+) -> Any:  # noqa: ANN401 - as `dataclasses.field`, so that it can stand behind any type
+    """A field of a section that is a setting.
+
+    Args:
+        default: as somebody would type it; None: unset, `doc` says what then happens.
+        doc: one sentence or two, in Markdown.
+        kind: what its text is made of; None: what its type says (`kind_of`).
+        aliases: other names of the key, dotted, in full.
+        folder: of a path: the folder in the data folder that it is if not given.
+    """
+    return field(metadata={"setting": Setting(default, doc, kind, aliases, folder)})
+
+
+def kind_of(name: str, hint: object, given: Kind | None) -> Kind:
+    """What a field's text is made of.
+
+    Args:
+        name: of the field.
+        hint: its type.
+        given: what the table says, if it does.
+
+    Raises:
+        TypeError: the type alone does not tell, or is not what the kind's texts become.
+    """
+    parts = [part for part in get_args(hint) if part is not NoneType]
+    plain = parts[0] if NoneType in get_args(hint) and len(parts) == 1 else hint
+    words = get_args(plain) if get_origin(plain) is Literal else ()
+    if given is None:
+        unit = next((sort for end, sort in _UNITS.items() if name.endswith(end)), None)
+        found = Choice(words) if words else unit if plain is int else _SORTS.get(plain)
+        if found is None:
+            raise TypeError(f"{name}: {hint} does not say how its text is read; name a kind")
+        return found
+    if not _fits(given, name, plain, words):
+        raise TypeError(f"{name}: {given} does not become {hint}")
+    return given
+
+
+def _fits(kind: Kind, name: str, plain: object, words: tuple[str, ...]) -> bool:
+    match kind:
+        case Choice():
+            return set(words) == kind.values
+        case Number():
+            return plain is int and not name.endswith(tuple(_UNITS))
+        case Within(sort=sort):
+            return plain is int and any(
+                name.endswith(end) and sort is unit for end, unit in _UNITS.items()
+            )
+        case Form() | Sort.ADDRESS:
+            return plain is str
+        case Sort.HEX_SECRET:
+            return plain is Secret
+        case Sort():
+            return _SORTS.get(plain) is kind
