@@ -299,3 +299,9 @@ def test_a_secret_given_twice_or_in_no_file_is_a_mistake(tmp_path: Path) -> None
 @pytest.mark.parametrize("text", ["installation: {secret: hunter2hunter2}", "a: 'hunter2hunter2"])
 def test_a_mistake_in_a_secret_does_not_show_it(tmp_path: Path, text: str) -> None:
     assert "hunter2" not in "".join(problems(text, tmp_path))
+
+
+@pytest.mark.parametrize(("text", "count"), [("5MiB", 5 << 20), ("1GiB", 1 << 30)])
+def test_a_bound_is_within(text: str, count: int) -> None:
+    config = load(None, HOME | {"TARN_BLOCKSTORE_S3_PART_SIZE": text})
+    assert config.blockstore.s3.part_size_bytes == count
