@@ -13,7 +13,6 @@ from tarn.kv.cassandra import CassandraKv, CassandraLimits
 from tarn.kv.cassandra.parts import Parts
 from tarn.kv.cassandra.retry import Retry
 from tarn.kv.cassandra.turns import Found, Query, Reads
-from tarn.rpc.system import SystemClock
 
 __all__ = ["without_reading"]
 
@@ -38,8 +37,8 @@ class _Unread(Reads):
 
 
 def without_reading(kv: CassandraKv) -> CassandraKv:
-    """A second store on the same connection, partitions and clock. Closing the first one closes it."""
+    """A second store on the same connection, partitions. Closing the first one closes it."""
     limits = CassandraLimits()
     parts = kv._parts  # noqa: SLF001 - see above
     blind = replace(parts, reads=_Unread.of(parts, limits))
-    return CassandraKv(kv._cluster, blind, SystemClock(), limits, "", ())  # noqa: SLF001 - see above
+    return CassandraKv(kv._cluster, blind, limits, ())  # noqa: SLF001 - see above

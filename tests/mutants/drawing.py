@@ -36,7 +36,6 @@ _WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.kv.cassandra.connection", 0.0),
     ("tarn.kv.cassandra.groups", 0.0),
     ("tarn.kv.cassandra.heads", 0.0),
-    ("tarn.kv.cassandra.health", 0.0),
     ("tarn.kv.cassandra.lanes", 0.0),
     ("tarn.kv.cassandra.listing", 0.0),
     ("tarn.kv.cassandra.opening", 0.0),

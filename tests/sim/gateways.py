@@ -105,8 +105,6 @@ class Gateway(Machine):
             signed_headers=(),
             signature="0" * 64,
             payload_hash=UNSIGNED_PAYLOAD,
-            presigned=False,
-            security_token=None,
             request=request,
             headers=request.headers,
         )

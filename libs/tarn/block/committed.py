@@ -20,11 +20,11 @@ from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
 from tarn.core.breaks import BreakRule
-from tarn.core.diff import DiffPage, DiffRows, count_diff, diff_changes
+from tarn.core.diff import DiffPage, DiffRows, diff_changes
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing import path_after, prefix_end
-from tarn.core.merge import Counts, upto
+from tarn.core.merge import upto
 from tarn.core.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.run import EMPTY_RUN, run_of_batch
 
@@ -202,17 +202,6 @@ class Committed:
                 if window.ranges >= _PAGE_RANGES_MAX:
                     return found.page(window.upto)
         return found.page(None)
-
-    async def count_diff(
-        self, namespace: str, left: MetarangeId, right: MetarangeId, *, prefix: str = ""
-    ) -> Counts:
-        """How many paths differ, by kind."""
-        counts = Counts()
-        windows = self._compared(namespace, left, right, prefix, "", self._rule.rows_max)
-        async with aclosing(windows):
-            async for window in windows:
-                counts += count_diff(window.changes)
-        return counts
 
     async def _compared(
         self,

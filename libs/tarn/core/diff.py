@@ -13,14 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarn.core.merge import Counts, match_rows, same_identity
+from tarn.core.merge import match_rows, same_identity
 from tarn.core.run import Run, markers_of
 
 __all__ = [
     "DIFF_SCHEMA",
     "DiffPage",
     "DiffRows",
-    "count_diff",
     "diff_changes",
     "diff_runs",
 ]
@@ -175,9 +174,3 @@ def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     for name in ("path", "left", "right"):
         total += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy()
     return total
-
-
-def count_diff(batch: pa.RecordBatch) -> Counts:
-    """How many paths only the right has, both have, and only the left has."""
-    added, removed = batch.column("left").null_count, batch.column("right").null_count
-    return Counts(added=added, updated=batch.num_rows - added - removed, removed=removed)

@@ -242,8 +242,8 @@ class RpcServer:
 
     def _counted(
         self,
-        behaviour: Callable[[object, grpc.aio.ServicerContext[Message, bytes]], Awaitable[None]],
-    ) -> Callable[[object, grpc.aio.ServicerContext[Message, bytes]], Awaitable[None]]:
+        behaviour: StreamBehaviour,
+    ) -> StreamBehaviour:
         async def behave(
             requests: object, context: grpc.aio.ServicerContext[Message, bytes]
         ) -> None:

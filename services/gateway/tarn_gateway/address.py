@@ -26,12 +26,10 @@ class Address:
     Attributes:
         bucket: empty for the service itself (ListBuckets).
         key: decoded; empty for the bucket itself.
-        virtual_host: the bucket came from the Host header.
     """
 
     bucket: str
     key: str
-    virtual_host: bool = False
 
 
 @hot_value
@@ -89,14 +87,12 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
     bucket = _bucket_of_host(host, tuple(domains)) if domains else ""
     if bucket:
         key = _decode(raw_path[1:], "key")
-        virtual_host = True
     else:
         raw_bucket, _, raw_key = raw_path[1:].partition(b"/")
         bucket, key = _decode(raw_bucket, "bucket name"), _decode(raw_key, "key")
-        virtual_host = False
     if len(key) * 4 > KEY_BYTES_MAX and len(key.encode()) > KEY_BYTES_MAX:
         raise S3Error("KeyTooLongError")
-    return Address(bucket, key, virtual_host)
+    return Address(bucket, key)
 
 
 def split_key(key: str) -> RefPath:

@@ -29,7 +29,6 @@ __all__ = [
     "PAYLOAD_MODES",
     "SigV4Policy",
     "SignedRequest",
-    "derive_signing_key",
     "parse_authorization",
     "verify",
 ]
@@ -91,9 +90,6 @@ class SignedRequest(NamedTuple):
         signed_headers: lower case, in the order signed.
         signature: 64 hex digits.
         payload_hash: what the canonical request holds for the body: 64 hex digits or a mode name.
-        presigned: query authentication.
-        security_token: `x-amz-security-token`, or None. Whether it is worth something is for the
-            auth service to say; a caller that knows none must refuse it (InvalidToken).
         request: what was signed.
         headers: its headers as received, before parameters were added to them.
     """
@@ -106,8 +102,6 @@ class SignedRequest(NamedTuple):
     signed_headers: tuple[str, ...]
     signature: str
     payload_hash: str
-    presigned: bool
-    security_token: str | None
     request: Request
     headers: Headers
 
@@ -115,14 +109,6 @@ class SignedRequest(NamedTuple):
     def scope(self) -> str:
         """`date/region/service/aws4_request`."""
         return f"{self.date}/{self.region}/{self.service}/{TERMINATOR}"
-
-
-def derive_signing_key(secret: str, date: str, region: str, service: str = SERVICE) -> bytes:
-    """The 32-byte key of one day, region and service."""
-    key = hmac.digest(f"AWS4{secret}".encode(), date.encode(), "sha256")
-    for part in (region, service, TERMINATOR):
-        key = hmac.digest(key, part.encode(), "sha256")
-    return key
 
 
 def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> SignedRequest:
@@ -198,8 +184,6 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         signed_headers,
         signature,
         _checked_hash(payload_hash),
-        presigned=False,
-        security_token=headers.get("x-amz-security-token"),
         request=request,
         headers=headers,
     )
@@ -302,8 +286,6 @@ def _parse_presigned(
         signed_headers,
         signature,
         _checked_hash(payload_hash),
-        presigned=True,
-        security_token=query.get("X-Amz-Security-Token"),
         request=request,
         headers=headers,
     )

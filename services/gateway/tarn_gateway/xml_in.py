@@ -20,13 +20,11 @@ from tarn_gateway.s3error import S3Error
 __all__ = [
     "COMPLETE_BYTES_MAX",
     "CompletedPart",
-    "CreateBucket",
     "DELETE_BYTES_MAX",
     "DELETE_KEYS_MAX",
     "DeleteRequest",
     "PARTS_MAX",
     "parse_complete",
-    "parse_create_bucket",
     "parse_delete",
 ]
 
@@ -203,26 +201,3 @@ def _completed_part(element: etree._Element) -> CompletedPart:
     if len(number) > 5 or not 1 <= int(number) <= PARTS_MAX:
         raise S3Error("InvalidPart", f"The part number {number[:20]} is not 1 to {PARTS_MAX}.")
     return CompletedPart(int(number), etag, tuple(checksums))
-
-
-@dataclass(frozen=True, slots=True)
-class CreateBucket:
-    """A CreateBucket body: `region` is its LocationConstraint, empty if absent."""
-
-    region: str
-
-
-def parse_create_bucket(body: bytes) -> CreateBucket:
-    """Reads `<CreateBucketConfiguration>`; an empty body is one without a region.
-
-    Raises:
-        S3Error: MalformedXML, MaxMessageLengthExceeded.
-    """
-    if not body:
-        return CreateBucket("")
-    root = _parse(body, "CreateBucketConfiguration", 64 * 1024)
-    region = ""
-    for child in root:
-        if _name(child) == "LocationConstraint":
-            region = (child.text or "").strip()
-    return CreateBucket(region)

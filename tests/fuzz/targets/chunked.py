@@ -71,7 +71,7 @@ def _received(headers: Headers, pieces: list[bytes], length: int) -> _Received:
         mode = hashlib.sha256(b"".join(pieces)).hexdigest()
     signed = SignedRequest(
         "AKIA", SCOPE[:8], "us-east-1", "s3", STAMP, ("host",), _SEED, mode,
-        presigned=False, security_token=None, request=request, headers=headers,
+        request=request, headers=headers,
     )  # fmt: skip
     written: list[bytes] = []
 

@@ -59,7 +59,7 @@ def _check(data: bytes) -> str:
         if name in headers:
             other = [(key, value + "x" if key == name else value) for key, value in pairs]
             refuses("header", method, path, query, pairs=other)
-    return "presigned" if signed.presigned else "signed"
+    return "signed" if "authorization" in headers else "presigned"
 
 
 TARGET = Target(

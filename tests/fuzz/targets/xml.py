@@ -1,4 +1,4 @@
-"""XML documents: each of the three parsers refuses an input or takes it for what any XML parser does."""
+"""XML documents: each of the two parsers refuses an input or takes it for what any XML parser does."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from tarn_gateway.s3error import S3Error
 from tarn_gateway.xml_in import (
     DELETE_KEYS_MAX,
     PARTS_MAX,
-    CreateBucket,
     DeleteRequest,
     parse_complete,
-    parse_create_bucket,
     parse_delete,
 )
 
@@ -30,7 +28,7 @@ _REQUEST = Request("POST", b"/lake", b"", Headers([]), BodyReader(0))
 
 def _check(data: bytes) -> str:
     words: list[str] = []
-    for parse in (_delete, _complete, _create):
+    for parse in (_delete, _complete):
         try:
             gateway(_REQUEST, lambda parse=parse: parse(data))  # type: ignore[misc]  # a default
         except S3Error as error:
@@ -85,16 +83,6 @@ def _complete(data: bytes) -> None:
     read = [int(_named(each, "PartNumber")[-1].text or "") for each in _named(other, "Part")]
     if numbers != read:
         raise PropertyError(f"part numbers {numbers}, by another parser {read}")
-
-
-def _create(data: bytes) -> None:
-    found: CreateBucket = parse_create_bucket(data)
-    other = _other(data) if data else None
-    if other is None:
-        return
-    regions = [(each.text or "").strip() for each in _named(other, "LocationConstraint")]
-    if found.region != (regions[-1] if regions else ""):
-        raise PropertyError(f"region {found.region!r}, by another parser {regions}")
 
 
 def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:
@@ -162,7 +150,7 @@ TARGET = Target(
         b"&#x10FFFF;", b"&#xD800;", b'xmlns="', b'xmlns:a="u"', b"a:", b"</", b"/>", b"<Object>",
         b"<Key>", b"</Key>", b"<Quiet>true</Quiet>", b"<VersionId>null</VersionId>",
         b"<ChecksumCRC32>", b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b'xml:space="preserve"',
-        b'xml:base="http://h/"', b"<LocationConstraint>",
+        b'xml:base="http://h/"',
     ),
     share=1.0,
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.diff import DIFF_SCHEMA, DiffRows, count_diff, diff_changes, diff_runs
+from tarn.core.diff import DIFF_SCHEMA, DiffRows, diff_changes, diff_runs
 from tarn.core.entry import MARKER
 from tarn.testing.listings import (
     Change,
@@ -15,7 +15,6 @@ from tarn.testing.listings import (
     applied,
     change_sets,
     changes_between,
-    counts_of,
     listings,
     run_of,
     sample_entry,
@@ -58,12 +57,6 @@ def test_updates_of_the_same_paths_are_found(left: Listing, numbers: list[int]) 
 def test_staged_rows_differ_as_their_result_does(base: Listing, changes: Listing) -> None:
     found = changes_of(diff_changes(run_of(base), run_of(changes)))
     assert found == changes_between(base, applied(base, changes))
-
-
-@given(listings(), listings())
-def test_counts_are_those_of_the_changes(left: Listing, right: Listing) -> None:
-    found = count_diff(diff_runs(run_of(left), run_of(right)))
-    assert found == counts_of(changes_between(left, right))
 
 
 def test_a_removal_stands_before_the_next_addition() -> None:

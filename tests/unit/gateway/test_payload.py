@@ -78,7 +78,7 @@ class Sent:
         request = Request("PUT", b"/r/main/k", b"", headers, reader, secure=self.secure)
         signed = SignedRequest(
             "AKIA", SCOPE[:8], "us-east-1", "s3", STAMP, ("host",), SEED, self.mode,
-            presigned=False, security_token=None, request=request, headers=headers,
+            request=request, headers=headers,
         )  # fmt: skip
         payload = open_payload(request, signed, KEY, self.policy, self.wanted)
         written = bytearray()
@@ -209,7 +209,7 @@ async def test_a_failing_writer_ends_the_upload_although_a_thread_is_hashing() -
     upload = sent("hash", [b"x" * 600_000], [])
     request = Request("PUT", b"/", b"", Headers([]), PiecesBody([upload.body], len(upload.body)))
     signed = SignedRequest(
-        "A", "", "", "s3", STAMP, (), SEED, upload.mode, presigned=False, security_token=None,
+        "A", "", "", "s3", STAMP, (), SEED, upload.mode,
         request=request, headers=request.headers,
     )  # fmt: skip
 
@@ -331,8 +331,8 @@ async def test_read_all_stops_at_its_limit() -> None:
     for length in (6, None):
         request = Request("POST", b"/", b"", Headers([]), PiecesBody([b"123456"], length))
         signed = SignedRequest(
-            "A", "", "", "s3", STAMP, (), SEED, "UNSIGNED-PAYLOAD", presigned=False,
-            security_token=None, request=request, headers=request.headers,
+            "A", "", "", "s3", STAMP, (), SEED, "UNSIGNED-PAYLOAD",
+            request=request, headers=request.headers,
         )  # fmt: skip
         payload = open_payload(request, signed, KEY, PayloadPolicy())
         with pytest.raises(S3Error) as caught:

@@ -13,9 +13,10 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarn_auth.authorizer import signing_key
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4 import SigV4Policy, derive_signing_key, parse_authorization, verify
+from tarn_gateway.sigv4 import SigV4Policy, parse_authorization, verify
 
 ACCESS, SECRET, REGION = (
     "AKIAIOSFODNN7EXAMPLE",
@@ -24,7 +25,7 @@ ACCESS, SECRET, REGION = (
 )
 NOW = dt.datetime(2013, 5, 24, 0, 0, 0, tzinfo=dt.UTC)
 NOW_US = int(NOW.timestamp()) * 1_000_000
-KEY = derive_signing_key(SECRET, "20130524", REGION)
+KEY = signing_key(SECRET, "20130524", REGION, "s3")
 POLICY = SigV4Policy()
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -228,7 +229,7 @@ def test_tampering_is_noticed_everywhere() -> None:
         assert code_of(bad) == "SignatureDoesNotMatch"
     signed = parse_authorization(good, NOW_US, POLICY)
     with pytest.raises(S3Error):
-        verify(signed, derive_signing_key(SECRET, "20130524", "eu-west-1"))
+        verify(signed, signing_key(SECRET, "20130524", "eu-west-1", "s3"))
 
 
 @pytest.mark.usefixtures("frozen_botocore")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from tarn_auth.authorizer import signing_key
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4 import derive_signing_key
 from tarn_gateway.sigv4_chunks import ChunkSignatures
 
-KEY = derive_signing_key("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1")
+KEY = signing_key("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1", "s3")
 SEED = "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"
 CHUNKS = [
     (65536, b"ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),

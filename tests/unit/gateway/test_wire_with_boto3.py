@@ -17,6 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tarn.rpc.system import SystemClock, SystemIds
+from tarn_auth.authorizer import signing_key
 from tarn_gateway import xml_out
 from tarn_gateway.address import parse_address
 from tarn_gateway.byterange import parse_range
@@ -25,7 +26,7 @@ from tarn_gateway.http import HttpLimits, HttpServer, Request, Response
 from tarn_gateway.payload import PayloadPolicy, open_payload
 from tarn_gateway.query import parse_query
 from tarn_gateway.s3error import S3Error, answer_exception
-from tarn_gateway.sigv4 import SigV4Policy, derive_signing_key, parse_authorization, verify
+from tarn_gateway.sigv4 import SigV4Policy, parse_authorization, verify
 from tarn_gateway.xml_in import parse_delete
 
 pytestmark = pytest.mark.timeout(30)
@@ -42,7 +43,7 @@ class TinyGateway:
 
     async def handle(self, request: Request) -> Response:
         signed = parse_authorization(request, self.clock.now_us(), SigV4Policy())
-        key = derive_signing_key(SECRET, signed.date, signed.region)
+        key = signing_key(SECRET, signed.date, signed.region, "s3")
         verify(signed, key)
         self.modes.add(signed.payload_hash if "-" in signed.payload_hash else "hash")
         address = parse_address(request.headers.text("host"), request.raw_path)

@@ -10,7 +10,6 @@ from tarn_gateway.xml_in import (
     CompletedPart,
     DeleteRequest,
     parse_complete,
-    parse_create_bucket,
     parse_delete,
 )
 
@@ -145,10 +144,3 @@ def test_ten_thousand_parts_with_a_checksum_fit() -> None:
 )
 def test_bad_completes(body: bytes, expected: str) -> None:
     assert code(parse_complete, body) == expected
-
-
-def test_create_bucket() -> None:
-    assert parse_create_bucket(b"").region == ""
-    body = "<CreateBucketConfiguration><LocationConstraint>eu</LocationConstraint></CreateBucketConfiguration>"
-    assert parse_create_bucket(body.encode()).region == "eu"
-    assert code(parse_create_bucket, b"<x/>") == "MalformedXML"

@@ -11,13 +11,11 @@ tries again, `connection` the only one that consistency comes from.
 
 from __future__ import annotations
 
-from tarn.kv.cassandra.health import CassandraHealth
 from tarn.kv.cassandra.opening import open_cassandra
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings, CassandraTls
 from tarn.kv.cassandra.store import CassandraKv
 
 __all__ = [
-    "CassandraHealth",
     "CassandraKv",
     "CassandraLimits",
     "CassandraSettings",

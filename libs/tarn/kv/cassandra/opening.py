@@ -65,7 +65,7 @@ async def open_cassandra(
                 _log.warning("cassandra is not opened yet", error=said)
             await clock.sleep(_PAUSE_SECONDS)
     parts = Parts.of(found.session, found.statements, clock, ids, limits)
-    return CassandraKv(found.cluster, parts, clock, limits, settings.local_datacenter, found.advice)
+    return CassandraKv(found.cluster, parts, limits, found.advice)
 
 
 async def _attempt(

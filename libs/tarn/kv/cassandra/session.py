@@ -63,11 +63,6 @@ class CassandraSession:
         self._arrived: deque[tuple[Answered, Rows | None, Exception | None]] = deque()
         self._woken = False
 
-    @property
-    def queued(self) -> int:
-        """Requests that wait to be sent."""
-        return len(self._queue)
-
     def submit(self, statement: Statement, profile: Profile, answered: Answered) -> None:
         """Sends a statement, now or when there is room; `answered` is called once, maybe at once."""
         if self.in_flight < self._limits.in_flight_max:

@@ -19,11 +19,9 @@ from typing import cast
 import pyarrow as pa
 from cassandra.cluster import Cluster
 
-from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.cassandra.buckets import bucket_of
 from tarn.kv.cassandra.groups import PlacedGroup, keys_by_bucket, pack_sets, place_groups, steps
-from tarn.kv.cassandra.health import CassandraHealth, look_at
 from tarn.kv.cassandra.outcomes import read_error, write_error
 from tarn.kv.cassandra.parts import Parts
 from tarn.kv.cassandra.session import Profile
@@ -45,7 +43,6 @@ class CassandraKv:
     Args:
         cluster: connected; closing the store shuts it down.
         parts: what the store is made of, on the running event loop.
-        clock: measures health, bounds the wait of `close`.
         limits: see `CassandraLimits`.
 
     Attributes:
@@ -56,17 +53,13 @@ class CassandraKv:
         self,
         cluster: Cluster,
         parts: Parts,
-        clock: Clock,
         limits: CassandraLimits,
-        local_datacenter: str,
         advice: Sequence[str],
     ) -> None:
         self.advice = tuple(advice)
         self._cluster = cluster
         self._parts = parts
-        self._clock = clock
         self._limits = limits
-        self._local_datacenter = local_datacenter
         self._closed = False
         self._under_way = 0
         self._idle = asyncio.Event()
@@ -227,22 +220,6 @@ class CassandraKv:
                     raise
                 except Exception as error:
                     raise write_error(error) from error
-
-    async def health(self) -> CassandraHealth:
-        """Asks the cluster for a row.
-
-        Raises:
-            TarnError: UNAVAILABLE: no quorum answers.
-        """
-        with self._operation():
-            began = self._clock.monotonic()
-            await look_at(self._parts.reads)
-            return CassandraHealth.of(
-                self._cluster.metadata.all_hosts(),
-                self._local_datacenter,
-                self._parts.session,
-                self._clock.monotonic() - began,
-            )
 
     async def close(self) -> None:
         """See `Kv.close`: no new operation begins, those under way are answered."""

@@ -41,10 +41,6 @@ class Headers:
         """The value under a lower-case name, empty if absent."""
         return self._joined.get(name, "")
 
-    def get_all(self, name: str) -> list[str]:
-        """Every value under a lower-case name, in order."""
-        return [value for key, value in self.pairs if key == name]
-
     def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
         """`(name, joined value)` of the names that begin with a lower-case prefix."""
         names = self.amz_names if prefix.startswith("x-amz-") else self._joined

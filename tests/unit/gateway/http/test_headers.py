@@ -7,7 +7,7 @@ HEADERS = Headers([("a", "1"), ("x-amz-meta-b", "2"), ("a", "3"), ("c", "")])
 
 def test_duplicates_are_joined_in_order_and_kept() -> None:
     assert HEADERS.get("a") == "1,3"
-    assert HEADERS.get_all("a") == ["1", "3"]
+    assert [value for name, value in HEADERS.pairs if name == "a"] == ["1", "3"]
     assert list(HEADERS) == ["a", "x-amz-meta-b", "c"]
     assert len(HEADERS) == 3
 
