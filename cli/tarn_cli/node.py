@@ -60,7 +60,7 @@ async def _assemble(
 ) -> Sequence[Application]:
     """All services over one pair of stores, each one on those before it."""
     clock, ids = runtime.clock, runtime.ids
-    kv = await open_kv(config, clock, ids)
+    kv = await open_kv(config, clock, ids, runtime.meters)
     stack.push_async_callback(kv.close)
     blocks = await open_blocks(config, clock)
     stack.push_async_callback(blocks.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"
+        self.environment: dict[str, str] = {}
 
     def __call__(self, *arguments: str, code: int = 0) -> Any:
         done = subprocess.run(
@@ -29,7 +31,7 @@ class Node:
             capture_output=True,
             text=True,
             timeout=120,
-            env=clean_environment(),
+            env=clean_environment(**self.environment),
             check=False,
         )
         assert done.returncode == code, done.stderr
@@ -123,3 +125,24 @@ def test_workers_die_with_their_supervisor(node: Node) -> None:
     eventually(lambda: not any(worker.is_running() for worker in workers))
     node("status", code=6)
     assert node("up", "--detach", *FREE)["pid"] != up["pid"]
+
+
+@pytest.mark.parametrize(
+    ("form", "services"), [((), {"node"}), (("--separate",), {"auth", "graveler"})]
+)
+def test_who_keeps_metadata_exports_counts_of_its_store(
+    node: Node, form: tuple[str, ...], services: set[str]
+) -> None:
+    node.environment = {
+        "OTEL_METRICS_EXPORTER": "console",
+        "OTEL_METRIC_EXPORT_INTERVAL": "300",
+    }
+    log = Path(node("up", "--detach", *FREE, *form)["log"])
+
+    def counting() -> set[str]:
+        exports = log.read_text().split('"resource_metrics"')[1:]
+        named = (re.search(r'"service.name": "([a-z]+)"', text) for text in exports)
+        pairs = zip(named, exports, strict=True)
+        return {name[1] for name, text in pairs if name and '"tarn.kv.duration.count"' in text}
+
+    eventually(lambda: counting() == services)

@@ -9,6 +9,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
 from tarn.kv.fence import FencedKv, check_open
+from tarn.kv.metered import MeteredKv, Meters
 from tarn.kv.port import ListingKv, ScanKv
 
 __all__ = ["open_kv", "open_scans", "open_store"]
@@ -16,8 +17,16 @@ __all__ = ["open_kv", "open_scans", "open_store"]
 _log = structlog.get_logger()
 
 
-async def open_kv(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
+async def open_kv(
+    config: Config, clock: Clock, ids: IdSource, meters: Meters | None = None
+) -> ListingKv:
     """Opens the metadata store for a service; the caller closes it.
+
+    Args:
+        config: names it.
+        clock: of the store.
+        ids: of the store.
+        meters: takes counts of its operations (`tarn.kv.metered`); None: nobody asks for them.
 
     Raises:
         TarnError: it cannot be opened, or the installation may not be used on it (`tarn.kv.fence`), or
@@ -35,9 +44,9 @@ async def open_kv(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
     except BaseException:
         await store.close()
         raise
-    if config.metadata.db.type == "embedded":
-        return store
-    return FencedKv(store, config.installation.id, clock)
+    if config.metadata.db.type != "embedded":
+        store = FencedKv(store, config.installation.id, clock)
+    return store if meters is None else MeteredKv(store, clock, meters)
 
 
 async def open_scans(config: Config, clock: Clock, ids: IdSource) -> ScanKv:

@@ -20,7 +20,7 @@ async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
     settings = AuthConfig.of(config)
-    kv = await open_kv(config, runtime.clock, runtime.ids)
+    kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters)
     stack.push_async_callback(kv.close)
     auth = AuthApplication(
         kv,

@@ -23,7 +23,7 @@ __all__ = ["main"]
 async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
-    kv = await open_kv(config, runtime.clock, runtime.ids)
+    kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters)
     stack.push_async_callback(kv.close)
     blocks = await open_blocks(config, runtime.clock)
     stack.push_async_callback(blocks.close)

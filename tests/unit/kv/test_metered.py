@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
 import pytest
 
+from tarn.config import load
 from tarn.core.errors import TarnError
+from tarn.kv.embedded import open_embedded
 from tarn.kv.mem import MemKv
-from tarn.kv.metered import BUCKET_BOUNDS_SECONDS, MeteredKv
+from tarn.kv.metered import MeteredKv
+from tarn.kv.opening import open_kv
 from tarn.kv.port import (
     KEY_BYTES_MAX,
     Group,
+    Kv,
+    ListingKv,
     Partition,
     PartitionKind,
     PredicateFailedError,
 )
+from tarn.rpc.telemetry import Meters
+from tarn.testing.clock import ManualClock, SeededIds
+from tarn.testing.kv_contract import KvContract
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
 REGISTER = Partition("r", PartitionKind.REGISTER)
@@ -37,13 +51,48 @@ class SteppingClock:
         raise NotImplementedError
 
 
-def metered(step: float = 0.001) -> MeteredKv:
-    return MeteredKv(MemKv(), SteppingClock(step))
+@pytest.fixture
+def meters() -> Meters:
+    return Meters()
 
 
-async def test_every_operation_is_counted_and_handed_on() -> None:
-    kv = metered()
+@asynccontextmanager
+async def opened(meters: Meters, folder: Path) -> AsyncIterator[MeteredKv]:
+    store = await open_embedded(folder / "tarn.db", durability="os")
+    kv = MeteredKv(store, SteppingClock(0.001), meters)
+    yield kv
+    await kv.close()
+
+
+@pytest.fixture
+async def kv(meters: Meters, tmp_path: Path) -> AsyncIterator[MeteredKv]:
+    async with opened(meters, tmp_path) as kv:
+        yield kv
+
+
+class TestMeteredKv(KvContract):
+    """It is held to the port."""
+
+    @pytest.fixture
+    async def kv(self, meters: Meters, tmp_path: Path) -> AsyncIterator[Kv]:
+        async with opened(meters, tmp_path) as kv:
+            yield kv
+
+
+def calls(meters: Meters) -> dict[str, float]:
+    """How often each operation was called; those that never were are left out."""
+    found = meters.samples("kv.duration.count")
+    return {labels["operation"]: count for labels, count in found if count}
+
+
+def failures(meters: Meters) -> dict[tuple[str, str], float]:
+    found = meters.samples("kv.failed")
+    return {(labels["operation"], labels["reason"]): count for labels, count in found}
+
+
+async def test_every_operation_is_counted_and_handed_on(kv: MeteredKv, meters: Meters) -> None:
     version = await kv.set_if(REGISTER, b"k", b"1", None)
+    assert [listed.name async for listed in kv.partitions("")] == ["r"]
     (found,) = await kv.get_many(REGISTER, [b"k"], settle=True)
     assert found is not None
     assert found.predicate == version
@@ -53,22 +102,12 @@ async def test_every_operation_is_counted_and_handed_on() -> None:
     assert await kv.scan(PLAIN, b"", None, 10) == [(b"b", b"2")]
     assert [batch.num_rows async for batch in kv.scan_arrow(PLAIN, b"", None)] == [1]
     await kv.drop_partition(PLAIN)
-    counts = {name: meter.calls for name, meter in kv.snapshot().items()}
-    assert counts == {
-        "get_many": 1,
-        "set_many": 1,
-        "set_if": 1,
-        "delete_many": 1,
-        "delete_if": 1,
-        "scan": 1,
-        "scan_arrow": 2,
-        "drop_partition": 1,
-    }
-    assert sum(meter.errors + meter.conflicts for meter in kv.snapshot().values()) == 0
+    one_each = ("get_many", "set_many", "set_if", "delete_many", "delete_if", "scan")
+    assert calls(meters) == dict.fromkeys(one_each, 1) | {"scan_arrow": 2, "drop_partition": 1}
+    assert failures(meters) == {}
 
 
-async def test_conflicts_are_no_errors_and_failed_groups_are() -> None:
-    kv = metered()
+async def test_failures_are_counted_by_their_reason(kv: MeteredKv, meters: Meters) -> None:
     await kv.set_if(REGISTER, b"k", b"1", None)
     with pytest.raises(PredicateFailedError):
         await kv.set_if(REGISTER, b"k", b"2", None)
@@ -76,33 +115,61 @@ async def test_conflicts_are_no_errors_and_failed_groups_are() -> None:
         await kv.set_if(PLAIN, b"k", b"2", None)
     too_long = (bytes(KEY_BYTES_MAX + 1), b"")
     groups = [Group(b"a", (row,)) for row in (too_long, (b"a", b""), too_long)]
-    await kv.set_many(PLAIN, groups)
-    meters = kv.snapshot()
-    assert (meters["set_if"].calls, meters["set_if"].conflicts, meters["set_if"].errors) == (
-        3,
-        1,
-        1,
-    )
-    assert (meters["set_many"].calls, meters["set_many"].errors) == (1, 2)
+    outcomes = await kv.set_many(PLAIN, groups)
+    assert [outcome is None for outcome in outcomes] == [False, True, False]
+    assert calls(meters) == {"set_if": 3, "set_many": 1}
+    assert failures(meters) == {
+        ("set_if", "REF_MOVED"): 1,
+        ("set_if", "INVALID_ARGUMENT"): 1,
+        ("set_many", "KEY_TOO_LONG"): 2,
+    }
 
 
-@pytest.mark.parametrize(
-    "seconds", [0.0, 0.9e-6, 1.5e-6, 100e-6, 0.0041, 1.0, 16.0, 17.0, 40.0, 1e6]
-)
-async def test_latency_falls_between_the_bounds_of_its_bucket(seconds: float) -> None:
-    kv = metered(seconds)
-    await kv.get_many(PLAIN, [b"k"])
-    meter = kv.snapshot()["get_many"]
-    assert meter.seconds == pytest.approx(seconds)
-    bucket = meter.buckets.index(1)
-    bounds = [0.0, *BUCKET_BOUNDS_SECONDS, float("inf")]
-    assert len(meter.buckets) == len(BUCKET_BOUNDS_SECONDS) + 1
-    assert bounds[bucket] <= meter.seconds < bounds[bucket + 1]
+class HangingKv(MemKv):
+    """Never answers a read."""
+
+    async def get_many(self, *_: object, **__: object) -> list[None]:  # type: ignore[override]
+        await asyncio.Event().wait()
+        return []
 
 
-async def test_closing_closes_the_store() -> None:
-    kv = metered()
+async def test_a_cancelled_call_is_counted_and_stays_cancelled(meters: Meters) -> None:
+    kv = MeteredKv(cast("ListingKv", HangingKv()), SteppingClock(0.001), meters)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await kv.get_many(PLAIN, [b"k"])
+    assert failures(meters) == {("get_many", "OTHER"): 1}
+
+
+async def test_a_scan_is_charged_for_batches_and_not_for_its_consumer(meters: Meters) -> None:
+    clock = SteppingClock(0.001)
+    kv = MeteredKv(cast("ListingKv", MemKv()), clock, meters)
+    await kv.set_many(PLAIN, [Group(b"a", ((b"a", b"1"),))])
+    async for _ in kv.scan_arrow(PLAIN, b"", None):
+        for _ in range(1000):
+            clock.monotonic()
+    seconds = {labels["operation"]: s for labels, s in meters.samples("kv.duration.sum")}
+    assert seconds["scan_arrow"] == pytest.approx(0.002)
+
+
+async def test_closing_closes_the_store(kv: MeteredKv, meters: Meters) -> None:
     await kv.close()
     with pytest.raises(TarnError):
         await kv.get_many(PLAIN, [b"k"])
-    assert kv.snapshot()["get_many"].errors == 1
+    assert sum(failures(meters).values()) == 1
+
+
+async def test_a_store_that_is_opened_with_meters_counts_by_the_names_of_the_documentation(
+    meters: Meters, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    config = load(None, {"TARN_DATA_DIR": str(tmp_path)})
+    kv = await open_kv(config, clock, SeededIds(clock), meters)
+    await kv.get_many(PLAIN, [b"k"])
+    await kv.close()
+    assert calls(meters)["get_many"] == 1
+    page = (Path(__file__).parents[3] / "docs" / "operate" / "metrics.md").read_text()
+    announced: list[str] = []
+    meters.counter("kv.failed", operation="x", reason="y")
+    meters.announce(announced.append)
+    assert {name for name in announced if f"`tarn.{name}`" not in page} == set()
