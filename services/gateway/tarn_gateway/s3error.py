@@ -14,7 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn_gateway.http import BodyError, BodyStalledError, BodyTruncatedError, Request, Response
 from tarn_gateway.xml_text import escape
 
-__all__ = ["CODES", "S3Code", "S3Error", "answer_exception", "error_response", "from_tarn_error"]
+__all__ = ["CODES", "S3Code", "S3Error", "error_response", "from_tarn_error"]
 
 S3Code = Literal[
     "AccessDenied",
@@ -160,15 +160,6 @@ def error_response(error: S3Error, request: Request) -> Response:
         headers.append(("Retry-After", str(RETRY_AFTER_S)))
     resource = request.raw_path.decode("latin-1")
     return Response(error.status, headers, error.xml(resource, request.request_id))
-
-
-def answer_exception(request: Request, error: Exception) -> Response:
-    """The answer for whatever a handler raised: the `on_error` of the gateway's `HttpServer`."""
-    if isinstance(error, TarnError):
-        error = from_tarn_error(error, write=request.method not in ("GET", "HEAD"))
-    if not isinstance(error, S3Error):
-        error = S3Error("InternalError")
-    return error_response(error, request)
 
 
 _REASONS: Final[Mapping[Reason, S3Code]] = {

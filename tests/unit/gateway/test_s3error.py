@@ -18,7 +18,6 @@ from tarn_gateway.s3error import (
     CODES,
     S3Code,
     S3Error,
-    answer_exception,
     error_response,
     from_tarn_error,
 )
@@ -99,15 +98,3 @@ def test_body_errors() -> None:
     assert from_tarn_error(BodyTruncatedError(3)).code == "IncompleteBody"
     assert from_tarn_error(BodyStalledError(3, 1.0)).code == "RequestTimeout"
     assert from_tarn_error(BodyMalformedError("x")).code == "InvalidRequest"
-
-
-def test_any_exception_has_an_answer() -> None:
-    assert answer_exception(request(), S3Error("NoSuchKey")).status == 404
-    missing = TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, "no branch x")
-    body = answer_exception(request("PUT"), missing).body
-    assert isinstance(body, bytes)
-    assert b"NoSuchBucket" in body
-    defect = answer_exception(request(), ZeroDivisionError("secret"))
-    assert defect.status == 500
-    assert isinstance(defect.body, bytes)
-    assert b"secret" not in defect.body

@@ -25,7 +25,7 @@ from tarn_gateway.conditions import Verdict, read_conditions
 from tarn_gateway.http import HttpLimits, HttpServer, Request, Response
 from tarn_gateway.payload import PayloadPolicy, open_payload
 from tarn_gateway.query import parse_query
-from tarn_gateway.s3error import S3Error, answer_exception
+from tarn_gateway.s3error import S3Error, error_response
 from tarn_gateway.sigv4 import SigV4Policy, parse_authorization, verify
 from tarn_gateway.xml_in import parse_delete
 
@@ -87,12 +87,17 @@ class TinyGateway:
         return Response(206, [*headers, ("Content-Range", found.content_range)], part)
 
 
+def refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, S3Error)
+    return error_response(error, request)
+
+
 @pytest.fixture
 async def gateway() -> AsyncIterator[tuple[TinyGateway, Callable[..., Any]]]:
     clock = SystemClock()
     tiny = TinyGateway(clock)
     server = HttpServer(
-        tiny.handle, HttpLimits(), clock=clock, ids=SystemIds(clock), on_error=answer_exception
+        tiny.handle, HttpLimits(), clock=clock, ids=SystemIds(clock), on_error=refuse
     )
     clients: list[Any] = []
 
