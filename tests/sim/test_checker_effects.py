@@ -214,3 +214,30 @@ def test_a_read_that_is_under_way_may_see_what_showed_between_two_other_writes(
     assert story.broken() == []
     story.get(1, 14, 21)
     assert story.broken() == ["I1"]
+
+
+def test_a_write_that_was_seen_may_vanish_before_its_call_writes_it_again(story: Story) -> None:
+    """Its row came after the scan of a commit; "nothing to commit" looked between its two rows."""
+    story.put(1, 0, 1)
+    story.commit("c", {"k": 1}, 2, 10)
+    story.put(2, 3, 12)
+    story.get(2, 5, 6)
+    claim = story.op(OpKind.COMMIT, None, 7, 20, commit_id="c", is_claim=True)
+    story.get(2, 14, 15)
+    assert story.broken() == []
+    claim.inv = 13
+    assert story.broken() == ["I3"], "no call writes again once it was acknowledged"
+
+
+def test_a_write_that_lies_beneath_another_one_may_be_written_again_after_both_vanish(
+    story: Story,
+) -> None:
+    story.put(1, 0, 1)
+    story.commit("c", {"k": 1}, 2, 30)
+    story.put(2, 3, 12)
+    story.get(2, 5, 6)
+    story.put(3, 4, 40, INFO)
+    story.get(3, 7, 8)
+    story.get(1, 9, 20)
+    story.get(2, 14, 15)
+    assert story.broken() == []

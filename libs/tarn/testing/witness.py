@@ -148,15 +148,15 @@ class _Search:
 
     # ---- what may happen
 
-    def uncovered(self, state: _State, number: int, wanted: frozenset[int]) -> Iterator[_State]:
-        """The state as it is, and those in which effects vanish right before a write settles on top.
+    def uncovered(self, state: _State, wanted: frozenset[int]) -> Iterator[_State]:
+        """The state as it is, and those in which effects vanish right before a write settles.
 
         What an operation that is still under way saw may have shown only until then: afterwards it is
-        too late to let anything vanish beneath an effect that stays.
+        too late to let anything vanish beneath an effect that stays. Among those that vanish may be an
+        earlier effect of the write itself, whose call then takes effect again.
         """
         yield state
-        is_placed = number in state.buried or any(entry[0] == number for entry in state.stack)
-        if not is_placed and len(state.stack) > 1 and self.seals.any_before(self.now):
+        if len(state.stack) > 1 and self.seals.any_before(self.now):
             for value in sorted(wanted - {self.value(state.stack[-1])}):
                 for shown, _ in self._vanish(state, value):
                     yield shown
@@ -418,7 +418,7 @@ def explain(effects: Sequence[Effect], readings: Sequence[Reading], seals: Seals
         before = (
             states
             if is_read
-            else (each for state in states for each in search.uncovered(state, number, wanted))
+            else (each for state in states for each in search.uncovered(state, wanted))
         )
         for state in before:
             after = (
