@@ -3,6 +3,9 @@
 async with TcpProxy("127.0.0.1", port) as proxy:
 proxy.lose(Loss.ANSWER, b"marker")      # in the first request that holds these bytes
 ...                                     # talk to 127.0.0.1:{proxy.port}
+
+A late request is one whose client is gone and that is done all the same, when `land` says so: as a server
+that was slow to take it up would do it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ class Loss(enum.Enum):
     REQUEST = "the connection is cut before the request is forwarded"
     ANSWER = "the request is answered, then the connection is cut without the answer"
     SILENCE = "the request is answered, the answer is swallowed, the connection stays"
+    LATE = "the connection is cut, and the request is forwarded by `land`"
 
 
 @dataclass(slots=True)
@@ -33,6 +37,20 @@ class _Plan:
     marker: bytes
     meanwhile: Callable[[], Awaitable[object]] | None
     done: asyncio.Event
+
+
+Judge = Callable[[bytes], Awaitable[Loss | None]]
+"""Decides what happens to a request; is awaited before it is forwarded."""
+
+
+class _Late:
+    """A request that waits, without a client."""
+
+    __slots__ = ("answered", "sent")
+
+    def __init__(self) -> None:
+        self.sent = asyncio.Event()
+        self.answered = asyncio.Event()
 
 
 class TcpProxy:
@@ -44,12 +62,17 @@ class TcpProxy:
         host: where to.
         port: where to.
         listen: host and port to take connections at, instead of a free one.
+
+    Attributes:
+        judge: is asked about each request that `lose` does not mean; None: they are forwarded.
     """
 
     def __init__(self, host: str, port: int, *, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._target = (host, port)
         self._listen = listen
         self._plan: _Plan | None = None
+        self._late: list[_Late] = []
+        self.judge: Judge | None = None
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -79,6 +102,22 @@ class TcpProxy:
         self._plan = _Plan(loss, marker, meanwhile, asyncio.Event())
         return self._plan.done
 
+    async def land(self) -> int:
+        """Forwards late requests in their order, each when the one before it is answered; how many."""
+        late, self._late = self._late, []
+        for each in late:
+            each.sent.set()
+            await each.answered.wait()
+        return len(late)
+
+    async def _plan_for(self, data: bytes) -> _Plan | None:
+        plan = self._plan
+        if plan is not None and plan.marker in data:
+            self._plan = None
+            return plan
+        loss = None if self.judge is None else await self.judge(data)
+        return None if loss is None else _Plan(loss, b"", None, asyncio.Event())
+
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
             server, to_server = await asyncio.open_connection(*self._target)
@@ -98,19 +137,34 @@ class TcpProxy:
 
     async def _up(self, client: asyncio.StreamReader, link: _Link) -> None:
         while data := await client.read(_CHUNK_BYTES):
-            plan = self._plan
-            if plan is not None and plan.marker in data:
-                self._plan = None
-                if plan.loss is Loss.REQUEST:
-                    await self._finish(plan)
-                    break
-                link.plan = plan
+            plan = await self._plan_for(data)
+            if plan is not None and plan.loss is Loss.REQUEST:
+                await self._finish(plan)
+                break
+            if plan is not None and plan.loss is Loss.LATE:
+                await self._delay(data, link, plan)
+                break
+            link.plan = plan or link.plan
             link.to_server.write(data)
             await link.to_server.drain()
         link.close()
 
+    async def _delay(self, data: bytes, link: _Link, plan: _Plan) -> None:
+        link.late = late = _Late()
+        self._late.append(late)
+        link.to_client.transport.abort()
+        await self._finish(plan)
+        await late.sent.wait()
+        link.to_server.write(data)
+        await link.to_server.drain()
+        await late.answered.wait()
+
     async def _down(self, server: asyncio.StreamReader, link: _Link) -> None:
         while data := await server.read(_CHUNK_BYTES):
+            if link.late is not None:
+                if link.late.sent.is_set():
+                    break
+                continue  # answers to what was asked before
             plan, link.plan = link.plan, None
             if plan is not None:
                 await self._finish(plan)
@@ -129,14 +183,17 @@ class TcpProxy:
 
 
 class _Link:
-    """Both ends of a connection, and what is to happen to the next answer."""
+    """Both ends of a connection, what is to happen to the next answer, and a request that waits."""
 
     def __init__(self, to_client: asyncio.StreamWriter, to_server: asyncio.StreamWriter) -> None:
         self.to_client = to_client
         self.to_server = to_server
         self.plan: _Plan | None = None
+        self.late: _Late | None = None
 
     def close(self) -> None:
+        if self.late is not None:
+            self.late.answered.set()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.to_client.close()
             self.to_server.close()
