@@ -9,7 +9,7 @@ from tarn.core.commit import Commit, commit_id_of, to_json
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.kv.keys import RepositoryKeys, after_prefix
-from tarn.kv.port import Group, Kv
+from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository, parse_record
 from tarn_graveler.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
@@ -63,15 +63,26 @@ class Commits:
         self._cached: OrderedDict[tuple[str, str], Commit] = OrderedDict()
 
     async def add(self, repository: Repository, commit: Commit) -> CommitId:
-        """Stores a commit, beside its ranges and in the KV, durably and before any ref names it."""
+        """Stores a commit, beside its ranges and in the KV, durably and before any ref names it.
+
+        Raises:
+            TarnError: UNAVAILABLE also if the row may be written, or be later: nothing names it, and it
+                says the same whenever it comes.
+        """
         commit_id = commit_id_of(commit)
         key = BlockKey(repository.storage_namespace, f"_tarn/commits/{commit_id}.json")
         await self._blocks.put(key, to_json(commit))
         row = RepositoryKeys.commit(commit_id)
         partition = self._repositories.keys_of(repository).commits
-        (error,) = await self._kv.set_many(partition, [Group(row, ((row, _encode(commit)),))])
-        if error is not None:
-            raise error
+        try:
+            (failed,) = await self._kv.set_many(partition, [Group(row, ((row, _encode(commit)),))])
+            if failed is not None:
+                raise failed
+        except OutcomeUnknownError as error:
+            text = (
+                f"commit {commit_id} could not be stored, and no branch names it: {error.message}"
+            )
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
         self._remember(repository, commit_id, commit)
         return commit_id
 

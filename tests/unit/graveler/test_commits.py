@@ -111,3 +111,19 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
     assert (raised.value.kind, raised.value.reason) == (Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES)
     assert (await other.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id in before
     assert await lake.get("a") == 1
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_commit_whose_row_is_in_doubt_is_surely_not_made(lake: Lake, applied: bool) -> None:
+    """Its row says the same whenever it lands, and no branch names it: who asks again loses nothing."""
+    await lake.put("x", 1)
+    before = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+    lake.kv.lose("set_many", applied=applied)
+    with pytest.raises(TarnError) as raised:
+        await lake.commit()
+    assert raised.value.kind is Kind.UNAVAILABLE
+    head = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+    assert head == before
+    made = await lake.commit()
+    assert made.commit.parents == (before,)
+    assert await lake.get("x", "main@") == 1

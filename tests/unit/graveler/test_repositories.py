@@ -209,6 +209,22 @@ async def test_a_refused_creation_can_be_repeated_at_once(
     assert (await graveler.get_repository(admin, "new")).storage_namespace == HERE
 
 
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_creation_whose_first_commit_is_in_doubt_gives_name_and_namespace_back(
+    lake: Lake, other: Lake, applied: bool
+) -> None:
+    async def make(by: Lake) -> None:
+        handler = RepositoryHandler(OpenDoor(by.graveler.repositories), by.graveler)
+        request = pb.CreateRepositoryRequest(repository_id=NEW, storage_namespace=HERE)
+        await handler.CreateRepository(request, Call("test", "", 1e9))
+
+    lake.kv.lose("set_many", applied=applied)
+    assert (await refusal(make(lake))).kind is Kind.UNAVAILABLE
+    assert await holder(lake) is None
+    async with asyncio.timeout(5.0):
+        await make(other)  # the clock stands still
+
+
 # ---- deletion
 
 
