@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pytest
 from running_tarn import RunningTarn, clean_environment
 
 WRITERS = 4
@@ -105,6 +106,7 @@ def puts_of_versions(log: Path, repository: str) -> list[Put]:
     return puts
 
 
+@pytest.mark.on_cassandra
 def test_several_writers_append_to_one_table_on_a_branch(
     tarn: RunningTarn, repository: str
 ) -> None:

@@ -1,0 +1,50 @@
+"""A multipart upload whose completion is sent by several clients at once, through all gateways."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+CLIENTS = 8
+ROUNDS = 4
+MIB5 = bytes(range(256)) * (5 * 4096)
+
+
+@pytest.mark.on_cassandra
+def test_completions_at_once_make_one_object_and_undo_no_newer_one(
+    tarn: Any, repository: str
+) -> None:
+    """Each is told the same; a newer object stays, however often the completion comes after it."""
+    clients = [tarn.s3(retries={"total_max_attempts": 1}) for _ in range(CLIENTS)]
+    s3 = clients[0]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        for number in range(ROUNDS):
+            at = {"Bucket": repository, "Key": f"main/object-{number}"}
+            upload = s3.create_multipart_upload(**at)["UploadId"]
+            part = s3.upload_part(**at, UploadId=upload, PartNumber=1, Body=MIB5)
+            parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+            whole = {**at, "UploadId": upload, "MultipartUpload": parts}
+
+            def complete(client: Any, whole: dict[str, Any] = whole) -> tuple[int, str]:
+                try:
+                    made = client.complete_multipart_upload(**whole)
+                except ClientError as error:
+                    return int(error.response["ResponseMetadata"]["HTTPStatusCode"]), ""
+                return 200, made["ETag"]
+
+            answers = [*pool.map(complete, clients)]
+            done = {etag for status, etag in answers if status == 200}
+            assert len(done) == 1, answers
+            assert {status for status, _ in answers} <= {200, 503}, "busy, or done"
+            assert s3.head_object(**at)["ETag"] in done
+            s3.put_object(**at, Body=b"newer")
+            assert complete(s3) == (200, *done)
+            assert s3.get_object(**at)["Body"].read() == b"newer"
+            tarn.ok("commit", f"{repository}/main", "-m", f"round {number}")
+            assert complete(clients[1]) == (200, *done)
+            assert s3.get_object(**at)["Body"].read() == b"newer"
+    for client in clients:
+        client.close()
