@@ -1,0 +1,233 @@
+"""Graveler replicas on a real node, one of which loses a chosen exchange with it.
+
+A test plays the same operation again and again and loses another one of its exchanges each time, until it is
+played without a loss: so every one of them was lost once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cassandra_lake import ShiftedClock, replica_on
+from cassandra_proxies import statement_id
+from graveler_service import OpenDoor
+
+from tarn.block.mem import MemBlockStore
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings, open_cassandra
+from tarn.kv.keys import InstallationKeys
+from tarn.rpc.call import Call
+from tarn.rpc.system import SystemIds
+from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.tcp_proxy import Loss, TcpProxy
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch_service import BranchHandler, TagHandler
+from tarn_graveler.repository_service import RepositoryHandler
+from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
+from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
+
+__all__ = ["Ending", "Lane", "Losing", "Replica", "lanes_on"]
+
+WRITES = ("cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "plain_set")
+"""What changes a row: these statements are counted, and one of them is lost."""
+_WELL_SECONDS = 20.0
+_BEHIND_SECONDS = 4.0
+"""How far the clock of the replica that loses nothing is behind the others."""
+_CALL = Call("test", "", 1e9)
+
+
+class Losing(enum.Enum):
+    """What becomes of the chosen request."""
+
+    ANSWER = "it is done, and nobody is told"
+    LATE_NEXT = "it is done right before the next write of its replica"
+    LATE_END = "it is done when its caller has been answered and others have gone on"
+
+
+class Ending(enum.Enum):
+    """What a caller is told."""
+
+    DONE = "done"
+    REFUSED = "surely not done"
+    UNKNOWN = "perhaps done"
+
+
+class Losses:
+    """Chooses the request that is lost.
+
+    Attributes:
+        lost: the statement that was lost since `arm`; empty for none.
+    """
+
+    def __init__(self, proxy: TcpProxy, keyspace: str) -> None:
+        self._proxy = proxy
+        self._markers = {statement_id(name, keyspace): name for name in WRITES}
+        self._number: int | None = None
+        self._losing = Losing.ANSWER
+        self.lost = ""
+        proxy.judge = self._judge
+
+    def arm(self, number: int, losing: Losing) -> None:
+        """Loses the write of that number, counted from 0 from now on."""
+        self._number, self._losing, self.lost = number, losing, ""
+
+    def disarm(self) -> None:
+        """Loses nothing more."""
+        self._number = None
+
+    async def land(self) -> None:
+        """What is late is done now."""
+        async with asyncio.timeout(_WELL_SECONDS):
+            await self._proxy.land()
+
+    async def _judge(self, data: bytes) -> Loss | None:
+        name = next((name for marker, name in self._markers.items() if marker in data), None)
+        if name is None or self._number is None:
+            return None
+        if self.lost:
+            if self._losing is Losing.LATE_NEXT:
+                await self.land()
+            return None
+        self._number -= 1
+        if self._number >= 0:
+            return None
+        self.lost = name
+        return Loss.ANSWER if self._losing is Losing.ANSWER else Loss.LATE
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica, and its services to a caller who may do everything."""
+
+    graveler: Graveler
+    kv: CassandraKv
+
+    async def create_repository(self, name: str, namespace: str = "") -> None:
+        request = repository_pb.CreateRepositoryRequest(
+            repository_id=name, storage_namespace=namespace
+        )
+        await self._repositories.CreateRepository(request, _CALL)
+
+    async def delete_repository(self, name: str) -> None:
+        request = repository_pb.DeleteRepositoryRequest(repository_id=name)
+        await self._repositories.DeleteRepository(request, _CALL)
+
+    async def create_branch(self, repository: str, name: str) -> None:
+        request = branch_pb.CreateBranchRequest(repository_id=repository, branch_id=name)
+        await self._branches.CreateBranch(request, _CALL)
+
+    async def delete_branch(self, repository: str, name: str) -> None:
+        request = branch_pb.DeleteBranchRequest(repository_id=repository, branch_id=name)
+        await self._branches.DeleteBranch(request, _CALL)
+
+    async def create_tag(self, repository: str, name: str) -> None:
+        request = tag_pb.CreateTagRequest(repository_id=repository, tag_id=name)
+        await self._tags.CreateTag(request, _CALL)
+
+    async def delete_tag(self, repository: str, name: str) -> None:
+        request = tag_pb.DeleteTagRequest(repository_id=repository, tag_id=name)
+        await self._tags.DeleteTag(request, _CALL)
+
+    @property
+    def _door(self) -> OpenDoor:
+        return OpenDoor(self.graveler.repositories)
+
+    @property
+    def _repositories(self) -> RepositoryHandler:
+        return RepositoryHandler(self._door, self.graveler)
+
+    @property
+    def _branches(self) -> BranchHandler:
+        return BranchHandler(self._door, self.graveler)
+
+    @property
+    def _tags(self) -> TagHandler:
+        return TagHandler(self._door, self.graveler)
+
+    async def until_well(self) -> None:
+        """Returns when its store answers again."""
+        async with asyncio.timeout(_WELL_SECONDS):
+            while True:
+                try:
+                    await self.kv.get_many(InstallationKeys("test").graveler, [b"well?"])
+                    return
+                except TarnError:
+                    await asyncio.sleep(0.05)
+
+
+@dataclass(slots=True)
+class Lane:
+    """A replica that loses exchanges, and one that does not.
+
+    Attributes:
+        is_patient: the store of the first one repeats what was lost by itself, as it does in production. If
+            not, its caller has to.
+    """
+
+    name: str
+    hurt: Replica
+    sound: Replica
+    losses: Losses
+    clock: ShiftedClock
+    losing: Losing
+    is_patient: bool
+    count: int = 0
+
+    def new_name(self) -> str:
+        self.count += 1
+        return f"{self.name}-{self.count}"
+
+    async def told(self, work: Awaitable[object]) -> Ending:
+        """What the caller of a replica is told."""
+        try:
+            await work
+        except TarnError as error:
+            return Ending.UNKNOWN if error.kind is Kind.UNKNOWN_OUTCOME else Ending.REFUSED
+        return Ending.DONE
+
+
+@asynccontextmanager
+async def lanes_on(nodes: CassandraNodes, keyspace: str, folder: Path) -> AsyncIterator[list[Lane]]:
+    """A lane for each way to lose a request, with a patient store; where it makes a difference, also with an
+    impatient one.
+
+    All are replicas of one installation over one keyspace.
+    """
+    clock = ShiftedClock()
+    blocks = MemBlockStore(clock)
+    centre = nodes.LOCAL_DATACENTER
+    async with AsyncExitStack() as stack:
+
+        async def replica(
+            points: tuple[str, ...], name: str, limits: CassandraLimits, shift_seconds: float = 0.0
+        ) -> Replica:
+            settings = CassandraSettings(points, centre, keyspace, 1)
+            own = ShiftedClock(shift_seconds)
+            kv = await open_cassandra(settings, clock=own, ids=SystemIds(own), limits=limits)
+            stack.push_async_callback(kv.close)
+            graveler = await stack.enter_async_context(replica_on(kv, blocks, folder / name, clock))
+            return Replica(graveler, kv)
+
+        async def lane(losing: Losing, *, is_patient: bool) -> Lane:
+            name = f"{losing.name}-{'patient' if is_patient else 'impatient'}".lower()
+            name = name.replace("_", "-")
+            proxy = await stack.enter_async_context(TcpProxy("127.0.0.1", nodes.native_port))
+            limits = (
+                CassandraLimits() if is_patient else CassandraLimits(attempts=1, retry_seconds=0.0)
+            )
+            hurt = await replica((f"127.0.0.1:{proxy.port}",), name, limits)
+            return Lane(name, hurt, sound, Losses(proxy, keyspace), clock, losing, is_patient)
+
+        # Its rows would be the older ones if it did not look at those that it writes over.
+        sound = await replica(nodes.contact_points, "sound", CassandraLimits(), -_BEHIND_SECONDS)
+        lanes = [await lane(losing, is_patient=True) for losing in Losing]
+        lanes += [
+            await lane(losing, is_patient=False) for losing in (Losing.LATE_NEXT, Losing.LATE_END)
+        ]
+        yield lanes
