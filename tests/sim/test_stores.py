@@ -275,3 +275,19 @@ def test_a_process_stands_still_between_two_steps_and_what_it_sent_goes_on() -> 
     pauses, seconds = simulate(main, 3)
     assert pauses >= 5
     assert seconds > 2.0
+
+
+@pytest.mark.parametrize("kind", PartitionKind)
+def test_rows_beside_their_anchor_are_found_by_scans_only(kind: PartitionKind) -> None:
+    """As on real nodes, where they lie in the bucket of the anchor."""
+
+    async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
+        one, two = links
+        spread = Partition("spread", kind, 64)
+        assert await one.set_many(spread, [Group(b"k", ((b"k", b"1"), (b"note", b"")))]) == [None]
+        (found, note) = await two.get_many(spread, [b"k", b"note"])
+        assert found is not None
+        assert (found.value, note) == (b"1", None)
+        assert await two.scan(spread, b"note", b"note\0", 1) == [(b"note", b"")]
+
+    play("cassandra", scene)

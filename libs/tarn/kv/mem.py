@@ -44,24 +44,31 @@ _BATCH_BYTES = 8 << 20
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one partition. Invariant: `keys` is sorted and holds the keys of `values`."""
+    """The rows of one partition. Invariant: `keys` is sorted and holds the keys of `values`.
+
+    Attributes:
+        beside: keys of rows beside their anchor, which `get_many` does not find.
+    """
 
     kind: PartitionKind
     values: dict[bytes, Versioned] = field(default_factory=dict)
     keys: list[bytes] = field(default_factory=list)
+    beside: set[bytes] = field(default_factory=set)
 
     def put(self, key: bytes, versioned: Versioned) -> None:
         if key not in self.values:
             insort(self.keys, key)
         self.values[key] = versioned
+        self.beside.discard(key)
 
     def remove(self, key: bytes) -> None:
+        self.beside.discard(key)
         if self.values.pop(key, None) is not None:
             del self.keys[bisect_left(self.keys, key)]
 
 
 class MemKv:
-    """`Kv` in memory.
+    """`Kv` in memory, as strict as any: rows beside their anchor are found by scans only (`Kv.get_many`).
 
     A dropped partition keeps its kind and may be written again.
 
@@ -82,7 +89,7 @@ class MemKv:
         del settle
         check_keys(keys)
         rows = self._find(partition)
-        return [rows.values.get(key) for key in keys]
+        return [None if key in rows.beside else rows.values.get(key) for key in keys]
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
@@ -98,6 +105,8 @@ class MemKv:
                 continue
             for key, value in group.rows:
                 rows.put(key, Versioned(value, self._next_version()))
+                if partition.buckets > 1 and key != group.anchor:
+                    rows.beside.add(key)
             outcomes.append(None)
         return outcomes
 

@@ -86,7 +86,7 @@ class Group:
     """Rows that land atomically: a staged entry and its journal event, for instance.
 
     Attributes:
-        anchor: decides the bucket; the key of the main row.
+        anchor: decides the bucket; the key of the main row. The other rows are for scans (`Kv.get_many`).
         rows: at least one.
     """
 
@@ -137,6 +137,9 @@ class Kv(Protocol):
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
         """Values in the order of `keys`, None where absent.
+
+        A row that a group put beside its anchor lies in the anchor's bucket. In a partition of several
+        buckets only scans find it for sure; this may answer None for it.
 
         A read that begins after a write was acknowledged sees that write or a later one. With
         `settle`, an undecided earlier compare-and-set is decided before the answer (a SERIAL read

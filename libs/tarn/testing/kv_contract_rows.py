@@ -148,6 +148,17 @@ class RowsContract(KvFixtures):
             (b"event/3", b""),
         ]
 
+    async def test_rows_beside_their_anchor_are_found_by_scans(
+        self, kv: Kv, either: Partition
+    ) -> None:
+        """In a partition of several buckets they lie in that of the anchor, where no key leads."""
+        spread = Partition(f"{either.name}/spread", either.kind, buckets=4)
+        for number in range(8):
+            row, note = b"row/%d" % number, b"note/%d" % number
+            assert await kv.set_many(spread, [group((row, b"1"), (note, b""))]) == [None]
+            assert await get(kv, spread, row) == b"1"
+            assert await kv.scan(spread, note, note + b"\0", 1) == [(note, b"")]
+
     async def test_no_groups_are_no_outcomes(self, kv: Kv, either: Partition) -> None:
         """The empty call is legal."""
         assert await kv.set_many(either, []) == []

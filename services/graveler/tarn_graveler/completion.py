@@ -260,11 +260,17 @@ class _Staging:
         if not record.names(attempt.token.token_id):
             return _Fate.UNKNOWN
         partition = self._token(attempt.token)
-        keys = [path_key(self._made.path), staged_upload(self._made.upload_id)]
-        row, note = await self._kv.get_many(partition, keys)
-        if note is not None or (row is not None and self._made.is_in(row.value)):
+        (row,) = await self._kv.get_many(partition, [path_key(self._made.path)])
+        if row is not None and self._made.is_in(row.value):
+            return _Fate.LANDED
+        if await self._has_note(partition):
             return _Fate.LANDED
         return _Fate.UNKNOWN if row is not None and attempt.is_comparison else _Fate.NOT_LANDED
+
+    async def _has_note(self, partition: Partition) -> bool:
+        """Whether a row of the upload landed in a token. The note lies beside that row: only a scan finds it."""
+        note = staged_upload(self._made.upload_id)
+        return bool(await self._kv.scan(partition, note, note + b"\0", 1))
 
     async def _set(self, record: Branch, value: bytes, predicate: Predicate | None) -> bool:
         """Sets the row over the one that was read; False if there is another one now.

@@ -9,7 +9,7 @@ from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
-from tarn.kv.keys import RepositoryKeys, staged_upload
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.uploads import Claim, NewUpload
 
@@ -311,7 +311,7 @@ async def test_notes_are_read_after_the_row_that_the_comparison_expects(
     held = lake.kv.hold("set_many", lake.row_key("k"))
     first = running.start(upload.finish())
     await reached(held)
-    looked = lake.kv.hold("get_many", staged_upload(upload.upload_id), after=True)
+    looked = lake.kv.hold("scan", after=True)
     second = running.start(upload.finish(other))
     await reached(looked)
     late = lake.kv.hold("get_many", lake.branch_key)  # the first one's re-check waits
@@ -332,7 +332,7 @@ async def test_a_note_is_missed_only_in_a_token_that_the_record_still_names(
 ) -> None:
     await upload.dies_after_its_row(running)
     await other.put("k", 2)
-    looking = lake.kv.hold("get_many", staged_upload(upload.upload_id))
+    looking = lake.kv.hold("scan")
     second = running.start(upload.finish(other))
     await reached(looking)
     await commit_and_drop(lake)  # of the sealed token only: the new one is empty

@@ -45,11 +45,13 @@ class Register:
         decided: what Paxos has agreed on; None is no row.
         committed: what every quorum has: `decided`, or what was before it.
         proposal: an undecided change; at most one.
+        is_beside: it lies in the bucket of another row, its group's anchor, so that only scans find it.
     """
 
     decided: Versioned | None = None
     committed: Versioned | None = None
     proposal: Proposal | None = None
+    is_beside: bool = False
 
 
 @dataclass(slots=True, eq=False)

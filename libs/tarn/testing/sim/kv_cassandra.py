@@ -362,12 +362,14 @@ class _Client:
         found: list[Versioned | None] = []
         if is_record:
             read = self._cluster.serial_read if settle else self._cluster.quorum_read
-            found += [read(self._cluster.register(partition, key)) for key in keys]
+            registers = [self._cluster.register(partition, key) for key in keys]
+            found += [None if each.is_beside else read(each) for each in registers]
         else:
             places = sorted({self._place(partition, key) for key in keys})
             cells: dict[bytes, Cell] = {}
             for place in places:
-                cells |= await self._quorum_cells("read rows", place, frozenset(keys).__contains__)
+                own = frozenset(key for key in keys if self._place(partition, key) == place)
+                cells |= await self._quorum_cells("read rows", place, own.__contains__)
             self._stamps.saw(cells)
             for key in keys:
                 cell = cells.get(key)
@@ -391,6 +393,8 @@ class _Client:
         for group in groups:
             try:
                 for key, value in group.rows:
+                    register = self._cluster.register(partition, key)
+                    register.is_beside = partition.buckets > 1 and key != group.anchor
                     await self._compare(
                         partition, key, None, self._cluster.version(value), is_conditional=False
                     )
