@@ -1,4 +1,7 @@
-"""A multipart upload whose completion is sent by several clients at once, through all gateways."""
+"""A multipart upload whose completion is sent by several clients at once, through all gateways.
+
+On Cassandra only the form of several gateways: two workers on one node.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ ROUNDS = 4
 MIB5 = bytes(range(256)) * (5 * 4096)
 
 
-@pytest.mark.on_cassandra
+@pytest.mark.on_cassandra("one")
 def test_completions_at_once_make_one_object_and_undo_no_newer_one(
     tarn: Any, repository: str
 ) -> None:
