@@ -72,6 +72,7 @@ class TcpProxy:
         self._listen = listen
         self._plan: _Plan | None = None
         self._late: list[_Late] = []
+        self._connections: set[asyncio.Task[None]] = set()
         self.judge: Judge | None = None
         self.port = 0
 
@@ -82,6 +83,12 @@ class TcpProxy:
 
     async def __aexit__(self, *exc: object) -> None:
         self._server.close()
+        connections = set(self._connections)
+        for each in connections:
+            each.cancel()
+        if connections:
+            await asyncio.wait(connections)
+            await asyncio.sleep(0)  # their sockets close in the next turn of the loop
 
     def lose(
         self,
@@ -119,6 +126,10 @@ class TcpProxy:
         return None if loss is None else _Plan(loss, b"", None, asyncio.Event())
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a connection has a task"
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         try:
             server, to_server = await asyncio.open_connection(*self._target)
         except OSError:
