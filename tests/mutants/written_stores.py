@@ -129,10 +129,10 @@ STORES: Final[Sequence[Written]] = (
         "copy-staged-twice",
         "tarn_gateway.operations.copying",
         "A copy without a condition is staged twice: a newer PUT between the two goes away.",
-        "    await stage(backend, asked, home, entry, block=block, condition=condition)\n",
-        "    await stage(backend, asked, home, entry, block=block, condition=condition)\n"
+        "    await stage(backend, request, home, entry, block=block, condition=condition)\n",
+        "    await stage(backend, request, home, entry, block=block, condition=condition)\n"
         "    if not condition:\n"
-        "        await stage(backend, asked, home, entry, block=block, condition=condition)\n",
+        "        await stage(backend, request, home, entry, block=block, condition=condition)\n",
     ),
     Written(
         "block-discarded-in-doubt",

@@ -17,14 +17,13 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.errors import TarnError
 from tarn.testing.sim.blocks import BlockLink
 from tarn_gateway.address import Address
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.homes import Homes
 from tarn_gateway.http import BodyReader, Headers, Request, Response
-from tarn_gateway.operations import OPERATIONS
+from tarn_gateway.operations.operation import Operation
 from tarn_gateway.query import Query
-from tarn_gateway.router import Operation
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 from tarn_gateway.sigv4 import UNSIGNED_PAYLOAD, SignedRequest
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Gateway(Machine):
             request=request,
             headers=request.headers,
         )
-        asked = Asked(
+        asked = S3Request(
             request,
             operation,
             Address(bucket, key),
@@ -116,7 +115,6 @@ class Gateway(Machine):
             signed,
             SigningGrant(b"", EVERYTHING),
         )
-        answer = OPERATIONS[operation]
         return await self.ask(
-            lambda: answer(self._backend, asked), seconds, expected=(TarnError, S3Error)
+            lambda: operation.perform(self._backend, asked), seconds, expected=(TarnError, S3Error)
         )

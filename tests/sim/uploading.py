@@ -16,7 +16,8 @@ from tarn.core.errors import Kind, TarnError
 from tarn.testing.history import ABSENT, NEVER, Op, OpKind, Outcome
 from tarn_gateway.checksums import multipart_md5
 from tarn_gateway.http import Response
-from tarn_gateway.router import Operation
+from tarn_gateway.operations.operation import Operation
+from tarn_gateway.operations.table import BY_NAME
 from tarn_gateway.s3error import S3Error
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
@@ -149,7 +150,7 @@ class Uploading:
         repository_id, branch_id = branch.split("/")
         try:
             answer = await self._request(
-                _Upload(branch, key, pb.Upload()), Operation.CREATE_MULTIPART_UPLOAD, {}
+                _Upload(branch, key, pb.Upload()), BY_NAME["CreateMultipartUpload"], {}
             )
             assert isinstance(answer.body, bytes), "it is a short document"
             found = re.search(rb"<UploadId>(\w+)</UploadId>", answer.body)
@@ -176,7 +177,7 @@ class Uploading:
         return bool(upload.parts)
 
     async def _send_part(self, upload: _Upload, number: int, body: bytes) -> None:
-        await self._request(upload, Operation.UPLOAD_PART, {"partNumber": str(number)}, body)
+        await self._request(upload, BY_NAME["UploadPart"], {"partNumber": str(number)}, body)
 
     def _condition(self, upload: _Upload) -> None:
         """Some are completed only if the key is as the client believes."""
@@ -215,7 +216,7 @@ class Uploading:
             await asyncio.sleep(self._random.uniform(0, self._world.plan.claim_seconds / 2))
 
     async def _ask_complete(self, upload: _Upload) -> Response:
-        operation = Operation.COMPLETE_MULTIPART_UPLOAD
+        operation = BY_NAME["CompleteMultipartUpload"]
         return await self._request(upload, operation, {}, upload.manifest, upload.condition)
 
     def _check_answer(self, upload: _Upload, answer: Response) -> None:
@@ -226,7 +227,7 @@ class Uploading:
 
     async def _abort(self, upload: _Upload) -> None:
         try:
-            await self._request(upload, Operation.ABORT_MULTIPART_UPLOAD, {})
+            await self._request(upload, BY_NAME["AbortMultipartUpload"], {})
         except (TarnError, S3Error, LostError):
             return
         upload.is_aborted = True

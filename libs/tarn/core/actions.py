@@ -1,8 +1,8 @@
 """What can be done, to what: actions, the one table from operations to actions, resource names.
 
-Rule of residence: an operation that a client can ask for, over S3 or as an rpc, has a line here or it
-is denied. The table is data, so that one test can walk every rpc of the descriptors and every S3
-operation (OWASP API5; lakeFS GHSA-h238-5mwf-8xw8 was a route that nobody had listed).
+Rule of residence: an operation that a client can ask for as an rpc has a line here or it is denied; those of S3
+are in `tarn_gateway.operations.table`. The table is data, so that one test can walk every rpc of the
+descriptors (OWASP API5; lakeFS GHSA-h238-5mwf-8xw8 was a route that nobody had listed).
 
 Resources are paths of names:
 
@@ -58,33 +58,6 @@ class Action(enum.StrEnum):
     MANAGE_CREDENTIALS = "ManageCredentials"
     """Key pairs of the user that is the resource; the built-in roles allow it for oneself."""
 
-
-_S3: dict[str, Action | None] = {
-    "ListBuckets": Action.LIST_REPOS,
-    "HeadBucket": Action.READ_REPO,
-    "GetBucketLocation": Action.READ_REPO,
-    "GetBucketVersioning": Action.READ_REPO,
-    "ListObjects": Action.READ_REPO,
-    "ListObjectsV2": Action.READ_REPO,
-    "GetObject": Action.READ_REPO,
-    "HeadObject": Action.READ_REPO,
-    "PutObject": Action.WRITE_REPO,
-    "PutObject.if_match": Action.READ_REPO,  # a condition tells what is there
-    "DeleteObject": Action.WRITE_REPO,
-    "DeleteObjects": Action.WRITE_REPO,  # for each key by itself
-    "CopyObject": Action.WRITE_REPO,
-    "CopyObject.if_match": Action.READ_REPO,
-    "CopyObject.source": Action.READ_REPO,
-    "CreateMultipartUpload": Action.WRITE_REPO,
-    "UploadPart": Action.WRITE_REPO,
-    "UploadPartCopy": Action.WRITE_REPO,
-    "UploadPartCopy.source": Action.READ_REPO,
-    "CompleteMultipartUpload": Action.WRITE_REPO,
-    "CompleteMultipartUpload.if_match": Action.READ_REPO,
-    "AbortMultipartUpload": Action.WRITE_REPO,
-    "ListParts": Action.READ_REPO,
-    "ListMultipartUploads": Action.READ_REPO,
-}
 
 _GRAVELER: dict[str, Action | None] = {
     "RepositoryService.CreateRepository": Action.CREATE_REPO,
@@ -146,11 +119,10 @@ _AUTH: dict[str, Action | None] = {
 }
 
 ACTIONS: Mapping[str, Action | None] = MappingProxyType(
-    _S3
-    | {f"tarn.graveler.v1.{name}": action for name, action in _GRAVELER.items()}
+    {f"tarn.graveler.v1.{name}": action for name, action in _GRAVELER.items()}
     | {f"tarn.auth.v1.{name}": action for name, action in _AUTH.items()}
 )
-"""S3 operation, full rpc name (`tarn.auth.v1.UserService.GetUser`) or operation of a stream
+"""Full rpc name (`tarn.auth.v1.UserService.GetUser`) or operation of a stream
 (`tarn.graveler.v1.EntryService.Operate.lookup`) → action; None is public. What is absent is denied.
 """
 

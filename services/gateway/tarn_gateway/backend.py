@@ -9,12 +9,12 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.call import Call
 from tarn.rpc.tasks import TaskSet
-from tarn_gateway.asked import Asked
 from tarn_gateway.checksums import Algorithm
 from tarn_gateway.homes import Homes
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
 from tarn_gateway.payload import Payload, PayloadPolicy, open_payload
+from tarn_gateway.s3request import S3Request
 
 __all__ = ["Backend", "Bounds"]
 
@@ -63,33 +63,31 @@ class Backend:
     locks: KeyLocks = field(default_factory=KeyLocks)
     removals: TaskSet = field(default_factory=TaskSet)
 
-    def call(self, asked: Asked, timeout_s: float = 0.0) -> Call:
+    def call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
         """The context of one call to graveler, its time beginning now: bodies take as long as they
         take, so a request as a whole has no deadline."""
         return Call(
-            asked.request.request_id,
-            asked.granted.grant.caller_token,
+            request.http.request_id,
+            request.granted.grant.caller_token,
             self.clock.monotonic() + (timeout_s or self.bounds.call_timeout_s),
         )
 
     def payload(
         self,
-        asked: Asked,
+        request: S3Request,
         *,
-        request: Request | None = None,
+        head: Request | None = None,
         wanted: frozenset[Algorithm] = frozenset(),
     ) -> Payload:
         """The request's body.
 
         Args:
-            asked: whose body.
-            request: read its headers instead; see `completing`.
+            request: whose body.
+            head: read its headers instead; see `completing`.
             wanted: checksums to compute although the client sent none.
 
         Raises:
             S3Error: as `open_payload`.
         """
-        key = asked.granted.signing_key
-        return open_payload(
-            request or asked.request, asked.signed, key, self.bounds.payload, wanted
-        )
+        key = request.granted.signing_key
+        return open_payload(head or request.http, request.signed, key, self.bounds.payload, wanted)

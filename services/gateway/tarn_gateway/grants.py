@@ -1,7 +1,8 @@
 """Who asks, and may they: the gateway's half of authorisation (graveler decides again).
 
-Rule of residence: an operation that is not in `_RESOURCES` cannot be carried out. DeleteObjects and the
-sources of copies name more than one resource; their operations ask for each by `require`.
+The action is a column of the operation's row (`tarn_gateway.operations.table`), the resource follows from what
+the row is about. DeleteObjects and the sources of copies name more than one resource; their operations ask
+for each by `require`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from tarn.client.access import Access
 from tarn.client.auth import SigningGrant
 from tarn.core.actions import (
     REPOSITORIES,
-    action_of,
+    Action,
     object_resource,
     ref_object_resource,
     repository_resource,
 )
 from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.call import Call
-from tarn_gateway.asked import Asked, readable_ref
 from tarn_gateway.http import Request
-from tarn_gateway.router import Operation
+from tarn_gateway.operations.operation import About
+from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
 
 __all__ = ["Gate", "authorize", "require"]
@@ -64,75 +66,70 @@ class Gate:
         return signed, granted
 
 
-def _bucket(asked: Asked) -> str:
-    return repository_resource(asked.bucket)
+def _service(_: S3Request) -> str:
+    return REPOSITORIES
 
 
-def _read(asked: Asked) -> str:
-    at = asked.target
-    return ref_object_resource(asked.bucket, readable_ref(at.ref), at.path)
+def _bucket(request: S3Request) -> str:
+    return repository_resource(request.bucket)
 
 
-def _write(asked: Asked) -> str:
-    return object_resource(asked.bucket, asked.branch, asked.target.path)
-
-
-def _listing(asked: Asked) -> str:
+def _listed(request: S3Request) -> str:
     """What a prefix can see: paths of a ref, or the refs of the repository."""
-    ref, slash, path = asked.query.text("prefix").partition("/")
+    ref, slash, path = request.query.text("prefix").partition("/")
     if not (ref and slash):
-        return repository_resource(asked.bucket)
-    return ref_object_resource(asked.bucket, readable_ref(ref), path)
+        return repository_resource(request.bucket)
+    return ref_object_resource(request.bucket, readable_ref(ref), path)
 
 
-_RESOURCES: Mapping[Operation, Callable[[Asked], str] | None] = MappingProxyType(
+def _key(request: S3Request) -> str:
+    """A write names a branch, a read names the ref as the client spelled it (`tarn.core.actions`)."""
+    target = request.target
+    if request.operation.action is Action.WRITE_REPO:
+        return object_resource(request.bucket, request.branch, target.path)
+    return ref_object_resource(request.bucket, readable_ref(target.ref), target.path)
+
+
+_RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType(
     {
-        Operation.LIST_BUCKETS: lambda _: REPOSITORIES,
-        Operation.HEAD_BUCKET: _bucket,
-        Operation.GET_BUCKET_LOCATION: _bucket,
-        Operation.GET_BUCKET_VERSIONING: _bucket,
-        Operation.LIST_OBJECTS: _listing,
-        Operation.LIST_OBJECTS_V2: _listing,
-        Operation.LIST_MULTIPART_UPLOADS: _listing,
-        Operation.DELETE_OBJECTS: None,  # each key by itself
-        Operation.GET_OBJECT: _read,
-        Operation.HEAD_OBJECT: _read,
-        Operation.LIST_PARTS: _read,
-        Operation.PUT_OBJECT: _write,
-        Operation.COPY_OBJECT: _write,
-        Operation.DELETE_OBJECT: _write,
-        Operation.CREATE_MULTIPART_UPLOAD: _write,
-        Operation.UPLOAD_PART: _write,
-        Operation.UPLOAD_PART_COPY: _write,
-        Operation.COMPLETE_MULTIPART_UPLOAD: _write,
-        Operation.ABORT_MULTIPART_UPLOAD: _write,
+        About.SERVICE: _service,
+        About.BUCKET: _bucket,
+        About.REF: _listed,
+        About.KEYS: None,  # `deleting` asks for each
+        About.KEY: _key,
+        About.UPLOAD: _key,
     }
 )
 
 
-def require(asked: Asked, operation: str, resource: str) -> None:
+def require(request: S3Request, action: Action | None, resource: str) -> None:
     """Lets the caller through to one resource.
 
     Args:
-        asked: whose request.
-        operation: a line of `tarn.core.actions`, e.g. `CopyObject.source`.
-        resource: see there.
+        request: whose.
+        action: a column of the operation's row, e.g. `request.operation.source`. None is a column that is
+            empty: nobody may do what the table does not say.
+        resource: see `tarn.core.actions`.
 
     Raises:
         TarnError: DENIED, ACCESS_DENIED.
     """
-    action = action_of(operation)
-    if action is not None:
-        asked.granted.grant.require(action, resource)
+    if action is None:
+        text = (
+            f"the table of S3 operations has no action for this access of {request.operation.name}"
+        )
+        raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text)
+    request.granted.grant.require(action, resource)
 
 
-def authorize(asked: Asked) -> None:
+def authorize(request: S3Request) -> None:
     """Lets the request through to what its address names.
 
     Raises:
         TarnError: DENIED, ACCESS_DENIED; what a malformed target raises.
         S3Error: NoSuchKey for a ref that cannot be.
     """
-    resource_of = _RESOURCES[asked.operation]
+    operation = request.operation
+    resource_of = _RESOURCES[operation.about]
     if resource_of is not None:
-        require(asked, asked.operation, resource_of(asked))
+        request.granted.grant.require(operation.action, resource_of(request))

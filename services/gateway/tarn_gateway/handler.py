@@ -1,7 +1,7 @@
 """The life of a request: address → signature → operation → permission → answer.
 
 The order is part of the safety: nobody learns anything before the signature is verified, what is not
-offered is refused before anything is done, and no operation runs that the table of actions does not allow.
+offered is refused before anything is done, and no operation runs whose action the caller is not allowed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.rpc.log import REQUEST_ID
 from tarn_gateway.address import Address, parse_address
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import Gate, authorize
 from tarn_gateway.http import Request, Response
-from tarn_gateway.operations import OPERATIONS
+from tarn_gateway.operations.operation import MissingRef
 from tarn_gateway.query import parse_query
-from tarn_gateway.refused import refuse_headers, refuse_parameters
-from tarn_gateway.router import READS, route
+from tarn_gateway.refused import refuse_headers, refuse_version
+from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
+from tarn_gateway.s3request import S3Request
 from tarn_gateway.trace import Trace, Traces
 
 __all__ = ["S3Handler"]
@@ -61,15 +61,14 @@ class S3Handler:
         signed, granted = await self._gate.authenticate(request)
         trace.user = granted.grant.user_id
         query = parse_query(request.raw_query)
-        refuse_parameters(query)
-        operation = route(request.method, address, query, request.headers)
-        trace.operation = operation.value
+        refuse_version(query)
+        operation = trace.operation = route(request.method, address, query, request.headers)
         refuse_headers(request.headers)
         _check_bucket(address)
-        asked = Asked(request, operation, address, query, signed, granted)
+        asked = S3Request(request, operation, address, query, signed, granted)
         _note(trace, asked)
         authorize(asked)
-        response = await OPERATIONS[operation](self._backend, asked)
+        response = await operation.perform(self._backend, asked)
         response.headers.append(_ID_2)
         return response
 
@@ -94,7 +93,7 @@ class S3Handler:
     def _log_failure(request: Request, trace: Trace, error: Exception) -> None:
         _log.error(
             "s3 request failed",
-            operation=trace.operation,
+            operation=trace.operation_name,
             request_id=request.request_id,
             exc_info=error,
         )
@@ -102,8 +101,8 @@ class S3Handler:
 
 def _writes(request: Request, trace: Trace) -> bool:
     """Whether a missing ref is to be told as a missing bucket; see `from_tarn_error`."""
-    if trace.operation:
-        return trace.operation not in READS
+    if trace.operation is not None:
+        return trace.operation.missing_ref is MissingRef.OF_WRITE
     return request.method not in ("GET", "HEAD")
 
 
@@ -117,7 +116,7 @@ def _check_bucket(address: Address) -> None:
         raise S3Error("InvalidBucketName", error.message, BucketName=address.bucket[:80]) from None
 
 
-def _note(trace: Trace, asked: Asked) -> None:
+def _note(trace: Trace, asked: S3Request) -> None:
     trace.repository = asked.bucket
-    if asked.at is not None:
-        trace.ref, trace.path = asked.at.ref, asked.at.path
+    if asked.ref_path is not None:
+        trace.ref, trace.path = asked.ref_path.ref, asked.ref_path.path

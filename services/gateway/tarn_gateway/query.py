@@ -48,6 +48,10 @@ class Query:
             )
         return min(int(text), most)
 
+    def among(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of some names that are parameters."""
+        return names.intersection(self._values)
+
     def __contains__(self, name: object) -> bool:
         return name in self._values
 

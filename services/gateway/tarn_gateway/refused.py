@@ -1,4 +1,4 @@
-"""What Tarn does not offer, refused by name.
+"""Headers and versions that Tarn does not offer, refused by name; operations are `not_offered`.
 
 Ignoring a header that asks for encryption, a lock or a storage class would tell the client that it was
 granted. Each is answered 501 NotImplemented with the name of what was asked for.
@@ -13,7 +13,7 @@ from tarn_gateway.http import Headers
 from tarn_gateway.query import Query
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["refuse_headers", "refuse_parameters"]
+__all__ = ["refuse_headers", "refuse_version"]
 
 _PREFIXES: Final = (
     "x-amz-server-side-encryption",
@@ -39,44 +39,6 @@ _HARMLESS: Final[Mapping[str, frozenset[str]]] = {
     "x-amz-object-ownership": frozenset({"BucketOwnerEnforced"}),
 }
 
-_SUB_RESOURCES: Final = frozenset(
-    {
-        "abac",
-        "accelerate",
-        "acl",
-        "analytics",
-        "append",
-        "attributes",
-        "cors",
-        "encryption",
-        "intelligent-tiering",
-        "inventory",
-        "legal-hold",
-        "lifecycle",
-        "logging",
-        "metadataConfiguration",
-        "metadataTable",
-        "metrics",
-        "notification",
-        "object-lock",
-        "ownershipControls",
-        "policy",
-        "policyStatus",
-        "publicAccessBlock",
-        "renameObject",
-        "replication",
-        "requestPayment",
-        "restore",
-        "retention",
-        "select",
-        "session",
-        "tagging",
-        "torrent",
-        "versions",
-        "website",
-    }
-)
-
 
 def refuse_headers(headers: Headers) -> None:
     """Refuses headers whose wish is not granted.
@@ -94,14 +56,14 @@ def refuse_headers(headers: Headers) -> None:
             raise S3Error("NotImplemented", text, Header=name)
 
 
-def refuse_parameters(query: Query) -> None:
-    """Refuses sub-resources and versions.
+def refuse_version(query: Query) -> None:
+    """Refuses a version of an object; `null` is the one that every object is.
 
     Raises:
-        S3Error: NotImplemented, naming the parameter.
+        S3Error: NotImplemented.
     """
-    for name in query:
-        if name in _SUB_RESOURCES or (name == "versionId" and query.text(name) != "null"):
-            raise S3Error(
-                "NotImplemented", f"The parameter {name} is not implemented.", Parameter=name
-            )
+    if "versionId" in query and query.text("versionId") != "null":
+        text = (
+            "The parameter versionId is not implemented. Versions are commits: name one in the key."
+        )
+        raise S3Error("NotImplemented", text, Parameter="versionId")

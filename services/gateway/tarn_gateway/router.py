@@ -1,159 +1,128 @@
-"""Which operation a request asks for: method, address, sub-resources and one header decide.
+"""Which row of the table of S3 operations a request selects: address, method, and the parameters and the one
+header that select rows.
 
 Every request ends in an `Operation` or in the refusal that S3 gives for it, by name: an operation that is
-not offered must never be taken for one that is (`PUT ?acl` is no PutObject).
+not offered must never be taken for one that is (`PUT ?acl` is no PutObject). So all selecting parameters of
+the whole table count, whatever the request is about: `PUT /bucket/key?uploads` is no PutObject either.
 """
 
 from __future__ import annotations
 
-import enum
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
 
 from tarn_gateway.address import Address
 from tarn_gateway.http import Headers
+from tarn_gateway.operations.not_offered import NOT_OFFERED
+from tarn_gateway.operations.operation import COPY_SOURCE, Addressed, NotOffered, Operation
+from tarn_gateway.operations.table import OPERATIONS
 from tarn_gateway.query import Query
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["Operation", "READS", "route"]
+__all__ = ["route"]
 
-COPY_SOURCE = "x-amz-copy-source"
+Row = Operation | NotOffered
+Selectors = frozenset[str]
 
+_LIST_TYPE: Final = "list-type"
+_LIST_TYPES: Final[Mapping[str, Selectors]] = {
+    "": frozenset(),
+    "1": frozenset(),
+    "2": frozenset({f"{_LIST_TYPE}=2"}),
+}
+"""The one parameter that selects by its value; the first version of listings is the one without it."""
 
-class Operation(enum.StrEnum):
-    """What the gateway does; names are S3's and those of `tarn.core.actions`."""
-
-    LIST_BUCKETS = "ListBuckets"
-    HEAD_BUCKET = "HeadBucket"
-    GET_BUCKET_LOCATION = "GetBucketLocation"
-    GET_BUCKET_VERSIONING = "GetBucketVersioning"
-    LIST_OBJECTS = "ListObjects"
-    LIST_OBJECTS_V2 = "ListObjectsV2"
-    LIST_MULTIPART_UPLOADS = "ListMultipartUploads"
-    DELETE_OBJECTS = "DeleteObjects"
-    GET_OBJECT = "GetObject"
-    HEAD_OBJECT = "HeadObject"
-    PUT_OBJECT = "PutObject"
-    COPY_OBJECT = "CopyObject"
-    DELETE_OBJECT = "DeleteObject"
-    CREATE_MULTIPART_UPLOAD = "CreateMultipartUpload"
-    UPLOAD_PART = "UploadPart"
-    UPLOAD_PART_COPY = "UploadPartCopy"
-    COMPLETE_MULTIPART_UPLOAD = "CompleteMultipartUpload"
-    ABORT_MULTIPART_UPLOAD = "AbortMultipartUpload"
-    LIST_PARTS = "ListParts"
+_COPIES: Final = frozenset({COPY_SOURCE})
 
 
-READS = frozenset(
-    {
-        Operation.LIST_BUCKETS,
-        Operation.HEAD_BUCKET,
-        Operation.GET_BUCKET_LOCATION,
-        Operation.GET_BUCKET_VERSIONING,
-        Operation.LIST_OBJECTS,
-        Operation.LIST_OBJECTS_V2,
-        Operation.GET_OBJECT,
-        Operation.HEAD_OBJECT,
-    }
-)
-"""Operations on any ref; the others are on a branch, and a missing one is told them otherwise."""
+def _selectors_of(row: Row) -> Selectors:
+    return frozenset(row.selected_by.split())
+
+
+def _rows_of(addressed: Addressed) -> dict[tuple[str, Selectors], Row]:
+    rows = [row for row in (*OPERATIONS, *NOT_OFFERED) if row.addressed is addressed]
+    found = {(row.method, _selectors_of(row)): row for row in rows}
+    assert len(found) == len(rows), "two rows of the table match one request"
+    return found
+
+
+def _allowed(rows: Mapping[tuple[str, Selectors], Row]) -> dict[Selectors, list[str]]:
+    """The methods of each set of selectors, for the header `Allow`."""
+    methods = defaultdict(list)
+    for (method, selectors), row in rows.items():
+        if isinstance(row, Operation):
+            methods[selectors].append(method)
+    return dict(methods)
+
+
+_ROWS: Final = {addressed: _rows_of(addressed) for addressed in Addressed}
+_SERVICE_ROWS: Final = _ROWS[Addressed.SERVICE]
+_BUCKET_ROWS: Final = _ROWS[Addressed.BUCKET]
+_KEY_ROWS: Final = _ROWS[Addressed.KEY]
+_ALLOWED: Final = {addressed: _allowed(rows) for addressed, rows in _ROWS.items()}
+
+_OFFERED: Final = frozenset().union(*map(_selectors_of, OPERATIONS))
+_PARAMETERS: Final = frozenset(
+    name.partition("=")[0] for row in (*OPERATIONS, *NOT_OFFERED) for name in _selectors_of(row)
+) - {COPY_SOURCE}
+_COPYING: Final = frozenset(row.method for row in OPERATIONS if COPY_SOURCE in _selectors_of(row))
 
 
 def route(method: str, address: Address, query: Query, headers: Headers) -> Operation:
     """The operation of a request.
 
-    Sub-resources that are not offered are refused before (`refused.refuse_parameters`).
-
     Raises:
-        S3Error: NotImplemented or MethodNotAllowed, with the name of what was asked for.
+        S3Error: NotImplemented for an operation that is not offered, with its name; MethodNotAllowed, with
+            the methods that are; InvalidArgument for parameters that do not go together.
     """
-    if not address.bucket:
-        if method == "GET":
-            return Operation.LIST_BUCKETS
-        raise _not_allowed(method, "the service")
-    if not address.key:
-        return _of_bucket(method, query)
-    return _of_object(method, query, headers)
+    rows = _KEY_ROWS if address.key else _BUCKET_ROWS if address.bucket else _SERVICE_ROWS
+    selectors = query.among(_PARAMETERS)
+    if _LIST_TYPE in selectors:
+        selectors = _with_list_type(selectors, query.text(_LIST_TYPE))
+    if method in _COPYING and COPY_SOURCE in headers:
+        selectors |= _COPIES
+    row = rows.get((method, selectors))
+    if row.__class__ is Operation:
+        return row
+    raise _refusal(method, address, selectors, row)
 
 
-def _of_bucket(method: str, query: Query) -> Operation:
-    match method:
-        case "GET":
-            return _get_bucket(query)
-        case "HEAD":
-            return Operation.HEAD_BUCKET
-        case "POST" if "delete" in query:
-            return Operation.DELETE_OBJECTS
-        case "POST":
-            raise _not_offered("PostObject", "Uploads by HTML forms are not implemented.")
-        case "PUT" if "versioning" in query:
-            text = "Buckets are not versioned: a repository keeps versions as commits."
-            raise _not_offered("PutBucketVersioning", text)
-        case "PUT":
-            text = "A bucket is a repository; create it with `tarn repo create`."
-            raise _not_offered("CreateBucket", text)
-        case "DELETE":
-            text = "A bucket is a repository; delete it with `tarn repo delete`."
-            raise _not_offered("DeleteBucket", text)
-        case _:
-            raise _not_allowed(method, "a bucket")
+def _with_list_type(selectors: Selectors, value: str) -> Selectors:
+    if value not in _LIST_TYPES:
+        raise S3Error(
+            "InvalidArgument",
+            "list-type must be 1 or 2.",
+            ArgumentName=_LIST_TYPE,
+            ArgumentValue=value[:80],
+        )
+    return selectors - {_LIST_TYPE} | _LIST_TYPES[value]
 
 
-def _get_bucket(query: Query) -> Operation:
-    if "uploads" in query:
-        return Operation.LIST_MULTIPART_UPLOADS
-    if "location" in query:
-        return Operation.GET_BUCKET_LOCATION
-    if "versioning" in query:
-        return Operation.GET_BUCKET_VERSIONING
-    match query.text("list-type"):
-        case "2":
-            return Operation.LIST_OBJECTS_V2
-        case "" | "1":
-            return Operation.LIST_OBJECTS
-        case other:
-            raise S3Error(
-                "InvalidArgument",
-                "list-type must be 1 or 2.",
-                ArgumentName="list-type",
-                ArgumentValue=other[:80],
-            )
+def _refusal(method: str, address: Address, selectors: Selectors, row: Row | None) -> S3Error:
+    if isinstance(row, NotOffered):
+        text = f"{row.name} is not implemented. {row.why}".rstrip()
+        return S3Error("NotImplemented", text, Operation=row.name)
+    addressed = (
+        Addressed.KEY if address.key else Addressed.BUCKET if address.bucket else Addressed.SERVICE
+    )
+    for name in sorted(selectors - _OFFERED):
+        text = f"The parameter {name} is not implemented."
+        return S3Error("NotImplemented", text, Parameter=name)
+    for other_method, others in _ROWS[addressed]:
+        if selectors and other_method == method and selectors < others - _COPIES:
+            (missing, *_) = sorted(others - selectors - _COPIES)
+            text = f"{_listed(selectors)} needs {missing}, too."
+            return S3Error("InvalidArgument", text, ArgumentName=missing)
+    allowed = _ALLOWED[addressed].get(selectors)
+    if allowed:
+        on = f"{_listed(selectors)} of {addressed.value}" if selectors else addressed.value
+        text = f"The method {method[:20]} is not allowed on {on}."
+        headers = {"Allow": ", ".join(allowed)}
+        return S3Error("MethodNotAllowed", text, headers=headers, Method=method[:20])
+    text = f"{_listed(selectors)} select no operation on {addressed.value}."
+    return S3Error("InvalidArgument", text, ArgumentName=min(selectors))
 
 
-def _of_object(method: str, query: Query, headers: Headers) -> Operation:
-    match method:
-        case "GET":
-            return Operation.LIST_PARTS if "uploadId" in query else Operation.GET_OBJECT
-        case "HEAD":
-            return Operation.HEAD_OBJECT
-        case "PUT":
-            return _put_object(query, headers)
-        case "DELETE" if "uploadId" in query:
-            return Operation.ABORT_MULTIPART_UPLOAD
-        case "DELETE":
-            return Operation.DELETE_OBJECT
-        case "POST" if "uploads" in query:
-            return Operation.CREATE_MULTIPART_UPLOAD
-        case "POST" if "uploadId" in query:
-            return Operation.COMPLETE_MULTIPART_UPLOAD
-        case _:
-            raise _not_allowed(method, "an object")
-
-
-def _put_object(query: Query, headers: Headers) -> Operation:
-    copies = COPY_SOURCE in headers
-    is_part = "partNumber" in query
-    if is_part is not ("uploadId" in query):
-        missing = "uploadId" if is_part else "partNumber"
-        text = f"A part needs both partNumber and uploadId; there is no {missing}."
-        raise S3Error("InvalidArgument", text, ArgumentName=missing)
-    if is_part:
-        return Operation.UPLOAD_PART_COPY if copies else Operation.UPLOAD_PART
-    return Operation.COPY_OBJECT if copies else Operation.PUT_OBJECT
-
-
-def _not_offered(operation: str, text: str) -> S3Error:
-    return S3Error("NotImplemented", f"{operation} is not implemented. {text}", Operation=operation)
-
-
-def _not_allowed(method: str, what: str) -> S3Error:
-    text = f"The method {method[:20]} is not allowed on {what}."
-    return S3Error("MethodNotAllowed", text, Method=method[:20])
+def _listed(selectors: Selectors) -> str:
+    return ", ".join(sorted(selectors))

@@ -12,6 +12,7 @@ import structlog
 
 from tarn.rpc.log import LineLogger
 from tarn_gateway.http import Exchange, Request
+from tarn_gateway.operations.operation import Operation
 
 __all__ = ["Trace", "Traces"]
 
@@ -22,12 +23,17 @@ class Trace:
     __slots__ = ("code", "operation", "path", "ref", "repository", "user")
 
     def __init__(self) -> None:
-        self.operation = ""
+        self.operation: Operation | None = None
         self.repository = ""
         self.ref = ""
         self.path = ""
         self.user = ""
         self.code = ""
+
+    @property
+    def operation_name(self) -> str:
+        """Empty until the router has named it."""
+        return "" if self.operation is None else self.operation.name
 
 
 class Traces:
@@ -61,7 +67,7 @@ class Traces:
         if not (self._failures if failed else self._access_log):
             return
         values = {
-            "operation": trace.operation,
+            "operation": trace.operation_name,
             "method": request.method,
             "repo": trace.repository,
             "ref": trace.ref,

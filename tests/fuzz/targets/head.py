@@ -13,7 +13,6 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import parse_path, parse_repository_id
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.address import parse_address, parse_copy_source, split_key
-from tarn_gateway.asked import branch_to_write, readable_ref
 from tarn_gateway.byterange import ByteRange, parse_copy_range, parse_range
 from tarn_gateway.checksums import parse_claims
 from tarn_gateway.conditions import (
@@ -26,9 +25,10 @@ from tarn_gateway.http import Request, Response
 from tarn_gateway.http.head import HeadError
 from tarn_gateway.object_headers import override_headers, parse_object_headers, response_headers
 from tarn_gateway.query import Query, parse_query
-from tarn_gateway.refused import refuse_headers, refuse_parameters
+from tarn_gateway.refused import refuse_headers, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import branch_to_write, readable_ref
 
 __all__ = ["TARGET"]
 
@@ -50,7 +50,7 @@ def _check(data: bytes) -> str:
 
 def _addressed(request: Request, query: Query) -> str:
     address = parse_address(request.headers.text("host"), request.raw_path, ("s3.tarn",))
-    refuse_parameters(query)
+    refuse_version(query)
     operation = route(request.method, address, query, request.headers)
     refuse_headers(request.headers)
     parse_repository_id(address.bucket)
@@ -60,7 +60,7 @@ def _addressed(request: Request, query: Query) -> str:
         branch_to_write(at.ref)
         if at.path:
             parse_path(at.path)
-    return str(operation)
+    return operation.name
 
 
 def _stored(request: Request, query: Query) -> str:
@@ -140,7 +140,7 @@ TARGET = Target(
         "tarn_gateway.conditions",
         "tarn_gateway.byterange",
         "tarn_gateway.checksums",
-        "tarn_gateway.asked",
+        "tarn_gateway.s3request",
     ),
     tokens=(
         b"=?utf-7?q?+2AA-?=",

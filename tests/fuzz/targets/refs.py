@@ -14,9 +14,9 @@ from tarn.core.ids import (
 )
 from tarn.core.refs import is_commit_id, may_be_prefix, parse_ref
 from tarn.testing.fuzz.target import PropertyError, Target
-from tarn_gateway.asked import branch_to_write
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import branch_to_write
 
 __all__ = ["TARGET"]
 
@@ -62,7 +62,7 @@ TARGET = Target(
     "refs",
     _check,
     refusals=(TarnError, S3Error),
-    traced=("tarn.core.refs", "tarn.core.ids", "tarn_gateway.asked"),
+    traced=("tarn.core.refs", "tarn.core.ids", "tarn_gateway.s3request"),
     tokens=(
         b"~",
         b"^",

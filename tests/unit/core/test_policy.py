@@ -38,16 +38,6 @@ from tarn.core.policy import (
     statements_of,
 )
 
-# What docs/user/s3.md lists; by S3's own names.
-S3_OPERATIONS = set(
-    """
-    ListBuckets HeadBucket GetBucketLocation GetBucketVersioning ListObjects ListObjectsV2
-    GetObject HeadObject PutObject DeleteObject DeleteObjects CopyObject CreateMultipartUpload
-    UploadPart UploadPartCopy CompleteMultipartUpload AbortMultipartUpload ListParts
-    ListMultipartUploads
-    """.split()  # noqa: SIM905 - a page of quotes hides the names
-)
-
 PUBLIC = {
     "tarn.auth.v1.SessionService.GetSetupState",
     "tarn.auth.v1.SessionService.SetUp",
@@ -99,24 +89,8 @@ def test_every_rpc_and_every_operation_of_a_stream_has_an_action() -> None:
     assert {name for name in ACTIONS if name.startswith("tarn.")} == names | conditions | sources
 
 
-def test_every_s3_operation_has_an_action() -> None:
-    assert {name for name in ACTIONS if not name.startswith("tarn.")} == {
-        *S3_OPERATIONS,
-        "CopyObject.source",
-        "UploadPartCopy.source",
-        "PutObject.if_match",
-        "CopyObject.if_match",
-        "CompleteMultipartUpload.if_match",
-    }
-
-
 def test_only_what_cannot_know_its_caller_is_public() -> None:
     assert {name for name, action in ACTIONS.items() if action is None} == PUBLIC
-
-
-def test_a_copy_reads_its_source_and_writes_its_destination() -> None:
-    assert action_of("CopyObject.source") is action_of("UploadPartCopy.source") is Action.READ_REPO
-    assert action_of("CopyObject") is action_of("UploadPartCopy") is Action.WRITE_REPO
 
 
 def test_an_operation_that_is_not_in_the_table_is_denied() -> None:

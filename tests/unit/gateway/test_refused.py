@@ -4,7 +4,7 @@ import pytest
 
 from tarn_gateway.http import Headers
 from tarn_gateway.query import parse_query
-from tarn_gateway.refused import refuse_headers, refuse_parameters
+from tarn_gateway.refused import refuse_headers, refuse_version
 from tarn_gateway.s3error import S3Error
 
 
@@ -45,13 +45,8 @@ def test_what_every_object_has_anyway_may_be_asked_for() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "raw", [b"acl", b"tagging", b"versionId=abc", b"policy", b"versions", b"lifecycle="]
-)
-def test_sub_resources_are_refused(raw: bytes) -> None:
-    with pytest.raises(S3Error, match="NotImplemented"):
-        refuse_parameters(parse_query(raw))
-
-
-def test_known_parameters_pass() -> None:
-    refuse_parameters(parse_query(b"list-type=2&prefix=a&uploads&versionId=null&x-id=PutObject"))
+def test_versions_are_refused_but_for_the_one_that_there_is() -> None:
+    with pytest.raises(S3Error, match="NotImplemented") as caught:
+        refuse_version(parse_query(b"versionId=abc"))
+    assert caught.value.extra["Parameter"] == "versionId"
+    refuse_version(parse_query(b"list-type=2&prefix=a&uploads&versionId=null&x-id=PutObject"))

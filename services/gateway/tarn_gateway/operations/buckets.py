@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from tarn_gateway import xml_out
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.http import Response
 from tarn_gateway.operations.answers import xml
+from tarn_gateway.s3request import S3Request
 
 __all__ = ["get_bucket_location", "get_bucket_versioning", "head_bucket", "list_buckets"]
 
 _PAGE = 1000
 
 
-async def list_buckets(backend: Backend, asked: Asked) -> Response:
+async def list_buckets(backend: Backend, request: S3Request) -> Response:
     """ListBuckets: the repositories that the caller may read, a page of at most 1,000.
 
     Graveler filters; its page token is the continuation token, which is opaque in S3 too. A client
     that sends neither `max-buckets` nor a token wants all of them (S3 before 2024 had no pages), and
     gets them as long as they are no more than 10,000, which is S3's own quota of buckets.
     """
-    query = asked.query
+    query = request.query
     prefix, token = query.text("prefix"), query.text("continuation-token")
     paged = "max-buckets" in query or bool(token)
     size = query.integer("max-buckets", _PAGE, least=1, most=_PAGE)
     buckets: list[xml_out.ListedBucket] = []
     while True:
         page = await backend.graveler.list_repositories(
-            backend.call(asked), prefix=prefix, page_size=size, page_token=token
+            backend.call(request), prefix=prefix, page_size=size, page_token=token
         )
         buckets += [
             xml_out.ListedBucket(found.repository_id, found.create_time.ToMicroseconds())
@@ -36,24 +36,24 @@ async def list_buckets(backend: Backend, asked: Asked) -> Response:
         token = page.next_page_token
         if paged or not token or len(buckets) >= 10 * _PAGE:
             break
-    user_id = asked.granted.grant.user_id
+    user_id = request.granted.grant.user_id
     return xml(xml_out.list_buckets(buckets, user_id, prefix=prefix, continuation_token=token))
 
 
-async def head_bucket(backend: Backend, asked: Asked) -> Response:
+async def head_bucket(backend: Backend, request: S3Request) -> Response:
     """HeadBucket: whether the repository is there, asked of graveler and not of the cache."""
-    await backend.homes.fresh(backend.call(asked), asked.bucket)
+    await backend.homes.fresh(backend.call(request), request.bucket)
     return Response(200, [("x-amz-bucket-region", backend.region)])
 
 
-async def get_bucket_location(backend: Backend, asked: Asked) -> Response:
+async def get_bucket_location(backend: Backend, request: S3Request) -> Response:
     """GetBucketLocation: the configured region; S3 spells us-east-1 as nothing."""
-    await backend.homes.get(backend.call(asked), asked.bucket)
+    await backend.homes.get(backend.call(request), request.bucket)
     region = "" if backend.region == "us-east-1" else backend.region
     return xml(xml_out.location_constraint(region))
 
 
-async def get_bucket_versioning(backend: Backend, asked: Asked) -> Response:
+async def get_bucket_versioning(backend: Backend, request: S3Request) -> Response:
     """GetBucketVersioning: never enabled; versions are commits."""
-    await backend.homes.get(backend.call(asked), asked.bucket)
+    await backend.homes.get(backend.call(request), request.bucket)
     return xml(xml_out.versioning_configuration())

@@ -22,7 +22,6 @@ from tarn.core.condition import WriteCondition
 from tarn.core.entry import Checksum, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_gateway import xml_out
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies import digest_block
 from tarn_gateway.checksums import (
@@ -36,13 +35,14 @@ from tarn_gateway.checksums import (
 )
 from tarn_gateway.http import Headers, Request, Response
 from tarn_gateway.operations.answers import xml
-from tarn_gateway.operations.conditional import asked_condition
+from tarn_gateway.operations.conditional import requested_condition
 from tarn_gateway.operations.uploads import (
     discard_parts,
     find_upload,
     upload_block,
 )
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 from tarn_gateway.xml_in import COMPLETE_BYTES_MAX, CompletedPart, parse_complete
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
@@ -74,25 +74,25 @@ class Expected:
     size: int | None = None
 
 
-async def complete_multipart_upload(backend: Backend, asked: Asked) -> Response:
+async def complete_multipart_upload(backend: Backend, request: S3Request) -> Response:
     """CompleteMultipartUpload."""
-    condition = asked_condition(asked)
-    expected = _expected(asked.headers)
-    payload = backend.payload(asked, request=_without_object_checksum(asked.request))
+    condition = requested_condition(request)
+    expected = _expected(request.headers)
+    payload = backend.payload(request, head=_without_object_checksum(request.http))
     body, _ = await payload.read_all(COMPLETE_BYTES_MAX)
     listed = parse_complete(body)
-    upload = await find_upload(backend, asked)
+    upload = await find_upload(backend, request)
     begun = await backend.graveler.begin_complete_upload(
-        backend.call(asked), asked.bucket, upload.upload_id, _manifest_hash(listed)
+        backend.call(request), request.bucket, upload.upload_id, _manifest_hash(listed)
     )
     if begun.completed_entry:
         entry = unpack(begun.completed_entry)
     else:
-        entry = await _complete(backend, asked, upload, listed, expected, begun.claim, condition)
+        entry = await _complete(backend, request, upload, listed, expected, begun.claim, condition)
         await discard_parts(backend, upload)
-    location = f"/{asked.bucket}/{quote(asked.address.key)}"
+    location = f"/{request.bucket}/{quote(request.address.key)}"
     document = xml_out.complete_result(
-        location, asked.bucket, asked.address.key, entry.etag, entry.checksums
+        location, request.bucket, request.address.key, entry.etag, entry.checksums
     )
     return xml(document)
 
@@ -142,7 +142,7 @@ def _manifest_hash(listed: Sequence[CompletedPart]) -> bytes:
 
 async def _complete(
     backend: Backend,
-    asked: Asked,
+    request: S3Request,
     upload: pb.Upload,
     listed: Sequence[CompletedPart],
     expected: Expected,
@@ -151,16 +151,16 @@ async def _complete(
 ) -> Entry:
     """Everything under the claim; gives it up when it is sure that nothing was staged."""
     try:
-        recorded = await _recorded_parts(backend, asked, upload)
+        recorded = await _recorded_parts(backend, request, upload)
         parts = _match(listed, recorded, upload)
         entry = plan_object(upload, parts, expected)
         now_us = backend.clock.now_us()
         entry = dataclasses.replace(entry, mtime_us=now_us, operation_id=upload.upload_id)
         await _join(backend, upload, parts, entry)
     except (S3Error, TarnError):
-        await _reopen(backend, asked, upload, claim)
+        await _reopen(backend, request, upload, claim)
         raise
-    await _finish(backend, asked, upload, claim, pack(entry), condition)
+    await _finish(backend, request, upload, claim, pack(entry), condition)
     return entry
 
 
@@ -213,7 +213,7 @@ async def _compare_parts(backend: Backend, key: BlockKey, parts: Sequence[pb.Upl
 
 async def _finish(
     backend: Backend,
-    asked: Asked,
+    request: S3Request,
     upload: pb.Upload,
     claim: bytes,
     packed: bytes,
@@ -222,14 +222,14 @@ async def _finish(
     """Stages the entry under the claim. May be repeated under one claim with the same bytes, and is,
     because a claim that nobody holds any more blocks the upload until it is old."""
     for attempt in range(1, _FINISH_TRIES + 1):
-        call = backend.call(asked, backend.bounds.complete_timeout_s)
+        call = backend.call(request, backend.bounds.complete_timeout_s)
         try:
             await backend.graveler.finish_complete_upload(
-                call, asked.bucket, upload.upload_id, claim, packed, condition
+                call, request.bucket, upload.upload_id, claim, packed, condition
             )
         except TarnError as error:
             if error.kind not in _UNCERTAIN:
-                await _reopen(backend, asked, upload, claim)
+                await _reopen(backend, request, upload, claim)
                 raise
             if error.reason is Reason.UPLOAD_BUSY or attempt == _FINISH_TRIES:
                 raise
@@ -239,24 +239,24 @@ async def _finish(
         await backend.clock.sleep(_FINISH_PAUSE_S * attempt)
 
 
-async def _reopen(backend: Backend, asked: Asked, upload: pb.Upload, claim: bytes) -> None:
-    call = backend.call(asked)
+async def _reopen(backend: Backend, request: S3Request, upload: pb.Upload, claim: bytes) -> None:
+    call = backend.call(request)
     try:
-        await backend.graveler.reopen_upload(call, asked.bucket, upload.upload_id, claim)
+        await backend.graveler.reopen_upload(call, request.bucket, upload.upload_id, claim)
     except TarnError as error:
         # The claim becomes old by itself; the failure that led here is what the client must hear.
         _log.warning("upload not reopened", upload_id=upload.upload_id, error=error.message)
 
 
 async def _recorded_parts(
-    backend: Backend, asked: Asked, upload: pb.Upload
+    backend: Backend, request: S3Request, upload: pb.Upload
 ) -> dict[int, pb.UploadPart]:
     recorded: dict[int, pb.UploadPart] = {}
     after = 0
     while True:
         page = await backend.graveler.list_upload_parts(
-            backend.call(asked),
-            asked.bucket,
+            backend.call(request),
+            request.bucket,
             upload.upload_id,
             after_part_number=after,
             page_size=_PARTS_PAGE,

@@ -10,19 +10,19 @@ from typing import Final
 
 from tarn.core.actions import ref_object_resource
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.conditions import write_condition
 from tarn_gateway.grants import require
 from tarn_gateway.http import Headers
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 
-__all__ = ["asked_condition", "operation_id", "refuse_write_condition"]
+__all__ = ["requested_condition", "operation_id", "refuse_write_condition"]
 
 _INVOCATION: Final = re.compile(r"[0-9A-Za-z_-]{8,64}")
 
 
-def asked_condition(asked: Asked) -> WriteCondition:
+def requested_condition(request: S3Request) -> WriteCondition:
     """The condition of a write.
 
     Raises:
@@ -30,21 +30,21 @@ def asked_condition(asked: Asked) -> WriteCondition:
         TarnError: DENIED for an If-Match of a caller who may not read the object: the answer tells
             what is there, as in S3.
     """
-    condition = write_condition(asked.headers)
+    condition = write_condition(request.headers)
     if condition.if_match:
-        at = asked.target
-        resource = ref_object_resource(asked.bucket, at.ref, at.path)
-        require(asked, f"{asked.operation}.if_match", resource)
+        target = request.target
+        resource = ref_object_resource(request.bucket, target.ref, target.path)
+        require(request, request.operation.if_match, resource)
     return condition
 
 
-def operation_id(backend: Backend, asked: Asked) -> str:
+def operation_id(backend: Backend, request: S3Request) -> str:
     """What a repeated request has in common with its first attempt.
 
     SDKs send `amz-sdk-invocation-id`, the same for all attempts of one call. A client that sends
     none cannot be told from another one, so each of its requests is an operation of its own.
     """
-    sent = asked.headers.text("amz-sdk-invocation-id")
+    sent = request.headers.text("amz-sdk-invocation-id")
     return sent if _INVOCATION.fullmatch(sent) else backend.ids.uuid7().hex()
 
 

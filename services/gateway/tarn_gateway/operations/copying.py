@@ -18,7 +18,6 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
 from tarn_gateway import xml_out
 from tarn_gateway.address import parse_copy_source, split_key
-from tarn_gateway.asked import Asked, readable_ref
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies import copy_block, digest_block
 from tarn_gateway.checksums import Algorithm, parse_algorithm
@@ -28,11 +27,12 @@ from tarn_gateway.homes import Home
 from tarn_gateway.http import Response
 from tarn_gateway.object_headers import parse_object_headers
 from tarn_gateway.operations.answers import xml
-from tarn_gateway.operations.conditional import asked_condition, operation_id
+from tarn_gateway.operations.conditional import operation_id, requested_condition
+from tarn_gateway.operations.operation import COPY_SOURCE
 from tarn_gateway.operations.reading import block_key, refuse_external
 from tarn_gateway.operations.writing import check_branch, described, lineage_of, stage
-from tarn_gateway.router import COPY_SOURCE
 from tarn_gateway.s3error import S3Error, from_tarn_error
+from tarn_gateway.s3request import S3Request, readable_ref
 
 __all__ = ["Source", "copy_object", "find_source"]
 
@@ -62,7 +62,7 @@ class Source:
         return block_key(self.namespace, self.entry)
 
 
-async def find_source(backend: Backend, asked: Asked) -> Source:
+async def find_source(backend: Backend, request: S3Request) -> Source:
     """The object that `x-amz-copy-source` names, if the caller may read it and the
     `x-amz-copy-source-if-*` conditions hold.
 
@@ -70,60 +70,60 @@ async def find_source(backend: Backend, asked: Asked) -> Source:
         S3Error: InvalidArgument, PreconditionFailed, NoSuchKey, NoSuchBucket.
         TarnError: DENIED; what `lookup` raises.
     """
-    address = parse_copy_source(asked.headers.text(COPY_SOURCE))
-    at = split_key(address.key)
-    if not at.path:
-        raise S3Error("NoSuchKey", f"The copy source {at.ref!r} names no object.")
-    resource = ref_object_resource(address.bucket, readable_ref(at.ref), at.path)
-    require(asked, f"{asked.operation}.source", resource)
+    address = parse_copy_source(request.headers.text(COPY_SOURCE))
+    target = split_key(address.key)
+    if not target.path:
+        raise S3Error("NoSuchKey", f"The copy source {target.ref!r} names no object.")
+    resource = ref_object_resource(address.bucket, readable_ref(target.ref), target.path)
+    require(request, request.operation.source, resource)
     try:
-        call = backend.call(asked)
-        found = await backend.graveler.lookup(call, address.bucket, at.ref, at.path)
+        call = backend.call(request)
+        found = await backend.graveler.lookup(call, address.bucket, target.ref, target.path)
     except TarnError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise
         # The source is read: its missing ref is NoSuchKey, though the request as a whole writes.
         raise from_tarn_error(error) from error
     entry = unpack(found.entry)
-    copy_source_conditions(asked.headers).check_copy_source(entry.etag, entry.mtime_us)
+    copy_source_conditions(request.headers).check_copy_source(entry.etag, entry.mtime_us)
     return Source(address.bucket, address.key, entry, found.storage_namespace)
 
 
-async def copy_object(backend: Backend, asked: Asked) -> Response:
+async def copy_object(backend: Backend, request: S3Request) -> Response:
     """CopyObject."""
-    headers = asked.headers
-    condition = asked_condition(asked)
-    branch, path = asked.branch, asked.path
+    headers = request.headers
+    condition = requested_condition(request)
+    branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
-    replace = _replaces(asked)
+    replace = _replaces(request)
     about = parse_object_headers(headers)
     named = headers.get("x-amz-checksum-algorithm")
     algorithm = parse_algorithm(named) if named else None
     # The home first: if the repository is made again after this, staging is refused.
-    home = await backend.homes.get(backend.call(asked), asked.bucket)
-    source = await find_source(backend, asked)
-    if (source.bucket, source.key) == (asked.bucket, asked.address.key) and not replace:
+    home = await backend.homes.get(backend.call(request), request.bucket)
+    source = await find_source(backend, request)
+    if (source.bucket, source.key) == (request.bucket, request.address.key) and not replace:
         text = "A copy of an object onto itself must change its metadata (REPLACE)."
         raise S3Error("InvalidRequest", text)
     refuse_external(source.entry)
-    if source.bucket == asked.bucket:
+    if source.bucket == request.bucket:
         entry = await _by_reference(backend, source, algorithm)
         block = None
     else:
-        await check_branch(backend, asked, branch)
+        await check_branch(backend, request, branch)
         entry = await _by_bytes(backend, source, home, algorithm)
         block = BlockKey(home.namespace, physical_path(entry.address))
-    operation = operation_id(backend, asked) if condition else ""
+    operation = operation_id(backend, request) if condition else ""
     entry = dataclasses.replace(entry, lineage=lineage_of(headers), operation_id=operation)
     if replace:
         entry = described(entry, about, headers)
-    await stage(backend, asked, home, entry, block=block, condition=condition)
+    await stage(backend, request, home, entry, block=block, condition=condition)
     return xml(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
 
 
-def _replaces(asked: Asked) -> bool:
-    directive = asked.headers.get("x-amz-metadata-directive", "COPY")
+def _replaces(request: S3Request) -> bool:
+    directive = request.headers.get("x-amz-metadata-directive", "COPY")
     if directive not in ("COPY", "REPLACE"):
         raise S3Error(
             "InvalidArgument",

@@ -11,14 +11,13 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn_gateway import xml_out
 from tarn_gateway.address import split_key
-from tarn_gateway.asked import Asked, branch_to_write
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
 from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import refuse_write_condition
-from tarn_gateway.router import Operation
 from tarn_gateway.s3error import S3Error, from_tarn_error
+from tarn_gateway.s3request import S3Request, branch_to_write
 from tarn_gateway.xml_in import DELETE_BYTES_MAX, parse_delete
 
 __all__ = ["delete_object", "delete_objects"]
@@ -32,29 +31,29 @@ _TRY_AGAIN: Final = frozenset(
 Failures = dict[str, TarnError | S3Error]
 
 
-async def delete_object(backend: Backend, asked: Asked) -> Response:
+async def delete_object(backend: Backend, request: S3Request) -> Response:
     """DeleteObject."""
-    refuse_write_condition(asked.headers)
-    branch, path = asked.branch, asked.path
+    refuse_write_condition(request.headers)
+    branch, path = request.branch, request.path
     if path:
-        await backend.graveler.unstage(backend.call(asked), asked.bucket, branch, path)
+        await backend.graveler.unstage(backend.call(request), request.bucket, branch, path)
     # Else the root of a branch, a directory that is never stored (see `reading`): nothing to delete.
     return Response(204)
 
 
-async def delete_objects(backend: Backend, asked: Asked) -> Response:
+async def delete_objects(backend: Backend, request: S3Request) -> Response:
     """DeleteObjects: up to 1,000 keys of any branches, with an outcome for each.
 
-    When nothing could be deleted because graveler could not be asked, the whole request fails with
+    When nothing could be deleted because graveler could not be request, the whole request fails with
     503: SDKs try that again, but report failures of single keys to their callers.
     """
-    body, _ = await backend.payload(asked).read_all(DELETE_BYTES_MAX)
+    body, _ = await backend.payload(request).read_all(DELETE_BYTES_MAX)
     wanted = parse_delete(body)
     failures: Failures = {}
     by_branch: dict[BranchId, dict[str, str]] = {}
     for key in dict.fromkeys(wanted.keys):
         try:
-            branch, path = _target(asked, key)
+            branch, path = _target(request, key)
         except (TarnError, S3Error) as error:
             failures[key] = error
         else:
@@ -63,23 +62,24 @@ async def delete_objects(backend: Backend, asked: Asked) -> Response:
     slots = asyncio.Semaphore(_BRANCHES_AT_ONCE)
     async with asyncio.TaskGroup() as group:
         for branch, paths in by_branch.items():
-            group.create_task(_unstage(backend, asked, branch, paths, failures, slots))
+            group.create_task(_unstage(backend, request, branch, paths, failures, slots))
     _give_up_together(wanted.keys, failures)
     outcomes = [_outcome(key, failures.get(key)) for key in wanted.keys]
     return xml(xml_out.delete_result(outcomes, quiet=wanted.quiet))
 
 
-def _target(asked: Asked, key: str) -> tuple[BranchId, str]:
+def _target(request: S3Request, key: str) -> tuple[BranchId, str]:
     """Branch and path of one key, which the caller may delete."""
-    at = split_key(key)
-    branch = branch_to_write(at.ref)
-    require(asked, Operation.DELETE_OBJECTS, object_resource(asked.bucket, branch, at.path))
-    return branch, parse_path(at.path) if at.path else ""
+    target = split_key(key)
+    branch = branch_to_write(target.ref)
+    resource = object_resource(request.bucket, branch, target.path)
+    require(request, request.operation.action, resource)
+    return branch, parse_path(target.path) if target.path else ""
 
 
 async def _unstage(
     backend: Backend,
-    asked: Asked,
+    request: S3Request,
     branch: BranchId,
     paths: dict[str, str],
     failures: Failures,
@@ -89,7 +89,7 @@ async def _unstage(
     async with slots:
         try:
             outcomes = await backend.graveler.unstage_many(
-                backend.call(asked), asked.bucket, branch, list(paths.values())
+                backend.call(request), request.bucket, branch, list(paths.values())
             )
         except TarnError as error:
             failures.update(dict.fromkeys(paths, error))

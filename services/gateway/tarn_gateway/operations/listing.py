@@ -27,12 +27,12 @@ from tarn.core.entry import listed_of
 from tarn.core.errors import Reason, TarnError
 from tarn.rpc.call import Call
 from tarn_gateway import xml_out
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.http import Response
 from tarn_gateway.operations.answers import url_encoding, xml
 from tarn_gateway.operations.refs import branch_roots, ref_roots, within
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 
 __all__ = ["list_objects", "list_objects_v2"]
 
@@ -73,27 +73,27 @@ class _Page:
         self.prefixes += compress(keys, map(not_, found.entries))
 
 
-async def list_objects(backend: Backend, asked: Asked) -> Response:
+async def list_objects(backend: Backend, request: S3Request) -> Response:
     """ListObjects (version 1). NextMarker is given with or without a delimiter; S3 gives it only
     with one, and clients that know that read the last key."""
-    query = asked.query
+    query = request.query
     marker = query.text("marker")
-    wanted = _wanted(asked, marker)
-    page = await _list(backend, asked, wanted)
-    listing = _document(asked, wanted, page, owner=asked.granted.grant.user_id)
+    wanted = _wanted(request, marker)
+    page = await _list(backend, request, wanted)
+    listing = _document(request, wanted, page, owner=request.granted.grant.user_id)
     following = page.last if page.truncated else ""
     return xml(xml_out.list_objects_v1(listing, marker=marker, next_marker=following))
 
 
-async def list_objects_v2(backend: Backend, asked: Asked) -> Response:
+async def list_objects_v2(backend: Backend, request: S3Request) -> Response:
     """ListObjectsV2."""
-    query = asked.query
+    query = request.query
     token, start_after = query.text("continuation-token"), query.text("start-after")
-    wanted = _wanted(asked, _decode_token(token) if token else start_after)
-    page = await _list(backend, asked, wanted)
-    owner = asked.granted.grant.user_id if query.text("fetch-owner") == "true" else ""
+    wanted = _wanted(request, _decode_token(token) if token else start_after)
+    page = await _list(backend, request, wanted)
+    owner = request.granted.grant.user_id if query.text("fetch-owner") == "true" else ""
     document = xml_out.list_objects_v2(
-        _document(asked, wanted, page, owner=owner),
+        _document(request, wanted, page, owner=owner),
         continuation_token=token,
         next_continuation_token=_encode_token(page.last) if page.truncated else "",
         start_after=start_after,
@@ -101,15 +101,15 @@ async def list_objects_v2(backend: Backend, asked: Asked) -> Response:
     return xml(document)
 
 
-def _wanted(asked: Asked, after: str) -> _Wanted:
-    query = asked.query
+def _wanted(request: S3Request, after: str) -> _Wanted:
+    query = request.query
     max_keys = query.integer("max-keys", KEYS_MAX, least=0, most=KEYS_MAX)
     return _Wanted(query.text("prefix"), query.text("delimiter"), after, max_keys)
 
 
-def _document(asked: Asked, wanted: _Wanted, page: _Page, *, owner: str) -> xml_out.Listing:
+def _document(request: S3Request, wanted: _Wanted, page: _Page, *, owner: str) -> xml_out.Listing:
     return xml_out.Listing(
-        asked.bucket,
+        request.bucket,
         page.keys,
         page.shown,
         page.prefixes,
@@ -117,7 +117,7 @@ def _document(asked: Asked, wanted: _Wanted, page: _Page, *, owner: str) -> xml_
         delimiter=wanted.delimiter,
         max_keys=wanted.max_keys,
         truncated=page.truncated,
-        url_encoded=url_encoding(asked.query),
+        url_encoded=url_encoding(request.query),
         owner=owner,
     )
 
@@ -140,47 +140,49 @@ def _decode_token(token: str) -> str:
     return text[len(_TOKEN_VERSION) :]
 
 
-async def _list(backend: Backend, asked: Asked, wanted: _Wanted) -> _Page:
-    call = backend.call(asked, backend.bounds.list_timeout_s)
+async def _list(backend: Backend, request: S3Request, wanted: _Wanted) -> _Page:
+    call = backend.call(request, backend.bounds.list_timeout_s)
     ref, slash, _ = wanted.prefix.partition("/")
     if wanted.max_keys == 0 or (slash and not ref):
         # Nothing was asked for, or what no key begins with; the bucket must be there all the same.
-        await backend.homes.get(call, asked.bucket)
+        await backend.homes.get(call, request.bucket)
         return _Page()
     if slash:
-        return await _list_ref(backend, asked, wanted, call)
+        return await _list_ref(backend, request, wanted, call)
     if wanted.delimiter == "/":
-        return await _list_refs(backend, asked, wanted, call)
+        return await _list_refs(backend, request, wanted, call)
     if wanted.delimiter:
         text = "A delimiter other than / needs a prefix that names a branch: <branch>/."
         raise S3Error("NotImplemented", text, Parameter="delimiter")
-    return await _list_branches(backend, asked, wanted, call)
+    return await _list_branches(backend, request, wanted, call)
 
 
-async def _list_ref(backend: Backend, asked: Asked, wanted: _Wanted, call: Call) -> _Page:
+async def _list_ref(backend: Backend, request: S3Request, wanted: _Wanted, call: Call) -> _Page:
     ref, _, prefix = wanted.prefix.partition("/")
     page = _Page()
-    await _fill(backend, asked, call, wanted, page, f"{ref}/", prefix)
+    await _fill(backend, request, call, wanted, page, f"{ref}/", prefix)
     return page
 
 
-async def _list_refs(backend: Backend, asked: Asked, wanted: _Wanted, call: Call) -> _Page:
-    roots = await ref_roots(backend, asked, call, wanted.prefix)
+async def _list_refs(backend: Backend, request: S3Request, wanted: _Wanted, call: Call) -> _Page:
+    roots = await ref_roots(backend, request, call, wanted.prefix)
     following = [root for root in roots if root > wanted.after]
     shown = following[: wanted.max_keys]
     last = shown[-1] if shown else ""
     return _Page([], [], shown, last, truncated=len(following) > len(shown))
 
 
-async def _list_branches(backend: Backend, asked: Asked, wanted: _Wanted, call: Call) -> _Page:
-    roots = await branch_roots(backend, asked, call, wanted.prefix)
+async def _list_branches(
+    backend: Backend, request: S3Request, wanted: _Wanted, call: Call
+) -> _Page:
+    roots = await branch_roots(backend, request, call, wanted.prefix)
     page = _Page()
     for root in roots:
         if len(page) >= wanted.max_keys or page.truncated:
             page.truncated = True
             break
         try:
-            await _fill(backend, asked, call, wanted, page, root, "")
+            await _fill(backend, request, call, wanted, page, root, "")
         except TarnError as error:
             # A branch that was deleted since the branches were listed has no objects.
             if error.reason not in (Reason.REF_NOT_FOUND, Reason.BRANCH_NOT_FOUND):
@@ -190,7 +192,7 @@ async def _list_branches(backend: Backend, asked: Asked, wanted: _Wanted, call: 
 
 async def _fill(
     backend: Backend,
-    asked: Asked,
+    request: S3Request,
     call: Call,
     wanted: _Wanted,
     page: _Page,
@@ -210,7 +212,7 @@ async def _fill(
     while True:
         found = await backend.graveler.list_entries(
             call,
-            asked.bucket,
+            request.bucket,
             root[:-1],
             prefix=prefix,
             delimiter=wanted.delimiter,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from tarn.block.port import BlockNotFoundError, BlockWriter, PartWriter
 from tarn.core.errors import Reason, TarnError
 from tarn_gateway import xml_out
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies import copy_block
 from tarn_gateway.byterange import parse_copy_range
@@ -24,30 +23,31 @@ from tarn_gateway.operations.uploads import (
     upload_block,
 )
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 __all__ = ["upload_part", "upload_part_copy"]
 
 
-async def upload_part(backend: Backend, asked: Asked) -> Response:
+async def upload_part(backend: Backend, request: S3Request) -> Response:
     """UploadPart."""
-    number = _part_number(asked)
-    upload = await find_upload(backend, asked)
-    payload = backend.payload(asked, wanted=_wanted(upload))
+    number = _part_number(request)
+    upload = await find_upload(backend, request)
+    payload = backend.payload(request, wanted=_wanted(upload))
     attempt = backend.ids.nonce().hex()
     async with await _open(backend, upload, number, attempt) as writer:
         sums = await payload.pump(writer.write)
         await _close(writer)
-    await _record(backend, asked, upload, _part(backend, upload, number, writer.receipt, sums))
+    await _record(backend, request, upload, _part(backend, upload, number, writer.receipt, sums))
     return Response(200, [("ETag", quoted(sums.md5.hex())), *_part_checksums(sums)])
 
 
-async def upload_part_copy(backend: Backend, asked: Asked) -> Response:
+async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
     """UploadPartCopy: bytes are copied, inside a repository too: a part is a piece of a new block."""
-    number = _part_number(asked)
-    upload = await find_upload(backend, asked)
-    source = await find_source(backend, asked)
-    span = parse_copy_range(asked.headers.get("x-amz-copy-source-range"), source.entry.size)
+    number = _part_number(request)
+    upload = await find_upload(backend, request)
+    source = await find_source(backend, request)
+    span = parse_copy_range(request.headers.get("x-amz-copy-source-range"), source.entry.size)
     start, length = (span.start, span.length) if span else (0, source.entry.size)
     if length > backend.bounds.payload.object_bytes_max:
         raise S3Error("EntityTooLarge", "The range to copy is larger than a part may be.")
@@ -58,13 +58,13 @@ async def upload_part_copy(backend: Backend, asked: Asked) -> Response:
         )
         await _close(writer)
     part = _part(backend, upload, number, writer.receipt, sums)
-    await _record(backend, asked, upload, part)
+    await _record(backend, request, upload, part)
     mtime_us = part.create_time.ToMicroseconds()
     return xml(xml_out.copy_part_result(sums.md5.hex(), mtime_us, sums.checksums))
 
 
-def _part_number(asked: Asked) -> int:
-    text = asked.query.text("partNumber")
+def _part_number(request: S3Request) -> int:
+    text = request.query.text("partNumber")
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
     if not 1 <= number <= PART_NUMBER_MAX:
         raise S3Error(
@@ -116,7 +116,9 @@ def _part_checksums(sums: BodySums) -> list[tuple[str, str]]:
     return [pair for pair in checksum_headers(sums.checksums) if pair[0] != "x-amz-checksum-type"]
 
 
-async def _record(backend: Backend, asked: Asked, upload: pb.Upload, part: pb.UploadPart) -> None:
+async def _record(
+    backend: Backend, request: S3Request, upload: pb.Upload, part: pb.UploadPart
+) -> None:
     """Makes the part count.
 
     Raises:
@@ -125,7 +127,7 @@ async def _record(backend: Backend, asked: Asked, upload: pb.Upload, part: pb.Up
     """
     try:
         await backend.graveler.record_upload_part(
-            backend.call(asked), asked.bucket, upload.upload_id, part
+            backend.call(request), request.bucket, upload.upload_id, part
         )
     except TarnError as error:
         if error.reason is Reason.UPLOAD_NOT_FOUND:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tarn.block.port import BlockKey
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies import open_body
 from tarn_gateway.byterange import parse_range
@@ -14,20 +13,21 @@ from tarn_gateway.http import Response
 from tarn_gateway.object_headers import override_headers, response_headers
 from tarn_gateway.operations.answers import EMPTY_MD5, checksum_headers, quoted
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 
 __all__ = ["block_key", "get_object", "head_object", "refuse_external"]
 
 DIRECTORY = "application/x-directory"
 
 
-async def get_object(backend: Backend, asked: Asked) -> Response:
+async def get_object(backend: Backend, request: S3Request) -> Response:
     """GetObject: the entry of a path on a ref, then its bytes from the block store."""
-    return await _read(backend, asked, with_body=True)
+    return await _read(backend, request, with_body=True)
 
 
-async def head_object(backend: Backend, asked: Asked) -> Response:
+async def head_object(backend: Backend, request: S3Request) -> Response:
     """HeadObject: GetObject without the bytes, Range and all."""
-    return await _read(backend, asked, with_body=False)
+    return await _read(backend, request, with_body=False)
 
 
 def block_key(namespace: str, entry: Entry) -> BlockKey:
@@ -47,15 +47,14 @@ def refuse_external(entry: Entry) -> None:
         raise S3Error("NotImplemented", text)
 
 
-async def _read(backend: Backend, asked: Asked, *, with_body: bool) -> Response:
-    query, request_headers = asked.query, asked.headers
-    if "partNumber" in query:
-        text = "Reading a single part by partNumber is not implemented."
-        raise S3Error("NotImplemented", text, Parameter="partNumber")
-    at = asked.target
-    if not at.path:
-        return await _root(backend, asked)
-    found = await backend.graveler.lookup(backend.call(asked), asked.bucket, at.ref, at.path)
+async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Response:
+    query, request_headers = request.query, request.headers
+    target = request.target
+    if not target.path:
+        return await _root(backend, request)
+    found = await backend.graveler.lookup(
+        backend.call(request), request.bucket, target.ref, target.path
+    )
     entry = unpack(found.entry)
     bare_etag = entry.etag
     etag = quoted(bare_etag)
@@ -89,12 +88,14 @@ async def _read(backend: Backend, asked: Asked, *, with_body: bool) -> Response:
     return Response(status, headers, body, length)
 
 
-async def _root(backend: Backend, asked: Asked) -> Response:
+async def _root(backend: Backend, request: S3Request) -> Response:
     """`main/` is a directory as soon as `main` exists: clients that make directories before they
     write (S3A, pyarrow) find the marker that they would make. `main` itself is no key."""
-    at = asked.target
-    if not at.slash:
-        raise S3Error("NoSuchKey", f"{at.ref!r} names a branch, tag or commit, not an object.")
-    await backend.graveler.list_entries(backend.call(asked), asked.bucket, at.ref, page_size=1)
+    target = request.target
+    if not target.slash:
+        raise S3Error("NoSuchKey", f"{target.ref!r} names a branch, tag or commit, not an object.")
+    await backend.graveler.list_entries(
+        backend.call(request), request.bucket, target.ref, page_size=1
+    )
     headers = [("Content-Type", DIRECTORY), ("ETag", quoted(EMPTY_MD5.hex()))]
     return Response(200, headers, length=0)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tarn.rpc.call import Call
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 
 __all__ = ["branch_roots", "ref_roots", "within"]
 
 _PAGE = 1000
 
 
-async def branch_roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> list[str]:
+async def branch_roots(backend: Backend, request: S3Request, call: Call, prefix: str) -> list[str]:
     """`<branch>/` of every branch whose name begins with `prefix`, in the order of keys.
 
     Not the order of names: `main-2/…` comes before `main/…`, because `-` is less than `/`. That is why
@@ -27,14 +27,14 @@ async def branch_roots(backend: Backend, asked: Asked, call: Call, prefix: str) 
 
     async def page(token: str) -> tuple[list[str], str]:
         found = await backend.graveler.list_branches(
-            call, asked.bucket, prefix=prefix, page_size=_PAGE, page_token=token
+            call, request.bucket, prefix=prefix, page_size=_PAGE, page_token=token
         )
         return [branch.branch_id for branch in found.branches], found.next_page_token
 
     return _roots(await _all(page, backend.bounds.refs_max))
 
 
-async def ref_roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> list[str]:
+async def ref_roots(backend: Backend, request: S3Request, call: Call, prefix: str) -> list[str]:
     """`<name>/` of every branch and tag whose name begins with `prefix`, in the order of keys.
 
     Raises:
@@ -44,12 +44,12 @@ async def ref_roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> 
 
     async def page(token: str) -> tuple[list[str], str]:
         found = await backend.graveler.list_tags(
-            call, asked.bucket, prefix=prefix, page_size=_PAGE, page_token=token
+            call, request.bucket, prefix=prefix, page_size=_PAGE, page_token=token
         )
         return [tag.tag_id for tag in found.tags], found.next_page_token
 
     tags = _roots(await _all(page, backend.bounds.refs_max))
-    return sorted({*await branch_roots(backend, asked, call, prefix), *tags})
+    return sorted({*await branch_roots(backend, request, call, prefix), *tags})
 
 
 def _roots(names: list[str]) -> list[str]:

@@ -15,7 +15,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.rpc.call import Call
 from tarn_gateway import xml_out
-from tarn_gateway.asked import Asked, branch_to_write
 from tarn_gateway.backend import Backend
 from tarn_gateway.checksums import Algorithm, parse_algorithm
 from tarn_gateway.http import Headers, Response
@@ -25,6 +24,7 @@ from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.operations.refs import branch_roots, within
 from tarn_gateway.operations.writing import described
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request, branch_to_write
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 __all__ = [
@@ -45,18 +45,18 @@ _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 _log = structlog.get_logger()
 
 
-async def create_multipart_upload(backend: Backend, asked: Asked) -> Response:
+async def create_multipart_upload(backend: Backend, request: S3Request) -> Response:
     """CreateMultipartUpload: headers and checksum algorithm of the object are fixed here."""
-    headers = asked.headers
+    headers = request.headers
     refuse_write_condition(headers)
-    branch, path = asked.branch, asked.path
+    branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
     template = described(_NOTHING, parse_object_headers(headers), headers)
     algorithm, full_object = _checksum_plan(headers)
     upload = await backend.graveler.create_upload(
-        backend.call(asked),
-        asked.bucket,
+        backend.call(request),
+        request.bucket,
         branch,
         path,
         template=pack(template),
@@ -69,14 +69,16 @@ async def create_multipart_upload(backend: Backend, asked: Asked) -> Response:
     except TarnError:
         # Nobody will ever use the record, nor end it.
         with suppress(TarnError):
-            call = backend.call(asked)
-            await backend.graveler.abort_upload(call, asked.bucket, upload.upload_id)
+            call = backend.call(request)
+            await backend.graveler.abort_upload(call, request.bucket, upload.upload_id)
         raise
     answer = []
     if algorithm is not None:
         answer.append(("x-amz-checksum-algorithm", str(algorithm)))
         answer.append(("x-amz-checksum-type", "FULL_OBJECT" if full_object else "COMPOSITE"))
-    return xml(xml_out.initiate_result(asked.bucket, asked.address.key, upload.upload_id), answer)
+    return xml(
+        xml_out.initiate_result(request.bucket, request.address.key, upload.upload_id), answer
+    )
 
 
 def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
@@ -103,18 +105,18 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
     return algorithm, full_object
 
 
-async def find_upload(backend: Backend, asked: Asked) -> pb.Upload:
+async def find_upload(backend: Backend, request: S3Request) -> pb.Upload:
     """The upload that the request names; it may be complete already.
 
     Raises:
         S3Error: NoSuchUpload for what is no upload id.
         TarnError: UPLOAD_NOT_FOUND, also if it goes to another key.
     """
-    upload_id = asked.query.text("uploadId")
+    upload_id = request.query.text("uploadId")
     if not _UPLOAD_ID.fullmatch(upload_id):
         raise S3Error("NoSuchUpload")
     return await backend.graveler.get_upload(
-        backend.call(asked), asked.bucket, asked.branch, asked.path, upload_id
+        backend.call(request), request.bucket, request.branch, request.path, upload_id
     )
 
 
@@ -131,26 +133,26 @@ async def discard_parts(backend: Backend, upload: pb.Upload) -> None:
         _log.warning("parts left behind", upload_id=upload.upload_id, error=error.message)
 
 
-async def abort_multipart_upload(backend: Backend, asked: Asked) -> Response:
+async def abort_multipart_upload(backend: Backend, request: S3Request) -> Response:
     """AbortMultipartUpload: the state first, so that no completion can begin, then the parts."""
-    upload = await find_upload(backend, asked)
-    await backend.graveler.abort_upload(backend.call(asked), asked.bucket, upload.upload_id)
+    upload = await find_upload(backend, request)
+    await backend.graveler.abort_upload(backend.call(request), request.bucket, upload.upload_id)
     await discard_parts(backend, upload)
     return Response(204)
 
 
-async def list_parts(backend: Backend, asked: Asked) -> Response:
+async def list_parts(backend: Backend, request: S3Request) -> Response:
     """ListParts."""
-    query = asked.query
+    query = request.query
     max_parts = query.integer("max-parts", PAGE_MAX, least=0, most=PAGE_MAX)
     marker = query.integer("part-number-marker", 0, least=0, most=PART_NUMBER_MAX)
-    upload = await find_upload(backend, asked)
+    upload = await find_upload(backend, request)
     parts: list[xml_out.ListedPart] = []
     truncated = False
     if max_parts:
         page = await backend.graveler.list_upload_parts(
-            backend.call(asked),
-            asked.bucket,
+            backend.call(request),
+            request.bucket,
             upload.upload_id,
             after_part_number=marker,
             page_size=max_parts,
@@ -158,8 +160,8 @@ async def list_parts(backend: Backend, asked: Asked) -> Response:
         parts = [_listed_part(upload, part) for part in page.parts]
         truncated = page.is_truncated
     document = xml_out.list_parts(
-        asked.bucket,
-        asked.address.key,
+        request.bucket,
+        request.address.key,
         upload.upload_id,
         parts,
         part_number_marker=marker,
@@ -224,28 +226,28 @@ class _Uploads:
         return None if at < 0 else key[: at + len(self.delimiter)]
 
 
-async def list_multipart_uploads(backend: Backend, asked: Asked) -> Response:
+async def list_multipart_uploads(backend: Backend, request: S3Request) -> Response:
     """ListMultipartUploads: of one branch, or of all that the prefix leaves, in the order of keys.
 
     Rolling up happens here, because open uploads are few: a page looks at each of them.
     """
-    query = asked.query
+    query = request.query
     prefix, key_marker = query.text("prefix"), query.text("key-marker")
     id_marker = query.text("upload-id-marker") if key_marker else ""
     most = query.integer("max-uploads", PAGE_MAX, least=0, most=PAGE_MAX)
     page = _Uploads(prefix, query.text("delimiter"), key_marker, most)
-    call = backend.call(asked, backend.bounds.list_timeout_s)
+    call = backend.call(request, backend.bounds.list_timeout_s)
     if most:
-        for root, path_prefix in await _roots(backend, asked, call, prefix):
+        for root, path_prefix in await _roots(backend, request, call, prefix):
             path = within(root, key_marker)
             if path is not None:
                 after = (path, id_marker if path else "")
-                await _add_branch(backend, asked, call, page, root, path_prefix, after)
+                await _add_branch(backend, request, call, page, root, path_prefix, after)
             if page.truncated:
                 break
     next_key, next_id = page.last if page.truncated else ("", "")
     listing = xml_out.UploadListing(
-        asked.bucket,
+        request.bucket,
         page.uploads,
         page.prefixes,
         prefix=prefix,
@@ -261,11 +263,13 @@ async def list_multipart_uploads(backend: Backend, asked: Asked) -> Response:
     return xml(xml_out.list_uploads(listing))
 
 
-async def _roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> list[tuple[str, str]]:
+async def _roots(
+    backend: Backend, request: S3Request, call: Call, prefix: str
+) -> list[tuple[str, str]]:
     """`<branch>/` of the branches to look at, and the prefix of paths in each."""
     ref, slash, path_prefix = prefix.partition("/")
     if not slash:
-        return [(root, "") for root in await branch_roots(backend, asked, call, prefix)]
+        return [(root, "") for root in await branch_roots(backend, request, call, prefix)]
     if not ref:
         return []
     try:
@@ -278,7 +282,7 @@ async def _roots(backend: Backend, asked: Asked, call: Call, prefix: str) -> lis
 
 async def _add_branch(
     backend: Backend,
-    asked: Asked,
+    request: S3Request,
     call: Call,
     page: _Uploads,
     root: str,
@@ -288,7 +292,7 @@ async def _add_branch(
     while True:
         found = await backend.graveler.list_uploads(
             call,
-            asked.bucket,
+            request.bucket,
             BranchId(root[:-1]),
             prefix=prefix,
             after_path=after[0],

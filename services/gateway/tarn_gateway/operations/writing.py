@@ -17,7 +17,6 @@ from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, operation_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
-from tarn_gateway.asked import Asked
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies import discard, receive
 from tarn_gateway.checksums import BodySums
@@ -25,9 +24,10 @@ from tarn_gateway.homes import Home
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.object_headers import ObjectHeaders, parse_object_headers
 from tarn_gateway.operations.answers import EMPTY_MD5, checksum_headers, quoted
-from tarn_gateway.operations.conditional import asked_condition, operation_id
+from tarn_gateway.operations.conditional import operation_id, requested_condition
 from tarn_gateway.payload import Payload
 from tarn_gateway.s3error import S3Error
+from tarn_gateway.s3request import S3Request
 
 __all__ = ["check_branch", "described", "lineage_of", "put_object", "refuse_early", "stage"]
 
@@ -48,21 +48,21 @@ _REFUSED: Final = frozenset(
 UNAVAILABLE included (the row may be written and its acknowledgement lost), the block stays."""
 
 
-async def put_object(backend: Backend, asked: Asked) -> Response:
+async def put_object(backend: Backend, request: S3Request) -> Response:
     """PutObject."""
-    headers = asked.headers
-    condition = asked_condition(asked)
-    branch, path = asked.branch, asked.path
+    headers = request.headers
+    condition = requested_condition(request)
+    branch, path = request.branch, request.path
     about = parse_object_headers(headers)
-    payload = backend.payload(asked)
+    payload = backend.payload(request)
     if not path:
-        return await _put_root(backend, asked, branch, payload, condition)
-    home = await backend.homes.get(backend.call(asked), asked.bucket)
+        return await _put_root(backend, request, branch, payload, condition)
+    home = await backend.homes.get(backend.call(request), request.bucket)
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
     if is_large:
-        await check_branch(backend, asked, branch)
-    operation = operation_id(backend, asked) if condition else ""
+        await check_branch(backend, request, branch)
+    operation = operation_id(backend, request) if condition else ""
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     key = BlockKey(home.namespace, physical_path(address))
 
@@ -76,27 +76,31 @@ async def put_object(backend: Backend, asked: Asked) -> Response:
         body, sums = await payload.read_all(small)
         entry = entry_of(sums)
         async with backend.locks.hold((home.instance_uid, branch, path)):
-            await refuse_early(backend, asked, condition, operation)
+            await refuse_early(backend, request, condition, operation)
             await backend.blocks.put(key, body)
-            await stage(backend, asked, home, entry, block=key, condition=condition)
+            await stage(backend, request, home, entry, block=key, condition=condition)
     else:
         if condition:
-            await refuse_early(backend, asked, condition, operation)
+            await refuse_early(backend, request, condition, operation)
         entry = entry_of(await receive(backend.blocks, key, payload, small))
-        await stage(backend, asked, home, entry, block=key, condition=condition)
+        await stage(backend, request, home, entry, block=key, condition=condition)
     answer = [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)]
     return Response(200, answer)
 
 
 async def _put_root(
-    backend: Backend, asked: Asked, branch: BranchId, payload: Payload, condition: WriteCondition
+    backend: Backend,
+    request: S3Request,
+    branch: BranchId,
+    payload: Payload,
+    condition: WriteCondition,
 ) -> Response:
     """The directory marker `main/`, which always exists (see `reading`): nothing is to be stored."""
-    if payload.size or not asked.target.slash:
+    if payload.size or not request.target.slash:
         text = "The key must name an object on a branch: <branch>/<path>."
         raise S3Error("InvalidArgument", text, ArgumentName="key")
     await payload.read_all(0)
-    await check_branch(backend, asked, branch)
+    await check_branch(backend, request, branch)
     etag = EMPTY_MD5.hex()
     if condition and condition.if_match not in (ANY, etag):
         raise S3Error("PreconditionFailed")
@@ -133,7 +137,7 @@ def described(entry: Entry, about: ObjectHeaders, headers: Headers) -> Entry:
     )
 
 
-async def check_branch(backend: Backend, asked: Asked, branch: BranchId) -> None:
+async def check_branch(backend: Backend, request: S3Request, branch: BranchId) -> None:
     """Finds out that a branch takes writes before much is received for it.
 
     Only to be early: the answer may be stale when the entry is staged, and graveler decides then. A
@@ -142,16 +146,16 @@ async def check_branch(backend: Backend, asked: Asked, branch: BranchId) -> None
     Raises:
         TarnError: BRANCH_NOT_FOUND; REF_NOT_WRITABLE for a tag.
     """
-    call = backend.call(asked)
+    call = backend.call(request)
     try:
-        await backend.graveler.get_branch(call, asked.bucket, branch)
+        await backend.graveler.get_branch(call, request.bucket, branch)
     except TarnError as error:
         if error.kind is Kind.DENIED:
             return
         if error.reason is not Reason.BRANCH_NOT_FOUND:
             raise
         try:
-            await backend.graveler.get_tag(call, asked.bucket, branch)
+            await backend.graveler.get_tag(call, request.bucket, branch)
         except TarnError:
             raise error from None
         text = f"{branch} is a tag; only branches take writes"
@@ -159,7 +163,7 @@ async def check_branch(backend: Backend, asked: Asked, branch: BranchId) -> None
 
 
 async def refuse_early(
-    backend: Backend, asked: Asked, condition: WriteCondition, operation: str
+    backend: Backend, request: S3Request, condition: WriteCondition, operation: str
 ) -> None:
     """Refuses a conditional write of the request's key whose condition does not hold now.
 
@@ -169,7 +173,7 @@ async def refuse_early(
 
     Args:
         backend: where.
-        asked: whose key.
+        request: whose key.
         condition: of the write.
         operation: the request's operation. If the object is of an earlier attempt of the same one,
             graveler gives the first attempt's answer.
@@ -177,9 +181,11 @@ async def refuse_early(
     Raises:
         TarnError: FAILED_PRECONDITION; NOT_FOUND with ENTRY_NOT_FOUND; REF_NOT_WRITABLE for a tag.
     """
-    call = backend.call(asked)
+    call = backend.call(request)
     try:
-        newest = (await backend.graveler.lookup(call, asked.bucket, asked.branch, asked.path)).entry
+        newest = (
+            await backend.graveler.lookup(call, request.bucket, request.branch, request.path)
+        ).entry
     except TarnError as error:
         if error.reason is not Reason.ENTRY_NOT_FOUND:
             return  # staging meets the same failure, or can do without the read
@@ -187,15 +193,15 @@ async def refuse_early(
     if newest is not None and operation_of(newest) == operation:
         return
     try:
-        condition.check(asked.path, newest)
+        condition.check(request.path, newest)
     except TarnError:
-        await check_branch(backend, asked, asked.branch)  # a tag is read like a branch
+        await check_branch(backend, request, request.branch)  # a tag is read like a branch
         raise
 
 
 async def stage(
     backend: Backend,
-    asked: Asked,
+    request: S3Request,
     home: Home,
     entry: Entry,
     *,
@@ -206,7 +212,7 @@ async def stage(
 
     Args:
         backend: where.
-        asked: whose key.
+        request: whose key.
         home: of the repository, as it was when the block was written.
         entry: what the key shall hold.
         block: of the entry if nothing else refers to it; removed when graveler refuses the entry, or
@@ -217,11 +223,11 @@ async def stage(
         TarnError: what graveler raises.
         S3Error: ServiceUnavailable if the repository was deleted and made again meanwhile.
     """
-    branch, path = asked.branch, asked.path
+    branch, path = request.branch, request.path
     try:
         is_repeat = await backend.graveler.stage(
-            backend.call(asked),
-            asked.bucket,
+            backend.call(request),
+            request.bucket,
             home.instance_uid,
             branch,
             path,
@@ -232,7 +238,7 @@ async def stage(
         if block is not None and error.kind in _REFUSED:
             await _remove(backend, block)
         if error.reason in (Reason.REPOSITORY_NOT_FOUND, Reason.REPOSITORY_DELETED):
-            await _look_again(backend, asked, home)
+            await _look_again(backend, request, home)
         raise
     if is_repeat and block is not None:
         await _remove(backend, block)
@@ -248,10 +254,10 @@ async def _remove(backend: Backend, block: BlockKey) -> None:
         await removal
 
 
-async def _look_again(backend: Backend, asked: Asked, home: Home) -> None:
+async def _look_again(backend: Backend, request: S3Request, home: Home) -> None:
     """Tells a repository that is gone (REPOSITORY_NOT_FOUND) from one that is another now, where a
     new attempt will do."""
-    now = await backend.homes.fresh(backend.call(asked), asked.bucket)
+    now = await backend.homes.fresh(backend.call(request), request.bucket)
     if now.instance_uid != home.instance_uid:
         text = "The repository was deleted and created again; please try again."
         raise S3Error("ServiceUnavailable", text)

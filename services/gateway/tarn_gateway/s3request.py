@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tarn.client.auth import SigningGrant
 from tarn.core.errors import Kind, Reason, TarnError
@@ -11,44 +12,46 @@ from tarn.core.refs import is_commit_id, parse_ref
 from tarn_gateway.address import Address, RefPath, split_key
 from tarn_gateway.http import Headers, Request
 from tarn_gateway.query import Query
-from tarn_gateway.router import Operation
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.sigv4 import SignedRequest
 
-__all__ = ["Asked", "branch_to_write", "readable_ref"]
+if TYPE_CHECKING:
+    from tarn_gateway.operations.operation import Operation
+
+__all__ = ["S3Request", "branch_to_write", "readable_ref"]
 
 
-class Asked:
+class S3Request:
     """One authenticated request.
 
     A plain class with slots: it is made for every request, and a frozen dataclass costs three times
     as much to make. Nothing changes it after the handler has made it.
 
     Attributes:
-        request: as received; its body is not read yet.
-        operation: what `route` said.
+        http: as received; its body is not read yet.
+        operation: the row of the table that it selects.
         address: bucket and key.
-        at: the key, split into ref and path; None where the request names no key.
+        ref_path: the key, split into ref and path; None where the request names no key.
         query: decoded.
         signed: its signature, verified.
         granted: the signing key and what the caller may do.
     """
 
-    __slots__ = ("address", "at", "granted", "operation", "query", "request", "signed")
+    __slots__ = ("address", "granted", "http", "operation", "query", "ref_path", "signed")
 
     def __init__(
         self,
-        request: Request,
+        http: Request,
         operation: Operation,
         address: Address,
         query: Query,
         signed: SignedRequest,
         granted: SigningGrant,
     ) -> None:
-        self.request = request
+        self.http = http
         self.operation = operation
         self.address = address
-        self.at: RefPath | None = split_key(address.key) if address.key else None
+        self.ref_path: RefPath | None = split_key(address.key) if address.key else None
         self.query = query
         self.signed = signed
         self.granted = granted
@@ -56,7 +59,7 @@ class Asked:
     @property
     def headers(self) -> Headers:
         """Of the request."""
-        return self.request.headers
+        return self.http.headers
 
     @property
     def bucket(self) -> str:
@@ -66,8 +69,8 @@ class Asked:
     @property
     def target(self) -> RefPath:
         """The key's ref and path, of an operation on a key."""
-        assert self.at is not None, "the router gives operations on keys a key"
-        return self.at
+        assert self.ref_path is not None, "the router gives operations on keys a key"
+        return self.ref_path
 
     @property
     def branch(self) -> BranchId:
@@ -95,7 +98,7 @@ def branch_to_write(ref: str) -> BranchId:
     """The branch of a ref that is to be written; a tag's name passes, only graveler knows those.
 
     Raises:
-        TarnError: as `Asked.branch`.
+        TarnError: as `S3Request.branch`.
     """
     expression = parse_ref(ref)
     if expression.committed or is_commit_id(expression.base):

@@ -1,0 +1,7 @@
+"""`python -m tarn_gateway.operations`: prints the table of operations for `docs/user/s3.md`."""
+
+import sys
+
+from tarn_gateway.operations.reference import describe
+
+sys.stdout.write(describe())

@@ -1,0 +1,127 @@
+"""What a row of the table of S3 operations says (`tarn_gateway.operations.table`)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tarn.core.actions import Action
+
+if TYPE_CHECKING:
+    from tarn_gateway.backend import Backend
+    from tarn_gateway.http import Response
+    from tarn_gateway.s3request import S3Request
+
+__all__ = [
+    "About",
+    "Addressed",
+    "COPY_SOURCE",
+    "MissingRef",
+    "NotOffered",
+    "Operation",
+    "Perform",
+]
+
+COPY_SOURCE = "x-amz-copy-source"
+"""The one header that selects operations."""
+
+Perform = Callable[["Backend", "S3Request"], Awaitable["Response"]]
+"""Does an operation. The signature is verified and the caller is allowed what the row is about; no byte of
+the body has been read."""
+
+
+class Addressed(enum.Enum):
+    """What the address of a request names; the first thing that selects a row."""
+
+    SERVICE = "the service"
+    BUCKET = "a bucket"
+    KEY = "an object"
+
+
+class About(enum.Enum):
+    """What an operation is about: the resource that its caller must be allowed (`grants.authorize`)."""
+
+    SERVICE = "all repositories"
+    BUCKET = "the repository"
+    REF = "the ref and the prefix that are listed, or the repository if no ref is named"
+    KEYS = "each key of the body by itself"
+    KEY = "the path of a branch that is written, of any ref that is read"
+    UPLOAD = "the same path: an upload belongs to its key"
+
+    @property
+    def addressed(self) -> Addressed:
+        """What an address must name."""
+        match self:
+            case About.SERVICE:
+                return Addressed.SERVICE
+            case About.BUCKET | About.REF | About.KEYS:
+                return Addressed.BUCKET
+            case About.KEY | About.UPLOAD:
+                return Addressed.KEY
+
+
+class MissingRef(enum.Enum):
+    """How a branch, tag or commit that does not exist is told."""
+
+    OF_READ = "NoSuchKey"
+    """S3A takes NoSuchKey for an absent path, which it is; it ends its job at NoSuchBucket."""
+    OF_WRITE = "NoSuchBucket"
+    """NoSuchKey as the answer to a PUT says nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """An operation that Tarn offers.
+
+    Attributes:
+        name: S3's.
+        method: of HTTP.
+        selected_by: the parameters of the query that select it, or the header `x-amz-copy-source`, with
+            blanks between; a parameter may have a value (`list-type=2`). All of them are in the request,
+            and no other one that selects anything.
+        about: see there.
+        action: that the caller must be allowed.
+        missing_ref: see there.
+        perform: does it.
+        source: the action that is asked for on the source of a copy.
+        if_match: the action that is asked for, beside `action`, by a request with `If-Match`: the answer
+            tells what is there.
+    """
+
+    name: str
+    method: str
+    selected_by: str
+    about: About
+    action: Action
+    missing_ref: MissingRef
+    perform: Perform
+    source: Action | None = None
+    if_match: Action | None = None
+
+    @property
+    def addressed(self) -> Addressed:
+        """What an address must name."""
+        return self.about.addressed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NotOffered:
+    """An operation of S3 that Tarn does not offer; it is refused by name.
+
+    Attributes:
+        name: S3's.
+        method: as `Operation.method`.
+        selected_by: as `Operation.selected_by`.
+        addressed: what an address must name.
+        why: a sentence for the client: what to do instead.
+        others: names of operations that the same request selects.
+    """
+
+    name: str
+    method: str
+    selected_by: str
+    addressed: Addressed
+    why: str = ""
+    others: tuple[str, ...] = ()

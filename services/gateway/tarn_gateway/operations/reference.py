@@ -1,0 +1,72 @@
+"""The table of S3 operations as Markdown; `docs/user/s3.md` holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tarn_gateway.operations.not_offered import NOT_OFFERED
+from tarn_gateway.operations.operation import COPY_SOURCE, Addressed, Operation
+from tarn_gateway.operations.table import OPERATIONS
+
+__all__ = ["REMARKS", "describe"]
+
+_CONDITIONS: Final = "`If-Match`, `If-None-Match: *`"
+
+REMARKS: Final[Mapping[str, str]] = {
+    "ListBuckets": "the repositories that the caller may read",
+    "GetBucketVersioning": "never enabled: versions are commits",
+    "ListObjects": "as ListObjectsV2",
+    "ListObjectsV2": "any delimiter; at most 1,000 keys a page; without a ref in the prefix and with "
+    "delimiter `/`, branches and tags are the common prefixes",
+    "ListMultipartUploads": "of one branch, or of all that the prefix leaves",
+    "GetObject": "`Range`, `If-Range`, `If-Match`, `If-None-Match`, `If-Modified-Since`, "
+    "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`",
+    "HeadObject": "as GetObject",
+    "PutObject": f"{_CONDITIONS}; user metadata up to 2 KiB, `Content-Type`, `Cache-Control`, "
+    "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
+    "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
+    "metadata, between repositories the bytes are copied",
+    "DeleteObject": "deleting what is not there succeeds",
+    "DeleteObjects": "up to 1,000 keys of any branches, an outcome for each",
+    "CreateMultipartUpload": "an upload survives restarts, and commits in between",
+    "UploadPartCopy": "`x-amz-copy-source-range`, `x-amz-copy-source-if-*`; the bytes are copied",
+    "CompleteMultipartUpload": f"{_CONDITIONS}; completing an upload again gives the same answer and "
+    "writes nothing again. If a completion was cut off by a crash and a commit followed before it was repeated, "
+    'it may go on answering 503 with "upload again": abort the upload and begin a new one',
+}
+"""What a user must know beyond S3's own documentation."""
+
+_PATHS: Final = {
+    Addressed.SERVICE: "/",
+    Addressed.BUCKET: "/{bucket}",
+    Addressed.KEY: "/{bucket}/{key}",
+}
+
+
+def describe() -> str:
+    """What is offered as a table, and what is not as a paragraph; ends with a line break."""
+    lines = ["| operation | request | needs | remarks |", "| --- | --- | --- | --- |"]
+    lines += [_row(row) for row in OPERATIONS]
+    names = sorted({name for row in NOT_OFFERED for name in (row.name, *row.others)})
+    lines += [
+        "",
+        f"Not offered, each refused by its name with 501 `NotImplemented`: {', '.join(names)}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(row: Operation) -> str:
+    needs = f"`{row.action}`"
+    if row.source is not None:
+        needs += f", `{row.source}` on the source"
+    if row.if_match is not None:
+        needs += f", `{row.if_match}` with `If-Match`"
+    return f"| {row.name} | {_request(row)} | {needs} | {REMARKS.get(row.name, '')} |"
+
+
+def _request(row: Operation) -> str:
+    names = [name for name in row.selected_by.split() if name != COPY_SOURCE]
+    query = f"?{'&'.join(names)}" if names else ""
+    header = f" with `{COPY_SOURCE}`" if COPY_SOURCE in row.selected_by.split() else ""
+    return f"`{row.method} {_PATHS[row.addressed]}{query}`{header}"

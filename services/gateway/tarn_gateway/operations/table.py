@@ -1,0 +1,74 @@
+"""The one table of S3 operations. Router, permission, missing refs, dispatch and the table in
+`docs/user/s3.md` come from it.
+
+A new operation is one line here and a function `perform` in a module beside this one. What S3 has and Tarn does
+not offer is in `tarn_gateway.operations.not_offered`; a test holds both against the list of all operations of
+S3 that botocore brings along.
+
+The columns are explained in `tarn_gateway.operations.operation`. No two rows match one request: address, method
+and the set of selecting parameters are a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tarn.core.actions import Action
+from tarn_gateway.operations import (
+    buckets,
+    completing,
+    copying,
+    deleting,
+    listing,
+    parts,
+    reading,
+    uploads,
+    writing,
+)
+from tarn_gateway.operations.operation import COPY_SOURCE, About, MissingRef, Operation
+
+__all__ = ["BY_NAME", "OPERATIONS"]
+
+_SERVICE, _BUCKET, _REF = About.SERVICE, About.BUCKET, About.REF
+_KEYS, _KEY, _UPLOAD = About.KEYS, About.KEY, About.UPLOAD
+_LIST, _READ, _WRITE = Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO
+_OF_READ, _OF_WRITE = MissingRef.OF_READ, MissingRef.OF_WRITE
+
+_PUT_PART = "partNumber uploadId"
+_COPY = COPY_SOURCE
+
+# fmt: off
+OPERATIONS: Final = (
+    # name, method, selected by, about, action, a missing ref is told as, done by
+    Operation("ListBuckets", "GET", "", _SERVICE, _LIST, _OF_READ, buckets.list_buckets),
+
+    Operation("HeadBucket", "HEAD", "", _BUCKET, _READ, _OF_READ, buckets.head_bucket),
+    Operation("GetBucketLocation", "GET", "location", _BUCKET, _READ, _OF_READ, buckets.get_bucket_location),
+    Operation("GetBucketVersioning", "GET", "versioning", _BUCKET, _READ, _OF_READ, buckets.get_bucket_versioning),
+
+    Operation("ListObjects", "GET", "", _REF, _READ, _OF_READ, listing.list_objects),
+    Operation("ListObjectsV2", "GET", "list-type=2", _REF, _READ, _OF_READ, listing.list_objects_v2),
+    Operation("ListMultipartUploads", "GET", "uploads", _REF, _READ, _OF_WRITE, uploads.list_multipart_uploads),
+
+    Operation("GetObject", "GET", "", _KEY, _READ, _OF_READ, reading.get_object),
+    Operation("HeadObject", "HEAD", "", _KEY, _READ, _OF_READ, reading.head_object),
+    Operation("PutObject", "PUT", "", _KEY, _WRITE, _OF_WRITE, writing.put_object, if_match=_READ),
+    Operation("CopyObject", "PUT", _COPY, _KEY, _WRITE, _OF_WRITE, copying.copy_object, source=_READ, if_match=_READ),
+    Operation("DeleteObject", "DELETE", "", _KEY, _WRITE, _OF_WRITE, deleting.delete_object),
+    Operation("DeleteObjects", "POST", "delete", _KEYS, _WRITE, _OF_WRITE, deleting.delete_objects),
+
+    Operation("CreateMultipartUpload", "POST", "uploads", _KEY, _WRITE, _OF_WRITE, uploads.create_multipart_upload),
+    Operation("UploadPart", "PUT", _PUT_PART, _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part),
+    Operation("UploadPartCopy", "PUT", f"{_PUT_PART} {_COPY}", _UPLOAD, _WRITE, _OF_WRITE, parts.upload_part_copy,
+              source=_READ),
+    Operation("CompleteMultipartUpload", "POST", "uploadId", _UPLOAD, _WRITE, _OF_WRITE,
+              completing.complete_multipart_upload, if_match=_READ),
+    Operation("AbortMultipartUpload", "DELETE", "uploadId", _UPLOAD, _WRITE, _OF_WRITE, uploads.abort_multipart_upload),
+    Operation("ListParts", "GET", "uploadId", _UPLOAD, _READ, _OF_WRITE, uploads.list_parts),
+)
+# fmt: on
+
+BY_NAME: Final[Mapping[str, Operation]] = MappingProxyType({row.name: row for row in OPERATIONS})
+"""Rows by the names of their operations."""
