@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cassandra_lake import ShiftedClock, replica_on
 from cassandra_proxies import statement_id
-from graveler_service import OpenDoor
+from graveler_service import OpenGuard
 
 from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, TarnError
@@ -135,8 +135,8 @@ class Replica:
         await self._tags.DeleteTag(request, _CALL)
 
     @property
-    def _door(self) -> OpenDoor:
-        return OpenDoor(self.graveler.repositories)
+    def _door(self) -> OpenGuard:
+        return OpenGuard(self.graveler.repositories)
 
     @property
     def _repositories(self) -> RepositoryHandler:

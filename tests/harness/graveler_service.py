@@ -19,24 +19,25 @@ from tarn.kv.mem import MemKv
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import Endpoint
 from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.rules import Rule
 from tarn.testing.clock import SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.repositories import Repositories
-from tarn_graveler.serving import Door
+from tarn_graveler.serving import AccessGuard
 
-__all__ = ["OpenDoor", "Service", "reason_of", "running_service"]
+__all__ = ["OpenGuard", "Service", "reason_of", "running_service"]
 
 SECRET = bytes(range(32))
 
 
-class OpenDoor(Door):
+class OpenGuard(AccessGuard):
     """Everybody may do everything."""
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
 
-    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
+    async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
         return Grant(UserId("ann"), Policy(()), "", 1000)
 
 

@@ -12,6 +12,7 @@ from tarn.core.ids import UserId
 from tarn.core.policy import Grant, Statement, compile_policy
 from tarn.core.proof import log_in_proof, set_up_proof
 from tarn.rpc.call import Call
+from tarn.rpc.rules import rules_of
 from tarn.rpc.transport import Transport
 from tarn_proto.auth.v1 import authorization_service_pb2 as authorization_pb
 from tarn_proto.auth.v1 import caller_pb2 as caller_pb
@@ -24,6 +25,7 @@ __all__ = ["AuthClient", "NewCredential", "Session", "SigningGrant"]
 _AUTHORIZATION = authorization_pb.DESCRIPTOR.services_by_name["AuthorizationService"]
 _SESSIONS = session_pb.DESCRIPTOR.services_by_name["SessionService"]
 _USERS = users_pb.DESCRIPTOR.services_by_name["UserService"]
+_READ_ONLY = {name: rule.read_only for name, rule in rules_of(_AUTHORIZATION).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class AuthClient:
             access_key_id=access_key_id, date=date, region=region, service=service
         )
         operation = authorization_pb.Operation(authorize_key=asked)
-        result = (await self._operate(call, operation)).authorize_key
+        result = (await self._operate(call, operation, "authorize_key")).authorize_key
         return SigningGrant(result.signing_key, _grant(result.grant))
 
     async def authorize_token(self, call: Call, token: str) -> Grant:
@@ -79,7 +81,9 @@ class AuthClient:
         """
         asked = authorization_pb.AuthorizeToken(caller_token=token)
         operation = authorization_pb.Operation(authorize_token=asked)
-        return _grant((await self._operate(call, operation)).authorize_token.grant)
+        return _grant(
+            (await self._operate(call, operation, "authorize_token")).authorize_token.grant
+        )
 
     async def get_setup_state(self, call: Call) -> session_pb.GetSetupStateResponse:
         """Whether the first admin exists. Public."""
@@ -212,9 +216,10 @@ class AuthClient:
         await self._transport.close()
 
     async def _operate(
-        self, call: Call, operation: authorization_pb.Operation
+        self, call: Call, operation: authorization_pb.Operation, name: str
     ) -> authorization_pb.OperationResult:
-        answer = await self._transport.operate(_AUTHORIZATION, operation, call, read_only=True)
+        read_only = _READ_ONLY[name]
+        answer = await self._transport.operate(_AUTHORIZATION, operation, call, read_only=read_only)
         return expect(answer, authorization_pb.OperationResult)
 
 

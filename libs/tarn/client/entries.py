@@ -12,6 +12,7 @@ from tarn.core.errors import TarnError
 from tarn.core.value import hot_value
 from tarn.rpc.call import Call
 from tarn.rpc.errors import error_from_operation
+from tarn.rpc.rules import rules_of
 from tarn.rpc.transport import Transport
 from tarn_proto.graveler.v1.entry_service_pb2 import (
     DESCRIPTOR,
@@ -27,6 +28,7 @@ from tarn_proto.graveler.v1.entry_service_pb2 import (
 __all__ = ["EntryClient", "ListingPage", "Located"]
 
 _SERVICE = DESCRIPTOR.services_by_name["EntryService"]
+_READ_ONLY = {name: rule.read_only for name, rule in rules_of(_SERVICE).items()}
 
 
 @hot_value
@@ -81,7 +83,7 @@ class EntryClient:
         # Field by field: a message given to a constructor is copied, through its bytes.
         lookup = asked.lookup
         lookup.repository_id, lookup.ref, lookup.path = repository_id, ref, path
-        result = await self._operate(asked, call, "lookup", read_only=True)
+        result = await self._operate(asked, call, "lookup")
         found = result.lookup
         return Located(found.entry, found.storage_namespace)
 
@@ -113,13 +115,13 @@ class EntryClient:
         stage.branch_id, stage.path, stage.entry = branch_id, path, entry
         if (message := condition_message(condition)) is not None:
             stage.condition.CopyFrom(message)
-        result = await self._operate(asked, call, "stage", read_only=False)
+        result = await self._operate(asked, call, "stage")
         return result.stage.is_repeat
 
     async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:
         """Makes a path of a branch hold nothing; nothing there is no error."""
         asked = Unstage(repository_id=repository_id, branch_id=branch_id, path=path)
-        await self._operate(Operation(unstage=asked), call, "unstage", read_only=False)
+        await self._operate(Operation(unstage=asked), call, "unstage")
 
     async def unstage_many(
         self, call: Call, repository_id: str, branch_id: str, paths: Sequence[str]
@@ -177,14 +179,12 @@ class EntryClient:
             raise garbled(f"{len(entries)} entries for {len(paths)} paths")
         return ListingPage(paths, entries, page.next_page_token, page.storage_namespace)
 
-    async def _operate(
-        self, operation: Operation, call: Call, answer: str, *, read_only: bool
-    ) -> OperationResult:
-        """One hot operation; its result has the field `answer`, which is what acknowledges it."""
+    async def _operate(self, operation: Operation, call: Call, name: str) -> OperationResult:
+        """One hot operation; its result has a field of the same name, which is what acknowledges it."""
         result = expect(
-            await self._transport.operate(_SERVICE, operation, call, read_only=read_only),
+            await self._transport.operate(_SERVICE, operation, call, read_only=_READ_ONLY[name]),
             OperationResult,
         )
-        if not result.HasField(answer):
-            raise garbled(f"a result without {answer!r}")
+        if not result.HasField(name):
+            raise garbled(f"a result without {name!r}")
         return result

@@ -1,8 +1,9 @@
-"""What can be done, to what: actions, the one table from operations to actions, resource names.
+"""What can be done, to what: actions, and the names of resources.
 
-Rule of residence: an operation that a client can ask for as an rpc has a line here or it is denied; those of S3
-are in `tarn_gateway.operations.table`. The table is data, so that one test can walk every rpc of the
-descriptors (OWASP API5; lakeFS GHSA-h238-5mwf-8xw8 was a route that nobody had listed).
+Which operation needs which action is said where the operation is: of S3's in the table
+`tarn_gateway.operations.table`, of rpcs in the options of the protos (`tarn.rpc.rules`). An operation that says
+nothing is nobody's: the router does not find it, and a service with such an rpc is not served (OWASP API5;
+lakeFS GHSA-h238-5mwf-8xw8 was a route that nobody had listed).
 
 Resources are paths of names:
 
@@ -22,17 +23,13 @@ is allowed, down to a repository or a ref, and denied by repository.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = [
-    "ACTIONS",
     "REPOSITORIES",
     "USERS",
     "Action",
-    "action_of",
     "branch_resource",
     "object_resource",
     "ref_object_resource",
@@ -59,91 +56,11 @@ class Action(enum.StrEnum):
     """Key pairs of the user that is the resource; the built-in roles allow it for oneself."""
 
 
-_GRAVELER: dict[str, Action | None] = {
-    "RepositoryService.CreateRepository": Action.CREATE_REPO,
-    "RepositoryService.GetRepository": Action.READ_REPO,
-    "RepositoryService.ListRepositories": Action.LIST_REPOS,
-    "RepositoryService.DeleteRepository": Action.DELETE_REPO,
-    "BranchService.CreateBranch": Action.WRITE_REPO,
-    "BranchService.CreateBranch.source": Action.READ_REPO,
-    "BranchService.GetBranch": Action.READ_REPO,
-    "BranchService.ListBranches": Action.READ_REPO,
-    "BranchService.DeleteBranch": Action.WRITE_REPO,
-    "TagService.CreateTag": Action.WRITE_REPO,
-    "TagService.CreateTag.source": Action.READ_REPO,
-    "TagService.GetTag": Action.READ_REPO,
-    "TagService.ListTags": Action.READ_REPO,
-    "TagService.DeleteTag": Action.WRITE_REPO,
-    "CommitService.CreateCommit": Action.WRITE_REPO,
-    "CommitService.GetCommit": Action.READ_REPO,
-    "CommitService.ListCommits": Action.READ_REPO,
-    "CommitService.DiffRefs": Action.READ_REPO,
-    "CommitService.DiffUncommitted": Action.READ_REPO,
-    # The stream itself asks for nothing; each operation on it is decided by itself.
-    "EntryService.Operate.lookup": Action.READ_REPO,
-    "EntryService.Operate.stage": Action.WRITE_REPO,
-    "EntryService.Operate.stage.if_match": Action.READ_REPO,
-    "EntryService.Operate.unstage": Action.WRITE_REPO,
-    "EntryService.ListEntries": Action.READ_REPO,
-    "EntryService.UnstageEntries": Action.WRITE_REPO,  # for each path by itself
-    "UploadService.CreateUpload": Action.WRITE_REPO,
-    "UploadService.GetUpload": Action.READ_REPO,
-    "UploadService.RecordUploadPart": Action.WRITE_REPO,
-    "UploadService.ListUploadParts": Action.READ_REPO,
-    "UploadService.ListUploads": Action.READ_REPO,
-    "UploadService.BeginCompleteUpload": Action.WRITE_REPO,
-    "UploadService.FinishCompleteUpload": Action.WRITE_REPO,
-    "UploadService.FinishCompleteUpload.if_match": Action.READ_REPO,
-    "UploadService.ReopenUpload": Action.WRITE_REPO,
-    "UploadService.AbortUpload": Action.WRITE_REPO,
-}
-
-_AUTH: dict[str, Action | None] = {
-    # Public, because nobody can be known before them: the first two serve an installation without
-    # users (SetUp asks for the installation's secret instead), the third is how one becomes known.
-    "SessionService.GetSetupState": None,
-    "SessionService.SetUp": None,
-    "SessionService.LogIn": None,
-    # Public to services, because it *is* the authorisation; mTLS says who is a service.
-    "AuthorizationService.Operate.authorize_key": None,
-    "AuthorizationService.Operate.authorize_token": None,
-    "SessionService.GetCaller": Action.READ_USERS,
-    "UserService.CreateUser": Action.WRITE_USERS,
-    "UserService.GetUser": Action.READ_USERS,
-    "UserService.ListUsers": Action.READ_USERS,
-    "UserService.UpdateUserRoles": Action.WRITE_USERS,
-    "UserService.DeleteUser": Action.WRITE_USERS,
-    "UserService.CreateCredential": Action.MANAGE_CREDENTIALS,
-    "UserService.ListCredentials": Action.MANAGE_CREDENTIALS,
-    "UserService.DeleteCredential": Action.MANAGE_CREDENTIALS,
-}
-
-ACTIONS: Mapping[str, Action | None] = MappingProxyType(
-    {f"tarn.graveler.v1.{name}": action for name, action in _GRAVELER.items()}
-    | {f"tarn.auth.v1.{name}": action for name, action in _AUTH.items()}
-)
-"""Full rpc name (`tarn.auth.v1.UserService.GetUser`) or operation of a stream
-(`tarn.graveler.v1.EntryService.Operate.lookup`) → action; None is public. What is absent is denied.
-"""
-
 REPOSITORIES = "repository/*"
 """The resource of ListRepos."""
 
 USERS = "user/*"
 """The resource of listing users."""
-
-
-def action_of(operation: str) -> Action | None:
-    """The action that an operation needs; None when it is public.
-
-    Raises:
-        TarnError: DENIED for an operation that the table does not hold.
-    """
-    try:
-        return ACTIONS[operation]
-    except KeyError:
-        text = f"operation {operation!r} has no action, so nobody may do it"
-        raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text, operation=operation) from None
 
 
 def _segment(name: str) -> str:

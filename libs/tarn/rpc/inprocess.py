@@ -16,7 +16,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import OPERATE, Endpoint
 from tarn.rpc.inflight import InFlight
-from tarn.rpc.methods import Handle, check_handler, handle_of, is_read_only
+from tarn.rpc.methods import Handle, check_handler, handle_of
+from tarn.rpc.rules import rules_of
 
 __all__ = ["InProcessTransport"]
 
@@ -25,7 +26,8 @@ class InProcessTransport:
     """A `Transport` to the handlers of `endpoints`.
 
     Raises:
-        TypeError: when it is built with a handler that lacks an rpc of its service.
+        TypeError: when it is built with a handler that lacks an rpc of its service, or with an rpc that
+            has no rule.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], clock: Clock) -> None:
@@ -46,7 +48,7 @@ class InProcessTransport:
     ) -> Message:
         """One rare call; see `Transport.unary`."""
         handle = self._handle(service, method)
-        if is_read_only(method):
+        if rules_of(service)[method].read_only:
             return await self._in_flight.read(handle, request, call)
         return await self._in_flight.change(handle, request, call)
 

@@ -16,6 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import OPERATE, Endpoint
+from tarn.rpc.rules import rules_of
 
 __all__ = [
     "Handle",
@@ -23,16 +24,12 @@ __all__ = [
     "UnaryMethod",
     "check_handler",
     "handle_of",
-    "is_read_only",
     "operate_method",
     "unary_methods",
 ]
 
 Handle = Callable[[Message, Call], Awaitable[Message]]
 """A method of a handler: `async (request, call) -> response`."""
-
-# AIP-131, AIP-132: what gets, lists or compares changes nothing. Every other verb may.
-_READ_VERBS = ("Get", "List", "Diff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class UnaryMethod:
     Attributes:
         name: such as `CreateBranch`.
         path: as HTTP/2 carries it, `/tarn.graveler.v1.BranchService/CreateBranch`.
-        read_only: a second attempt is harmless, and its caller may leave it at any time.
+        read_only: as its rule says (`tarn.rpc.rules`).
     """
 
     name: str
@@ -69,20 +66,20 @@ class OperateMethod:
     result_type: type[Message]
 
 
-def is_read_only(method: str) -> bool:
-    """Whether a unary rpc of this name changes nothing; its verb says so."""
-    return method.startswith(_READ_VERBS)
-
-
 def unary_methods(service: ServiceDescriptor) -> dict[str, UnaryMethod]:
-    """The unary rpcs of a service by name."""
+    """The unary rpcs of a service by name.
+
+    Raises:
+        TypeError: as `rules_of`.
+    """
+    rules = rules_of(service)
     return {
         method.name: UnaryMethod(
             method.name,
             _path(method),
             GetMessageClass(method.input_type),
             GetMessageClass(method.output_type),
-            is_read_only(method.name),
+            rules[method.name].read_only,
         )
         for method in service.methods
         if method.name != OPERATE
@@ -104,11 +101,13 @@ def operate_method(service: ServiceDescriptor) -> OperateMethod | None:
 
 
 def check_handler(endpoint: Endpoint) -> None:
-    """Refuses a handler that lacks an rpc, or answers one with something that is not async.
+    """Refuses a handler that lacks an rpc, or answers one with something that is not async, and a service
+    with an rpc that has no rule.
 
     Raises:
         TypeError: names all that is missing.
     """
+    rules_of(endpoint.descriptor)
     names = [
         "operate" if method.name == OPERATE else method.name
         for method in endpoint.descriptor.methods

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import action_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.call import Call
+from tarn.rpc.rules import Rule
 from tarn_auth.authorizer import Authorizer, Holder
 
 __all__ = ["Callers"]
 
 
 class Callers:
-    """Default deny: an operation that the table does not name is nobody's.
+    """Default deny: nothing is done that the rule of the rpc does not allow (`tarn.rpc.rules`).
 
     Users and keys are never administered on what was kept: each decision reads anew, so a deleted
     admin is one no more at once, on every replica.
@@ -31,11 +31,6 @@ class Callers:
             raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
         return await self._authorizer.holder(call.caller_token)
 
-    def require(self, caller: Holder, operation: str, resource: str) -> None:
-        """Raises `TarnError` DENIED, ACCESS_DENIED unless the caller may.
-
-        `operation` is the full name of an rpc that is not public.
-        """
-        action = action_of(operation)
-        assert action is not None, f"{operation} is public, nobody asks for leave to it"
-        self._authorizer.grant(caller).require(action, resource)
+    def require(self, caller: Holder, rule: Rule, resource: str) -> None:
+        """Raises `TarnError` DENIED, ACCESS_DENIED unless the caller may do what a rule says to a resource."""
+        self._authorizer.grant(caller).require(rule.require_action(), resource)

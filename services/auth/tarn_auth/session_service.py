@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import user_resource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn.rpc.call import Call
+from tarn.rpc.rules import rules_of
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.callers import Callers
 from tarn_auth.credentials import parse_access_key_id, parse_secret
@@ -16,7 +16,7 @@ from tarn_proto.auth.v1 import session_service_pb2 as pb
 
 __all__ = ["SessionService"]
 
-_GET_CALLER = "tarn.auth.v1.SessionService.GetCaller"
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["SessionService"])
 
 
 class SessionService:
@@ -70,6 +70,7 @@ class SessionService:
     async def GetCaller(self, request: pb.GetCallerRequest, call: Call) -> pb.GetCallerResponse:
         """Who the caller is."""
         caller = await self._callers.identify(call)
-        self._callers.require(caller, _GET_CALLER, user_resource(caller.user.user_id))
+        rule = _RULES["GetCaller"]
+        self._callers.require(caller, rule, rule.resource.of_found(request, caller=caller.user))
         statements = self._authorizer.grant(caller).policy.statements
         return pb.GetCallerResponse(user=to_user(caller.user), statements=to_statements(statements))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import USERS, user_resource
+from tarn.core.actions import USERS
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
 from tarn.core.policy import Role, parse_roles
@@ -10,6 +10,7 @@ from tarn.kv.auth_records import User
 from tarn.kv.port import PredicateFailedError
 from tarn.rpc import pagination
 from tarn.rpc.call import Call
+from tarn.rpc.rules import rules_of
 from tarn_auth.authorizer import Authorizer, Holder
 from tarn_auth.callers import Callers
 from tarn_auth.credentials import (
@@ -24,7 +25,7 @@ from tarn_proto.auth.v1 import user_service_pb2 as pb
 
 __all__ = ["UserService"]
 
-_SERVICE = "tarn.auth.v1.UserService."
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["UserService"])
 _PAGE_DEFAULT = 100
 _PAGE_MAX = 1000
 
@@ -61,7 +62,7 @@ class UserService:
         """A new user without key pairs."""
         caller = await self._callers.identify(call)
         user_id = parse_user_id(request.user_id)
-        self._callers.require(caller, _SERVICE + "CreateUser", user_resource(user_id))
+        self._require(caller, "CreateUser", request)
         user = await self._users.create(user_id, parse_roles(request.roles))
         return pb.CreateUserResponse(user=to_user(user))
 
@@ -69,13 +70,13 @@ class UserService:
         """One user."""
         caller = await self._callers.identify(call)
         user_id = parse_user_id(request.user_id)
-        self._callers.require(caller, _SERVICE + "GetUser", user_resource(user_id))
+        self._require(caller, "GetUser", request)
         return pb.GetUserResponse(user=to_user(await self._users.get(user_id)))
 
     async def ListUsers(self, request: pb.ListUsersRequest, call: Call) -> pb.ListUsersResponse:
         """A page of users."""
         caller = await self._callers.identify(call)
-        self._callers.require(caller, _SERVICE + "ListUsers", USERS)
+        self._require(caller, "ListUsers", request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         tokens = self._tokens(caller, "ListUsers")
         after = tokens.decode(request.page_token)
@@ -93,7 +94,7 @@ class UserService:
         """Replaces a user's roles."""
         caller = await self._callers.identify(call)
         user_id = parse_user_id(request.user_id)
-        self._callers.require(caller, _SERVICE + "UpdateUserRoles", user_resource(user_id))
+        self._require(caller, "UpdateUserRoles", request)
         roles = parse_roles(request.roles)
         if user_id == caller.user.user_id and Role.ADMIN not in roles:
             raise _oneself(f"user {user_id} may not take the role Admin from itself")
@@ -105,7 +106,7 @@ class UserService:
         """Deletes a user and its key pairs."""
         caller = await self._callers.identify(call)
         user_id = parse_user_id(request.user_id)
-        self._callers.require(caller, _SERVICE + "DeleteUser", user_resource(user_id))
+        self._require(caller, "DeleteUser", request)
         if user_id == caller.user.user_id:
             raise _oneself(f"user {user_id} may not delete itself")
         try:
@@ -119,7 +120,7 @@ class UserService:
     ) -> pb.CreateCredentialResponse:
         """A new key pair, its secret shown this once."""
         caller = await self._callers.identify(call)
-        owner = await self._owner(caller, "CreateCredential", request.user_id)
+        owner = await self._owner(caller, "CreateCredential", request)
         description = parse_description(request.description)
         access_key_id, secret = self._credentials.make_pair()
         try:
@@ -141,7 +142,7 @@ class UserService:
     ) -> pb.ListCredentialsResponse:
         """A page of a user's key pairs."""
         caller = await self._callers.identify(call)
-        owner = await self._owner(caller, "ListCredentials", request.user_id)
+        owner = await self._owner(caller, "ListCredentials", request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         uid = owner.user_uid
         tokens = self._tokens(caller, "ListCredentials", user_uid=uid)
@@ -163,9 +164,12 @@ class UserService:
         caller = await self._callers.identify(call)
         access_key_id = parse_access_key_id(request.access_key_id)
         credential = await self._credentials.find(access_key_id)
-        resource = USERS if credential is None else user_resource(credential.user_id)
+        rule = _RULES["DeleteCredential"]
+        resource = (
+            USERS if credential is None else rule.resource.of_found(request, credential=credential)
+        )
         try:
-            self._callers.require(caller, _SERVICE + "DeleteCredential", resource)
+            self._callers.require(caller, rule, resource)
         except TarnError:
             raise credential_not_found(access_key_id) from None
         if credential is None:
@@ -178,10 +182,21 @@ class UserService:
             self._authorizer.forget()
         return pb.DeleteCredentialResponse()
 
-    async def _owner(self, caller: Holder, method: str, named: str) -> User:
+    def _require(self, caller: Holder, rpc: str, request: object, **given: object) -> None:
+        """Raises `TarnError` DENIED, ACCESS_DENIED unless the rule of the rpc lets the caller through."""
+        rule = _RULES[rpc]
+        self._callers.require(caller, rule, rule.resource.of_found(request, **given))
+
+    async def _owner(
+        self,
+        caller: Holder,
+        rpc: str,
+        request: pb.CreateCredentialRequest | pb.ListCredentialsRequest,
+    ) -> User:
         """The user whose key pairs are meant: the one named, or the caller."""
+        named = request.user_id
         user_id = parse_user_id(named) if named else caller.user.user_id
-        self._callers.require(caller, _SERVICE + method, user_resource(user_id))
+        self._require(caller, rpc, request, user_id=user_id)
         if user_id == caller.user.user_id:
             return caller.user
         return await self._users.get(user_id)

@@ -20,7 +20,7 @@ from tarn_graveler.building import Builder
 from tarn_graveler.commit_service import CommitHandler
 from tarn_graveler.entry_service import EntryHandler
 from tarn_graveler.repository_service import RepositoryHandler
-from tarn_graveler.serving import Door
+from tarn_graveler.serving import AccessGuard
 from tarn_graveler.upload_service import UploadHandler
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
@@ -36,14 +36,14 @@ __all__ = ["GravelerApplication", "endpoints_of"]
 
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """The services of a replica; every call is let in by `access` first."""
-    door = Door(access, graveler.repositories)
+    guard = AccessGuard(access, graveler.repositories)
     handlers = {
-        repository_service_pb2: RepositoryHandler(door, graveler),
-        branch_service_pb2: BranchHandler(door, graveler),
-        tag_service_pb2: TagHandler(door, graveler),
-        commit_service_pb2: CommitHandler(door, graveler),
-        entry_service_pb2: EntryHandler(door, graveler),
-        upload_service_pb2: UploadHandler(door, graveler),
+        repository_service_pb2: RepositoryHandler(guard, graveler),
+        branch_service_pb2: BranchHandler(guard, graveler),
+        tag_service_pb2: TagHandler(guard, graveler),
+        commit_service_pb2: CommitHandler(guard, graveler),
+        entry_service_pb2: EntryHandler(guard, graveler),
+        upload_service_pb2: UploadHandler(guard, graveler),
     }
     return [
         Endpoint(service, handler)

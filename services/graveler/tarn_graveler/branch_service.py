@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from tarn.core.actions import branch_resource, ref_resource, tag_resource
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id, parse_tag_id
-from tarn.kv.records import Repository, Tag
+from tarn.kv.records import Tag
 from tarn.rpc.call import Call
+from tarn.rpc.rules import rules_of
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.serving import Door, paging, timestamp
+from tarn_graveler.serving import AccessGuard, paging, timestamp
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
 __all__ = ["BranchHandler", "TagHandler"]
+
+_BRANCH_RULES = rules_of(branch_pb.DESCRIPTOR.services_by_name["BranchService"])
+_TAG_RULES = rules_of(tag_pb.DESCRIPTOR.services_by_name["TagService"])
 
 
 def _branch_message(branch_id: str, branch: Branch) -> branch_pb.Branch:
@@ -35,8 +38,8 @@ def _tag_message(tag_id: str, tag: Tag) -> tag_pb.Tag:
 class BranchHandler:
     """Answers `tarn.graveler.v1.BranchService`."""
 
-    def __init__(self, door: Door, graveler: Graveler) -> None:
-        self._door = door
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
         self._branches = graveler.branches
         self._names = graveler.names
         self._refs = graveler.refs
@@ -48,13 +51,14 @@ class BranchHandler:
     ) -> branch_pb.CreateBranchResponse:
         """At the commit of any ref."""
         branch_id = parse_branch_id(request.branch_id)
-        resource = branch_resource(request.repository_id, branch_id)
-        repository, _ = await self._door.enter_repository(
-            call, "BranchService.CreateBranch", request.repository_id, resource
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["CreateBranch"], request
         )
         source = request.source_ref or repository.default_branch
-        source_resource = ref_resource(request.repository_id, source)
-        await self._door.enter(call, "BranchService.CreateBranch.source", source_resource)
+        reading = _BRANCH_RULES["CreateBranch"].also["source"]
+        await self._guard.enter(
+            call, reading, reading.resource.of_found(request, source_ref=source)
+        )
         commit_id = await self._refs.commit_of(repository, source)
         branch = await self._branches.create(repository, branch_id, commit_id)
         return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
@@ -64,9 +68,8 @@ class BranchHandler:
     ) -> branch_pb.GetBranchResponse:
         """One branch."""
         branch_id = parse_branch_id(request.branch_id)
-        resource = ref_resource(request.repository_id, branch_id)
-        repository, _ = await self._door.enter_repository(
-            call, "BranchService.GetBranch", request.repository_id, resource
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["GetBranch"], request
         )
         version = await self._branches.fresh(repository, branch_id)
         return branch_pb.GetBranchResponse(branch=_branch_message(branch_id, version.branch))
@@ -75,8 +78,8 @@ class BranchHandler:
         self, request: branch_pb.ListBranchesRequest, call: Call
     ) -> branch_pb.ListBranchesResponse:
         """A page of branches."""
-        repository, grant = await self._door.enter_repository(
-            call, "BranchService.ListBranches", request.repository_id
+        repository, grant = await self._guard.enter_repository(
+            call, _BRANCH_RULES["ListBranches"], request
         )
         limit = paging(request.page_size)
         tokens = await self._page_keys.tokens(
@@ -96,9 +99,8 @@ class BranchHandler:
     ) -> branch_pb.DeleteBranchResponse:
         """What is uncommitted on it is dropped after the delay of rule 5."""
         branch_id = parse_branch_id(request.branch_id)
-        resource = branch_resource(request.repository_id, branch_id)
-        repository, _ = await self._door.enter_repository(
-            call, "BranchService.DeleteBranch", request.repository_id, resource
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["DeleteBranch"], request
         )
         if branch_id == repository.default_branch:
             text = f"{branch_id} is the default branch of {request.repository_id}"
@@ -112,8 +114,8 @@ class BranchHandler:
 class TagHandler:
     """Answers `tarn.graveler.v1.TagService`."""
 
-    def __init__(self, door: Door, graveler: Graveler) -> None:
-        self._door = door
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
         self._tags = graveler.tags
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
@@ -123,10 +125,12 @@ class TagHandler:
     ) -> tag_pb.CreateTagResponse:
         """Names the commit of any ref."""
         tag_id = parse_tag_id(request.tag_id)
-        repository = await self._enter(call, "TagService.CreateTag", request, tag_id)
+        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["CreateTag"], request)
         source = request.source_ref or repository.default_branch
-        source_resource = ref_resource(request.repository_id, source)
-        await self._door.enter(call, "TagService.CreateTag.source", source_resource)
+        reading = _TAG_RULES["CreateTag"].also["source"]
+        await self._guard.enter(
+            call, reading, reading.resource.of_found(request, source_ref=source)
+        )
         commit_id = await self._refs.commit_of(repository, source)
         tag = await self._tags.create(repository, tag_id, commit_id)
         return tag_pb.CreateTagResponse(tag=_tag_message(tag_id, tag))
@@ -134,10 +138,7 @@ class TagHandler:
     async def GetTag(self, request: tag_pb.GetTagRequest, call: Call) -> tag_pb.GetTagResponse:
         """One tag."""
         tag_id = parse_tag_id(request.tag_id)
-        resource = ref_resource(request.repository_id, tag_id)
-        repository, _ = await self._door.enter_repository(
-            call, "TagService.GetTag", request.repository_id, resource
-        )
+        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["GetTag"], request)
         tag = await self._tags.get(repository, tag_id)
         return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag))
 
@@ -145,8 +146,8 @@ class TagHandler:
         self, request: tag_pb.ListTagsRequest, call: Call
     ) -> tag_pb.ListTagsResponse:
         """A page of tags."""
-        repository, grant = await self._door.enter_repository(
-            call, "TagService.ListTags", request.repository_id
+        repository, grant = await self._guard.enter_repository(
+            call, _TAG_RULES["ListTags"], request
         )
         limit = paging(request.page_size)
         tokens = await self._page_keys.tokens(
@@ -166,19 +167,6 @@ class TagHandler:
     ) -> tag_pb.DeleteTagResponse:
         """Its commit stays."""
         tag_id = parse_tag_id(request.tag_id)
-        repository = await self._enter(call, "TagService.DeleteTag", request, tag_id)
+        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["DeleteTag"], request)
         await self._tags.delete(repository, tag_id)
         return tag_pb.DeleteTagResponse()
-
-    async def _enter(
-        self,
-        call: Call,
-        operation: str,
-        request: tag_pb.CreateTagRequest | tag_pb.DeleteTagRequest,
-        tag_id: str,
-    ) -> Repository:
-        resource = tag_resource(request.repository_id, tag_id)
-        repository, _ = await self._door.enter_repository(
-            call, operation, request.repository_id, resource
-        )
-        return repository

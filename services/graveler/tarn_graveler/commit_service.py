@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import branch_resource, ref_resource
 from tarn.core.commit import Commit
 from tarn.core.diff import DiffPage
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
 from tarn.rpc.call import Call
 from tarn.rpc.pagination import PageTokens
+from tarn.rpc.rules import rules_of
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.committing import CommitRequest
-from tarn_graveler.serving import Door, paging, timestamp
+from tarn_graveler.serving import AccessGuard, paging, timestamp
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["CommitHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CommitService"])
 
 _MESSAGE_BYTES_MAX = 64 * 1024
 _METADATA_BYTES_MAX = 64 * 1024
@@ -43,8 +45,8 @@ def _token(page: DiffPage, tokens: PageTokens) -> str:
 class CommitHandler:
     """Answers `tarn.graveler.v1.CommitService`."""
 
-    def __init__(self, door: Door, graveler: Graveler) -> None:
-        self._door = door
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
         self._commits = graveler.commits
         self._committing = graveler.committing
         self._refs = graveler.refs
@@ -57,9 +59,8 @@ class CommitHandler:
     ) -> pb.CreateCommitResponse:
         """Makes what is uncommitted a commit."""
         branch_id = parse_branch_id(request.branch_id)
-        resource = branch_resource(request.repository_id, branch_id)
-        repository, grant = await self._door.enter_repository(
-            call, "CommitService.CreateCommit", request.repository_id, resource
+        repository, grant = await self._guard.enter_repository(
+            call, _RULES["CreateCommit"], request
         )
         if len(request.message.encode()) > _MESSAGE_BYTES_MAX:
             text = f"a commit message has at most {_MESSAGE_BYTES_MAX} bytes"
@@ -80,10 +81,7 @@ class CommitHandler:
 
     async def GetCommit(self, request: pb.GetCommitRequest, call: Call) -> pb.GetCommitResponse:
         """The commit that a ref names."""
-        resource = ref_resource(request.repository_id, request.ref)
-        repository, _ = await self._door.enter_repository(
-            call, "CommitService.GetCommit", request.repository_id, resource
-        )
+        repository, _ = await self._guard.enter_repository(call, _RULES["GetCommit"], request)
         commit_id = await self._refs.commit_of(repository, request.ref)
         commit = await self._commits.get(repository, commit_id)
         return pb.GetCommitResponse(commit=_message(commit_id, commit))
@@ -92,10 +90,7 @@ class CommitHandler:
         self, request: pb.ListCommitsRequest, call: Call
     ) -> pb.ListCommitsResponse:
         """A page of history; the token names where it stopped, so a moving branch does not matter."""
-        resource = ref_resource(request.repository_id, request.ref)
-        repository, grant = await self._door.enter_repository(
-            call, "CommitService.ListCommits", request.repository_id, resource
-        )
+        repository, grant = await self._guard.enter_repository(call, _RULES["ListCommits"], request)
         first_parent = request.first_parent
         tokens = await self._page_keys.tokens(
             grant.user_id,
@@ -120,16 +115,14 @@ class CommitHandler:
 
     async def DiffRefs(self, request: pb.DiffRefsRequest, call: Call) -> pb.DiffRefsResponse:
         """A page of what changed between the commits of two refs."""
-        operation = "CommitService.DiffRefs"
-        left_resource = ref_resource(request.repository_id, request.left_ref)
-        right_resource = ref_resource(request.repository_id, request.right_ref)
-        grant = await self._door.enter(call, operation, left_resource)
-        repository, _ = await self._door.enter_repository(
-            call, operation, request.repository_id, right_resource
+        rule = _RULES["DiffRefs"]
+        grant = await self._guard.enter(
+            call, rule.also["right"], rule.also["right"].resource.of(request)
         )
+        repository, _ = await self._guard.enter_repository(call, rule, request)
         tokens = await self._page_keys.tokens(
             grant.user_id,
-            operation,
+            rule.name,
             repository=request.repository_id,
             left=request.left_ref,
             right=request.right_ref,
@@ -156,9 +149,8 @@ class CommitHandler:
     ) -> pb.DiffUncommittedResponse:
         """A page of what is uncommitted on a branch."""
         branch_id = parse_branch_id(request.branch_id)
-        resource = ref_resource(request.repository_id, branch_id)
-        repository, grant = await self._door.enter_repository(
-            call, "CommitService.DiffUncommitted", request.repository_id, resource
+        repository, grant = await self._guard.enter_repository(
+            call, _RULES["DiffUncommitted"], request
         )
         tokens = await self._page_keys.tokens(
             grant.user_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import object_resource, ref_object_resource
 from tarn.core.condition import UNCONDITIONAL
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
@@ -10,13 +9,17 @@ from tarn.core.listing import PageRequest
 from tarn.kv.records import Repository
 from tarn.rpc.call import Call
 from tarn.rpc.errors import error_to_operation
+from tarn.rpc.rules import rules_of
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.repositories import repository_not_found
 from tarn_graveler.resolving import branch_to_write
-from tarn_graveler.serving import Door, entry_to_store, paging, read_condition
+from tarn_graveler.serving import AccessGuard, entry_to_store, paging, read_condition
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = ["EntryHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["EntryService"])
+_LOOKUP, _STAGE, _UNSTAGE = _RULES["lookup"], _RULES["stage"], _RULES["unstage"]
 
 _UNSTAGE_MAX = 1000
 _DELIMITER_BYTES_MAX = 1024
@@ -25,8 +28,8 @@ _DELIMITER_BYTES_MAX = 1024
 class EntryHandler:
     """Answers `tarn.graveler.v1.EntryService`."""
 
-    def __init__(self, door: Door, graveler: Graveler) -> None:
-        self._door = door
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
         self._reading = graveler.reading
         self._staging = graveler.staging
         self._conditional = graveler.conditional
@@ -47,12 +50,9 @@ class EntryHandler:
                 raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
 
     async def _lookup(self, request: pb.Lookup, call: Call) -> pb.OperationResult:
-        repository_id, ref, path = request.repository_id, request.ref, request.path
-        resource = ref_object_resource(repository_id, ref, path)
-        repository, _ = await self._door.enter_repository(
-            call, "EntryService.Operate.lookup", repository_id, resource
-        )
-        packed = await self._reading.lookup(repository, ref, parse_path(path))
+        repository, _ = await self._guard.enter_repository(call, _LOOKUP, request)
+        path = parse_path(request.path)
+        packed = await self._reading.lookup(repository, request.ref, path)
         result = pb.OperationResult()
         # Field by field: a message given to a constructor is copied, through its bytes.
         found = result.lookup
@@ -60,22 +60,17 @@ class EntryHandler:
         return result
 
     async def _stage(self, request: pb.Stage, call: Call) -> pb.OperationResult:
-        repository_id, path, entry = request.repository_id, request.path, request.entry
-        resource = object_resource(repository_id, request.branch_id, path)
-        repository, _ = await self._door.enter_repository(
-            call, "EntryService.Operate.stage", repository_id, resource
-        )
+        repository, _ = await self._guard.enter_repository(call, _STAGE, request)
         if repository.instance_uid != request.instance_uid:
-            raise repository_not_found(repository_id)
+            raise repository_not_found(request.repository_id)
+        path, entry = request.path, request.entry
         parse_path(path)
         entry_to_store(entry)
         branch_id = branch_to_write(request.branch_id)
         condition = UNCONDITIONAL
         if request.HasField("condition"):
-            resource = ref_object_resource(repository_id, request.branch_id, path)
-            condition = await read_condition(
-                self._door, call, "EntryService.Operate.stage", request.condition, resource
-            )
+            resource = _STAGE.also["if_match"].resource.of(request)
+            condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
         is_repeat = False
         try:
             if condition:
@@ -91,10 +86,7 @@ class EntryHandler:
         return result
 
     async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
-        resource = object_resource(request.repository_id, request.branch_id, request.path)
-        repository, _ = await self._door.enter_repository(
-            call, "EntryService.Operate.unstage", request.repository_id, resource
-        )
+        repository, _ = await self._guard.enter_repository(call, _UNSTAGE, request)
         path = parse_path(request.path)
         branch_id = branch_to_write(request.branch_id)
         try:
@@ -125,19 +117,21 @@ class EntryHandler:
         if len(request.paths) > _UNSTAGE_MAX:
             text = f"{len(request.paths)} paths in one request are more than {_UNSTAGE_MAX}"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        rule = _RULES["UnstageEntries"]
+        # Each path is asked for by itself; it is the end of its resource.
+        objects = rule.resource.of_found(request, paths="")
         outcomes: list[TarnError | None] = [None] * len(request.paths)
         allowed: dict[int, str] = {}
         for number, path in enumerate(request.paths):
-            resource = object_resource(request.repository_id, request.branch_id, path)
             try:
-                await self._door.enter(call, "EntryService.UnstageEntries", resource)
+                await self._guard.enter(call, rule, objects + path)
                 allowed[number] = parse_path(path)
             except TarnError as error:
                 if error.kind is Kind.UNAUTHENTICATED:
                     raise
                 outcomes[number] = error
         if allowed:
-            repository = await self._door.repository(request.repository_id)
+            repository = await self._guard.repository(request.repository_id)
             branch_id = branch_to_write(request.branch_id)
             try:
                 errors = await self._staging.unstage(repository, branch_id, list(allowed.values()))
@@ -157,10 +151,7 @@ class EntryHandler:
         self, request: pb.ListEntriesRequest, call: Call
     ) -> pb.ListEntriesResponse:
         """A page of a ref's listing."""
-        resource = ref_object_resource(request.repository_id, request.ref, request.prefix)
-        repository, grant = await self._door.enter_repository(
-            call, "EntryService.ListEntries", request.repository_id, resource
-        )
+        repository, grant = await self._guard.enter_repository(call, _RULES["ListEntries"], request)
         if request.prefix:
             parse_path(request.prefix)
         if len(request.delimiter.encode()) > _DELIMITER_BYTES_MAX:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tarn.core.actions import REPOSITORIES, action_of, repository_resource
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id, parse_repository_id
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
 from tarn.rpc.call import Call
+from tarn.rpc.rules import rules_of
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.repositories import Reservation, repository_not_found
-from tarn_graveler.serving import Door, paging, timestamp
+from tarn_graveler.serving import AccessGuard, paging, timestamp
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
 __all__ = ["RepositoryHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["RepositoryService"])
 
 _PAGE = 1000
 
@@ -34,8 +36,8 @@ def _message(repository: Repository) -> pb.Repository:
 class RepositoryHandler:
     """Answers `tarn.graveler.v1.RepositoryService`."""
 
-    def __init__(self, door: Door, graveler: Graveler) -> None:
-        self._door = door
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
         self._repositories = graveler.repositories
         self._branches = graveler.branches
         self._commits = graveler.commits
@@ -50,8 +52,8 @@ class RepositoryHandler:
     ) -> pb.CreateRepositoryResponse:
         """First commit and default branch are made before the repository can be seen."""
         repository_id = parse_repository_id(request.repository_id)
-        resource = repository_resource(repository_id)
-        grant = await self._door.enter(call, "RepositoryService.CreateRepository", resource)
+        rule = _RULES["CreateRepository"]
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
         default_branch = parse_branch_id(request.default_branch_id or "main")
         reservation = await self._repositories.reserve(
             repository_id, request.storage_namespace, default_branch
@@ -99,22 +101,18 @@ class RepositoryHandler:
         self, request: pb.GetRepositoryRequest, call: Call
     ) -> pb.GetRepositoryResponse:
         """One repository."""
-        repository, _ = await self._door.enter_repository(
-            call, "RepositoryService.GetRepository", request.repository_id
-        )
+        repository, _ = await self._guard.enter_repository(call, _RULES["GetRepository"], request)
         return pb.GetRepositoryResponse(repository=_message(repository))
 
     async def ListRepositories(
         self, request: pb.ListRepositoriesRequest, call: Call
     ) -> pb.ListRepositoriesResponse:
         """A page of what the caller may read; it may be short although more follow."""
-        grant = await self._door.enter(call, "RepositoryService.ListRepositories", REPOSITORIES)
-        read = action_of("tarn.graveler.v1.RepositoryService.GetRepository")
-        assert read is not None, "reading a repository is not public"
+        rule = _RULES["ListRepositories"]
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        each = rule.also["each"]
         limit = paging(request.page_size)
-        tokens = await self._page_keys.tokens(
-            grant.user_id, "RepositoryService.ListRepositories", prefix=request.prefix
-        )
+        tokens = await self._page_keys.tokens(grant.user_id, rule.name, prefix=request.prefix)
         after = tokens.decode(request.page_token)
         found = await self._repositories.page(request.prefix, after, limit)
         next_token = ""
@@ -124,7 +122,9 @@ class RepositoryHandler:
             _message(repository)
             for repository in found
             if repository.is_served
-            and grant.allows(read, repository_resource(repository.repository_id))
+            and grant.allows(
+                each.require_action(), each.resource.of_found(request, repository=repository)
+            )
         ]
         return pb.ListRepositoriesResponse(repositories=visible, next_page_token=next_token)
 
@@ -136,8 +136,8 @@ class RepositoryHandler:
         Whatever interrupts it, asking again goes on where it stopped.
         """
         repository_id = parse_repository_id(request.repository_id)
-        resource = repository_resource(repository_id)
-        await self._door.enter(call, "RepositoryService.DeleteRepository", resource)
+        rule = _RULES["DeleteRepository"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
         repository = await self._repositories.mark_deleted(repository_id)
         try:
             await self._empty(repository)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.access import Access
-from tarn.core.actions import action_of, repository_resource
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import ENTRY_BYTES_MAX, Entry, unpack
 from tarn.core.errors import Kind, Reason, TarnError
@@ -13,10 +14,18 @@ from tarn.core.policy import Grant
 from tarn.kv.records import Repository
 from tarn.rpc.call import Call
 from tarn.rpc.pagination import page_size
+from tarn.rpc.rules import Rule
 from tarn_graveler.repositories import Repositories
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
-__all__ = ["Door", "entry_to_store", "paging", "read_condition", "timestamp"]
+__all__ = [
+    "AccessGuard",
+    "RepositoryRequest",
+    "entry_to_store",
+    "paging",
+    "read_condition",
+    "timestamp",
+]
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
@@ -47,38 +56,44 @@ def entry_to_store(packed: bytes) -> Entry:
     return unpack(packed)
 
 
-class Door:
-    """Lets calls in: each names its operation, and nothing is done that the table does not allow."""
+class RepositoryRequest(Protocol):
+    """A request about one repository."""
+
+    @property
+    def repository_id(self) -> str:
+        """Which one."""
+        ...
+
+
+class AccessGuard:
+    """Lets calls in by the rules of their rpcs (`tarn.rpc.rules`)."""
 
     def __init__(self, access: Access, repositories: Repositories) -> None:
         self._access = access
         self._repositories = repositories
 
-    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
-        """The caller's grant for an operation of `tarn.core.actions` on a resource.
+    async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
+        """The caller's grant, if it allows the action of a rule on a resource.
 
         Raises:
             TarnError: UNAUTHENTICATED or DENIED.
         """
-        action = action_of(f"tarn.graveler.v1.{operation}")
-        if action is None:
-            text = f"{operation} is public, and nothing of graveler is"
-            raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text)
+        action = rule.action or rule.require_action()
         granted = self._access.check_cached(call, action, resource)
         return granted or await self._access.check(call, action, resource)
 
     async def enter_repository(
-        self, call: Call, operation: str, repository_id: str, resource: str | None = None
+        self, call: Call, rule: Rule, request: RepositoryRequest
     ) -> tuple[Repository, Grant]:
-        """The repository of a call that may be there.
+        """The repository of a request, if the caller may do what the rule says, to what it says.
 
         The caller is checked first: who may not see a repository is not told whether it exists.
 
         Raises:
-            TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND.
+            TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND; INVALID for a name that is none.
         """
-        grant = await self.enter(call, operation, resource or repository_resource(repository_id))
-        return await self._repositories.get(repository_id), grant
+        grant = await self.enter(call, rule, rule.resource.of(request))
+        return await self._repositories.get(request.repository_id), grant
 
     async def repository(self, repository_id: str) -> Repository:
         """A repository whose caller is known.
@@ -98,18 +113,18 @@ class Door:
 
 
 async def read_condition(
-    door: Door,
+    guard: AccessGuard,
     call: Call,
-    operation: str,
+    rule: Rule,
     message: pb.WriteCondition,
     resource: str,
 ) -> WriteCondition:
     """The condition of a write, if its caller may see what it tells.
 
     Args:
-        door: lets calls in.
+        guard: lets calls in.
         call: whose write.
-        operation: which one.
+        rule: of the write.
         message: may ask for nothing.
         resource: the path, to be read.
 
@@ -122,5 +137,5 @@ async def read_condition(
     if not 0 < len(etag) <= IF_MATCH_BYTES_MAX:
         text = f"an ETag of {len(etag)} characters is not 1 to {IF_MATCH_BYTES_MAX} long"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-    await door.enter(call, f"{operation}.if_match", resource)
+    await guard.enter(call, rule.also["if_match"], resource)
     return WriteCondition(if_match=etag)

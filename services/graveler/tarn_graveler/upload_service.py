@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import branch_resource, object_resource, ref_object_resource
+from typing import Protocol
+
 from tarn.core.entry import ENTRY_BYTES_MAX, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.kv.records import Repository
 from tarn.rpc.call import Call
+from tarn.rpc.rules import Rule, rules_of
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.resolving import branch_to_write
-from tarn_graveler.serving import Door, entry_to_store, paging, read_condition, timestamp
+from tarn_graveler.serving import (
+    AccessGuard,
+    RepositoryRequest,
+    entry_to_store,
+    paging,
+    read_condition,
+    timestamp,
+)
 from tarn_graveler.uploads import PARTS_MAX, NewUpload, OpenUpload
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 from tarn_proto.store.v1 import graveler_pb2 as store
 
 __all__ = ["UploadHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["UploadService"])
 
 _TEMPLATE_BYTES_MAX = ENTRY_BYTES_MAX - 512
 """What the end of an upload adds, the number of its parts and their checksums, must fit in, too."""
@@ -42,11 +53,20 @@ def _invalid(text: str) -> TarnError:
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
 
+class _UploadRequest(RepositoryRequest, Protocol):
+    """A request about one upload."""
+
+    @property
+    def upload_id(self) -> str:
+        """Which one."""
+        ...
+
+
 class UploadHandler:
     """Answers `tarn.graveler.v1.UploadService`."""
 
-    def __init__(self, door: Door, graveler: Graveler) -> None:
-        self._door = door
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
         self._uploads = graveler.uploads
         self._branches = graveler.branches
 
@@ -54,9 +74,8 @@ class UploadHandler:
         self, request: pb.CreateUploadRequest, call: Call
     ) -> pb.CreateUploadResponse:
         """Begins an upload to a path of a branch that exists."""
-        resource = object_resource(request.repository_id, request.branch_id, request.path)
-        repository, grant = await self._door.enter_repository(
-            call, "UploadService.CreateUpload", request.repository_id, resource
+        repository, grant = await self._guard.enter_repository(
+            call, _RULES["CreateUpload"], request
         )
         if len(request.template) > _TEMPLATE_BYTES_MAX:
             text = f"headers of {len(request.template)} bytes are more than {_TEMPLATE_BYTES_MAX}"
@@ -76,25 +95,21 @@ class UploadHandler:
         return pb.CreateUploadResponse(upload=_message(repository, upload))
 
     async def _enter(
-        self, call: Call, operation: str, repository_id: str, upload_id: str
+        self, call: Call, rule: Rule, request: _UploadRequest
     ) -> tuple[Repository, OpenUpload]:
         """The upload of a call that may touch its path.
 
         The path is the upload's own, whatever the client says it is.
         """
-        await self._door.known(call)
-        repository = await self._door.repository(repository_id)
-        upload = await self._uploads.get(repository, upload_id)
-        record = upload.record
-        resource = object_resource(repository_id, record.branch_id, record.path)
-        await self._door.enter(call, f"UploadService.{operation}", resource)
+        await self._guard.known(call)
+        repository = await self._guard.repository(request.repository_id)
+        upload = await self._uploads.get(repository, request.upload_id)
+        await self._guard.enter(call, rule, rule.resource.of_found(request, upload=upload.record))
         return repository, upload
 
     async def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
         """One upload, if it goes where the caller says."""
-        repository, upload = await self._enter(
-            call, "GetUpload", request.repository_id, request.upload_id
-        )
+        repository, upload = await self._enter(call, _RULES["GetUpload"], request)
         record = upload.record
         if (record.branch_id, record.path) != (request.branch_id, request.path):
             text = f"upload {upload.upload_id} goes elsewhere"
@@ -105,9 +120,7 @@ class UploadHandler:
         self, request: pb.RecordUploadPartRequest, call: Call
     ) -> pb.RecordUploadPartResponse:
         """Records a part whose bytes are durable."""
-        repository, upload = await self._enter(
-            call, "RecordUploadPart", request.repository_id, request.upload_id
-        )
+        repository, upload = await self._enter(call, _RULES["RecordUploadPart"], request)
         part = request.part
         if not 1 <= part.part_number <= PARTS_MAX or len(part.md5) != 16 or part.size_bytes < 0:
             raise _invalid(f"part {part.part_number} is not 1 to {PARTS_MAX} with size and MD5")
@@ -126,9 +139,7 @@ class UploadHandler:
         self, request: pb.ListUploadPartsRequest, call: Call
     ) -> pb.ListUploadPartsResponse:
         """A page of parts."""
-        repository, upload = await self._enter(
-            call, "ListUploadParts", request.repository_id, request.upload_id
-        )
+        repository, upload = await self._enter(call, _RULES["ListUploadParts"], request)
         limit = paging(request.page_size, default=1000)
         if request.after_part_number < 0:
             raise _invalid("after_part_number must not be negative")
@@ -153,10 +164,7 @@ class UploadHandler:
         self, request: pb.ListUploadsRequest, call: Call
     ) -> pb.ListUploadsResponse:
         """A page of open uploads of a branch."""
-        resource = branch_resource(request.repository_id, request.branch_id)
-        repository, _ = await self._door.enter_repository(
-            call, "UploadService.ListUploads", request.repository_id, resource
-        )
+        repository, _ = await self._guard.enter_repository(call, _RULES["ListUploads"], request)
         branch_id = branch_to_write(request.branch_id)
         limit = paging(request.page_size, default=1000)
         after = (request.after_path, request.after_upload_id)
@@ -172,9 +180,7 @@ class UploadHandler:
         """Claims the completion, or tells the answer of the one that was."""
         if len(request.manifest_hash) != _HASH_BYTES:
             raise _invalid("manifest_hash is a SHA-256")
-        repository, upload = await self._enter(
-            call, "BeginCompleteUpload", request.repository_id, request.upload_id
-        )
+        repository, upload = await self._enter(call, _RULES["BeginCompleteUpload"], request)
         claim = await self._uploads.begin_complete(
             repository, upload.upload_id, request.manifest_hash
         )
@@ -186,21 +192,13 @@ class UploadHandler:
         self, request: pb.FinishCompleteUploadRequest, call: Call
     ) -> pb.FinishCompleteUploadResponse:
         """Stages the object and records the answer."""
-        repository, upload = await self._enter(
-            call, "FinishCompleteUpload", request.repository_id, request.upload_id
-        )
+        rule = _RULES["FinishCompleteUpload"]
+        repository, upload = await self._enter(call, rule, request)
         entry = entry_to_store(request.entry)
         if entry.address != upload.record.address:
             raise _invalid("the entry's address is not the upload's")
-        record = upload.record
-        resource = ref_object_resource(request.repository_id, record.branch_id, record.path)
-        condition = await read_condition(
-            self._door,
-            call,
-            "UploadService.FinishCompleteUpload",
-            request.condition,
-            resource,
-        )
+        resource = rule.also["if_match"].resource.of_found(request, upload=upload.record)
+        condition = await read_condition(self._guard, call, rule, request.condition, resource)
         if entry.operation_id != upload.upload_id:
             raise _invalid("the entry of a completed upload names the upload as its operation")
         await self._uploads.finish_complete(
@@ -212,9 +210,7 @@ class UploadHandler:
         self, request: pb.ReopenUploadRequest, call: Call
     ) -> pb.ReopenUploadResponse:
         """Gives up a claim."""
-        repository, upload = await self._enter(
-            call, "ReopenUpload", request.repository_id, request.upload_id
-        )
+        repository, upload = await self._enter(call, _RULES["ReopenUpload"], request)
         await self._uploads.reopen(repository, upload.upload_id, request.claim)
         return pb.ReopenUploadResponse()
 
@@ -222,8 +218,6 @@ class UploadHandler:
         self, request: pb.AbortUploadRequest, call: Call
     ) -> pb.AbortUploadResponse:
         """Ends an upload."""
-        repository, upload = await self._enter(
-            call, "AbortUpload", request.repository_id, request.upload_id
-        )
+        repository, upload = await self._enter(call, _RULES["AbortUpload"], request)
         await self._uploads.abort(repository, upload.upload_id)
         return pb.AbortUploadResponse()

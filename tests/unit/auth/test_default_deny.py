@@ -9,10 +9,12 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tarn.core.actions import ACTIONS
+from tarn.core.actions import Action
 from tarn.core.caller_token import issue
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId
+from tarn.core.policy import Grant
+from tarn.rpc.rules import rules_of
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
 
 if TYPE_CHECKING:
@@ -25,7 +27,11 @@ METHODS = [
     for method in service.methods
     if method.name != "Operate"
 ]
-GUARDED = [method for method in METHODS if ACTIONS[method.full_name] is not None]
+GUARDED = [
+    method
+    for method in METHODS
+    if rules_of(method.containing_service)[method.name].action is not None
+]
 
 OTHERS = [method for method in GUARDED if method.name != "GetCaller"]  # that one names nobody
 
@@ -79,3 +85,34 @@ async def test_a_token_of_another_installation_is_worth_nothing(ready: World) ->
     with pytest.raises(TarnError) as caught:
         await other.get_caller(ready.call(ready.admin))
     assert caught.value.reason is Reason.CALLER_TOKEN_INVALID
+
+
+RECORDS = {"user_id": "carol", "credential.user_id": "carol", "caller.user_id": "root"}
+
+
+@pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
+async def test_an_admin_without_what_the_rule_says_is_refused(
+    ready: World, monkeypatch: pytest.MonkeyPatch, method: MethodDescriptor
+) -> None:
+    """What the proto of an rpc says of permission is what is asked."""
+    carol = await ready.user("carol", "Analyst")
+    rule = rules_of(method.containing_service)[method.name]
+    resource = rule.resource.template
+    for name, value in RECORDS.items():
+        resource = resource.replace(f"{{{name}}}", value)
+    denied = (rule.require_action(), resource)
+    asked: list[tuple[Action, str]] = []
+
+    def require(_: Grant, action: Action, resource: str) -> None:
+        asked.append((action, resource))
+        if (action, resource) == denied:
+            raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "not this")
+
+    monkeypatch.setattr(Grant, "require", require)
+    before = await ready.rows()
+    key = carol.credential.access_key_id
+    fields = {"user_id": "carol", "roles": ["Admin"], "access_key_id": key}
+    with pytest.raises(TarnError):
+        await call(ready, method, ready.admin, **fields)
+    assert asked == [denied]
+    assert await ready.rows() == before

@@ -1,23 +1,15 @@
-"""Decisions, and the table from operations to actions."""
+"""Decisions, and the names of what they are about."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 import pytest
-from google.protobuf.descriptor import FileDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tarn_proto.auth.v1
-import tarn_proto.graveler.v1
 from tarn.core.actions import (
-    ACTIONS,
     REPOSITORIES,
     USERS,
     Action,
-    action_of,
     branch_resource,
     object_resource,
     ref_object_resource,
@@ -37,66 +29,6 @@ from tarn.core.policy import (
     parse_roles,
     statements_of,
 )
-
-PUBLIC = {
-    "tarn.auth.v1.SessionService.GetSetupState",
-    "tarn.auth.v1.SessionService.SetUp",
-    "tarn.auth.v1.SessionService.LogIn",
-    "tarn.auth.v1.AuthorizationService.Operate.authorize_key",
-    "tarn.auth.v1.AuthorizationService.Operate.authorize_token",
-}
-
-
-def files() -> list[FileDescriptor]:
-    found: list[FileDescriptor] = []
-    for package in (tarn_proto.auth.v1, tarn_proto.graveler.v1):
-        for module in pkgutil.iter_modules(package.__path__):
-            if module.name.endswith("_pb2"):
-                loaded = importlib.import_module(f"{package.__name__}.{module.name}")
-                found.append(loaded.DESCRIPTOR)
-    return found
-
-
-def rpc_operations() -> set[str]:
-    """Every unary rpc, and every operation of every coalesced stream, from the descriptors."""
-    names = set()
-    for file in files():
-        for service in file.services_by_name.values():
-            for method in service.methods:
-                if method.name != "Operate":
-                    names.add(method.full_name)
-                    continue
-                operation = method.input_type.fields_by_name["operations"].message_type
-                assert operation is not None
-                names |= {
-                    f"{method.full_name}.{field.name}"
-                    for field in operation.oneofs_by_name["operation"].fields
-                }
-    return names
-
-
-def test_every_rpc_and_every_operation_of_a_stream_has_an_action() -> None:
-    names = rpc_operations()
-    assert len(names) > 40
-    conditions = {
-        f"tarn.graveler.v1.{name}.if_match"
-        for name in ("EntryService.Operate.stage", "UploadService.FinishCompleteUpload")
-    }
-    sources = {
-        f"tarn.graveler.v1.{name}.source"
-        for name in ("BranchService.CreateBranch", "TagService.CreateTag")
-    }
-    assert {name for name in ACTIONS if name.startswith("tarn.")} == names | conditions | sources
-
-
-def test_only_what_cannot_know_its_caller_is_public() -> None:
-    assert {name for name, action in ACTIONS.items() if action is None} == PUBLIC
-
-
-def test_an_operation_that_is_not_in_the_table_is_denied() -> None:
-    with pytest.raises(TarnError) as caught:
-        action_of("GetObjectAcl")
-    assert (caught.value.kind, caught.value.reason) == (Kind.DENIED, Reason.ACCESS_DENIED)
 
 
 def test_nothing_is_allowed_by_default() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graveler_service import OpenDoor
+from graveler_service import OpenGuard
 from lake import Lake, Replicas, Running, create_repository, keep_tokens, reached
 from late_kv import LateKv
 
@@ -276,7 +276,7 @@ async def test_the_row_of_a_name_goes_with_its_ref_and_only_with_it(lake: Lake) 
     await lake.graveler.tags.delete(lake.repository, NAME)
     assert not await is_named()
     await branch(lake)
-    handler = BranchHandler(OpenDoor(lake.graveler.repositories), lake.graveler)
+    handler = BranchHandler(OpenGuard(lake.graveler.repositories), lake.graveler)
     request = pb.DeleteBranchRequest(repository_id="lake", branch_id=NAME)
     await handler.DeleteBranch(request, Call("test", "", 1e9))
     assert not await is_named()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from graveler_service import OpenDoor, Service, reason_of
+from graveler_service import OpenGuard, Service, reason_of
 from lake import MAIN, Lake, Replicas, Running, create_repository, reached
 from late_kv import LateKv
 
@@ -214,7 +214,7 @@ async def test_a_creation_whose_first_commit_is_in_doubt_gives_name_and_namespac
     lake: Lake, other: Lake, applied: bool
 ) -> None:
     async def make(by: Lake) -> None:
-        handler = RepositoryHandler(OpenDoor(by.graveler.repositories), by.graveler)
+        handler = RepositoryHandler(OpenGuard(by.graveler.repositories), by.graveler)
         request = pb.CreateRepositoryRequest(repository_id=NEW, storage_namespace=HERE)
         await handler.CreateRepository(request, Call("test", "", 1e9))
 
@@ -240,7 +240,7 @@ async def test_another_life_of_a_repository_is_not_removed(lake: Lake) -> None:
 
 
 async def delete(lake: Lake) -> None:
-    handler = RepositoryHandler(OpenDoor(lake.graveler.repositories), lake.graveler)
+    handler = RepositoryHandler(OpenGuard(lake.graveler.repositories), lake.graveler)
     request = pb.DeleteRepositoryRequest(repository_id="lake")
     await handler.DeleteRepository(request, Call("test", "", 1e9))
 

@@ -23,14 +23,14 @@ from tarn_proto.graveler.v1 import repository_service_pb2 as repositories
 if TYPE_CHECKING:
     from tarn.kv.records import Repository
     from tarn.rpc.call import Call
-    from tarn_graveler.serving import Door
+    from tarn_graveler.serving import AccessGuard
 
 LIMIT_SECONDS = 5.0
 DEV = BranchId("dev")
 CALL = cast("Call", None)
 
 
-class OpenDoor:
+class OpenGuard:
     """Lets everybody in."""
 
     def __init__(self, repository: Repository) -> None:
@@ -43,18 +43,18 @@ class OpenDoor:
         return self._repository, None
 
 
-def door(lake: Lake) -> Door:
-    return cast("Door", OpenDoor(lake.repository))
+def guard(lake: Lake) -> AccessGuard:
+    return cast("AccessGuard", OpenGuard(lake.repository))
 
 
 async def delete_repository(lake: Lake) -> None:
-    handler = RepositoryHandler(door(lake), lake.graveler)
+    handler = RepositoryHandler(guard(lake), lake.graveler)
     request = repositories.DeleteRepositoryRequest(repository_id="lake")
     await handler.DeleteRepository(request, CALL)
 
 
 async def delete_branch(lake: Lake, branch_id: str) -> None:
-    handler = BranchHandler(door(lake), lake.graveler)
+    handler = BranchHandler(guard(lake), lake.graveler)
     request = branches.DeleteBranchRequest(repository_id="lake", branch_id=branch_id)
     await handler.DeleteBranch(request, CALL)
 

@@ -15,27 +15,28 @@ from tarn.core.ids import PATH_BYTES_MAX, UserId
 from tarn.core.policy import Grant, Policy
 from tarn.kv.records import Repository
 from tarn.rpc.call import Call
+from tarn.rpc.rules import Rule
 from tarn.rpc.wire import CHANNEL_OPTIONS
 from tarn_graveler.commit_service import CommitHandler
 from tarn_graveler.diffing import Diffing
-from tarn_graveler.serving import Door
+from tarn_graveler.serving import AccessGuard, RepositoryRequest
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 from tarn_proto.graveler.v1 import entry_service_pb2
 
 
-class OpenDoor(Door):
+class OpenGuard(AccessGuard):
     """Everybody may do everything in one repository."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
-    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
+    async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
         return Grant(UserId("ann"), Policy(()), "", 1000)
 
     async def enter_repository(
-        self, call: Call, operation: str, repository_id: str, resource: str | None = None
+        self, call: Call, rule: Rule, request: RepositoryRequest
     ) -> tuple[Repository, Grant]:
-        return self._repository, await self.enter(call, operation, resource or "")
+        return self._repository, await self.enter(call, rule, "")
 
 
 class AskedForPages(Diffing):
@@ -54,7 +55,7 @@ class AskedForPages(Diffing):
 
 async def test_pages_of_differences_have_a_default_and_a_limit(lake: Lake) -> None:
     diffing, call = AskedForPages(), Call("test", "", 1e9)
-    handler = CommitHandler(OpenDoor(lake.repository), replace(lake.graveler, diffing=diffing))
+    handler = CommitHandler(OpenGuard(lake.repository), replace(lake.graveler, diffing=diffing))
     for size in (0, 7, 1 << 30):
         refs = pb.DiffRefsRequest(
             repository_id="lake", left_ref="main", right_ref="main", page_size=size

@@ -16,7 +16,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.policy import Grant
 from tarn.rpc.call import Call
 from tarn.rpc.endpoint import OPERATE
-from tarn_graveler.serving import Door, read_condition
+from tarn.rpc.rules import Rule, rules_of
+from tarn_graveler.serving import AccessGuard, read_condition
 from tarn_proto.graveler.v1 import entry_service_pb2
 
 PLAUSIBLE = {
@@ -103,25 +104,27 @@ async def test_a_conditional_stage_is_judged_with_the_write(service: Service) ->
     assert await reason_of(long) is Reason.INVALID_ARGUMENT
 
 
-class ClosedDoor(Door):
+class ClosedGuard(AccessGuard):
     """Nobody may read."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    async def enter(self, call: Call, operation: str, resource: str) -> Grant:
-        self.asked.append((operation, resource))
+    async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
+        self.asked.append((rule.name, resource))
         raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "denied")
 
 
 async def test_an_etag_is_told_only_to_who_may_read() -> None:
-    door, call = ClosedDoor(), Call("test", "", 1e9)
+    guard, call = ClosedGuard(), Call("test", "", 1e9)
     match = entry_service_pb2.WriteCondition(if_match="*")
     new = entry_service_pb2.WriteCondition(if_none_match=True)
-    denied = read_condition(door, call, "EntryService.Operate.stage", match, "its/path")
+    service = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
+    rule = rules_of(service)["stage"]
+    denied = read_condition(guard, call, rule, match, "its/path")
     assert await reason_of(denied) is Reason.ACCESS_DENIED
-    assert door.asked == [("EntryService.Operate.stage.if_match", "its/path")]
-    condition = await read_condition(door, call, "EntryService.Operate.stage", new, "its/path")
+    assert guard.asked == [("EntryService.Operate.stage.if_match", "its/path")]
+    condition = await read_condition(guard, call, rule, new, "its/path")
     assert condition == WriteCondition(if_none_match=True)
 
 

@@ -18,7 +18,7 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 
 if TYPE_CHECKING:
     from tarn.rpc.call import Call
-    from tarn_graveler.serving import Door
+    from tarn_graveler.serving import AccessGuard
 
 DAY = 86_400.0
 MANIFEST = bytes(32)
@@ -173,7 +173,7 @@ async def test_an_id_that_nobody_gave_out_is_of_no_upload(lake: Lake, upload_id:
     assert not await is_known(lake, upload_id)
 
 
-class OpenDoor:
+class OpenGuard:
     """Lets everybody in."""
 
     async def enter(self, *_: object) -> None:
@@ -182,7 +182,7 @@ class OpenDoor:
 
 async def test_a_deleted_repository_takes_its_uploads_along(lake: Lake) -> None:
     upload_id = await begin(lake, "a")
-    handler = RepositoryHandler(cast("Door", OpenDoor()), lake.graveler)
+    handler = RepositoryHandler(cast("AccessGuard", OpenGuard()), lake.graveler)
     request = repositories.DeleteRepositoryRequest(repository_id="lake")
     await handler.DeleteRepository(request, cast("Call", None))
     await lake.drop_everything_removed()

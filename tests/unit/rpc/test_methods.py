@@ -4,7 +4,7 @@ import pytest
 
 from tarn.rpc.endpoint import Endpoint
 from tarn.rpc.inprocess import InProcessTransport
-from tarn.rpc.methods import is_read_only, operate_method, unary_methods
+from tarn.rpc.methods import operate_method, unary_methods
 from tarn.rpc.system import SystemClock
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
 from tarn_proto.graveler.v1 import (
@@ -26,7 +26,7 @@ READS = {
 }
 
 
-def test_reads_are_told_from_changes_by_their_verbs() -> None:
+def test_reads_are_told_from_changes_by_their_option() -> None:
     files = [
         session_service_pb2,
         user_service_pb2,
@@ -38,9 +38,9 @@ def test_reads_are_told_from_changes_by_their_verbs() -> None:
         upload_service_pb2,
     ]
     services = [s for file in files for s in file.DESCRIPTOR.services_by_name.values()]
-    names = {name for service in services for name in unary_methods(service)}
+    methods = [method for service in services for method in unary_methods(service).values()]
 
-    assert {name for name in names if is_read_only(name)} == READS
+    assert {method.name for method in methods if method.read_only} == READS
 
 
 def test_coalesced_streams_have_the_shape_that_batches_need() -> None:

@@ -1,5 +1,6 @@
 from tarn_proto.auth.v1 import caller_pb2 as _caller_pb2
 from tarn_proto.common.v1 import operation_pb2 as _operation_pb2
+from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -23,33 +23,42 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/branch_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"_\n\x06\x42ranch\x12\x11\n\tbranch_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"S\n\x13\x43reateBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"@\n\x14\x43reateBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"<\n\x10GetBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"=\n\x11GetBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"c\n\x13ListBranchesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\"[\n\x14ListBranchesResponse\x12*\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Branch\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"?\n\x13\x44\x65leteBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"\x16\n\x14\x44\x65leteBranchResponse2\x82\x03\n\rBranchService\x12]\n\x0c\x43reateBranch\x12%.tarn.graveler.v1.CreateBranchRequest\x1a&.tarn.graveler.v1.CreateBranchResponse\x12T\n\tGetBranch\x12\".tarn.graveler.v1.GetBranchRequest\x1a#.tarn.graveler.v1.GetBranchResponse\x12]\n\x0cListBranches\x12%.tarn.graveler.v1.ListBranchesRequest\x1a&.tarn.graveler.v1.ListBranchesResponse\x12]\n\x0c\x44\x65leteBranch\x12%.tarn.graveler.v1.DeleteBranchRequest\x1a&.tarn.graveler.v1.DeleteBranchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/branch_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"_\n\x06\x42ranch\x12\x11\n\tbranch_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"S\n\x13\x43reateBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"@\n\x14\x43reateBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"<\n\x10GetBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"=\n\x11GetBranchResponse\x12(\n\x06\x62ranch\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Branch\"c\n\x13ListBranchesRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\"[\n\x14ListBranchesResponse\x12*\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Branch\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"?\n\x13\x44\x65leteBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"\x16\n\x14\x44\x65leteBranchResponse2\xb5\x05\n\rBranchService\x12\xde\x01\n\x0c\x43reateBranch\x12%.tarn.graveler.v1.CreateBranchRequest\x1a&.tarn.graveler.v1.CreateBranchResponse\"\x7f\xa2\xbb\x18{\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\x12\x93\x01\n\tGetBranch\x12\".tarn.graveler.v1.GetBranchRequest\x1a#.tarn.graveler.v1.GetBranchResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}\x12\x8c\x01\n\x0cListBranches\x12%.tarn.graveler.v1.ListBranchesRequest\x1a&.tarn.graveler.v1.ListBranchesResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x9d\x01\n\x0c\x44\x65leteBranch\x12%.tarn.graveler.v1.DeleteBranchRequest\x1a&.tarn.graveler.v1.DeleteBranchResponse\">\xa2\xbb\x18:\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.graveler.v1.branch_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BRANCH']._serialized_start=98
-  _globals['_BRANCH']._serialized_end=193
-  _globals['_CREATEBRANCHREQUEST']._serialized_start=195
-  _globals['_CREATEBRANCHREQUEST']._serialized_end=278
-  _globals['_CREATEBRANCHRESPONSE']._serialized_start=280
-  _globals['_CREATEBRANCHRESPONSE']._serialized_end=344
-  _globals['_GETBRANCHREQUEST']._serialized_start=346
-  _globals['_GETBRANCHREQUEST']._serialized_end=406
-  _globals['_GETBRANCHRESPONSE']._serialized_start=408
-  _globals['_GETBRANCHRESPONSE']._serialized_end=469
-  _globals['_LISTBRANCHESREQUEST']._serialized_start=471
-  _globals['_LISTBRANCHESREQUEST']._serialized_end=570
-  _globals['_LISTBRANCHESRESPONSE']._serialized_start=572
-  _globals['_LISTBRANCHESRESPONSE']._serialized_end=663
-  _globals['_DELETEBRANCHREQUEST']._serialized_start=665
-  _globals['_DELETEBRANCHREQUEST']._serialized_end=728
-  _globals['_DELETEBRANCHRESPONSE']._serialized_start=730
-  _globals['_DELETEBRANCHRESPONSE']._serialized_end=752
-  _globals['_BRANCHSERVICE']._serialized_start=755
-  _globals['_BRANCHSERVICE']._serialized_end=1141
+  _globals['_BRANCHSERVICE'].methods_by_name['CreateBranch']._loaded_options = None
+  _globals['_BRANCHSERVICE'].methods_by_name['CreateBranch']._serialized_options = b'\242\273\030{\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}\032?\n\006source\022\010ReadRepo\032+repository/{repository_id}/ref/{source_ref}'
+  _globals['_BRANCHSERVICE'].methods_by_name['GetBranch']._loaded_options = None
+  _globals['_BRANCHSERVICE'].methods_by_name['GetBranch']._serialized_options = b'\220\002\001\242\273\0306\n\010ReadRepo\022*repository/{repository_id}/ref/{branch_id}'
+  _globals['_BRANCHSERVICE'].methods_by_name['ListBranches']._loaded_options = None
+  _globals['_BRANCHSERVICE'].methods_by_name['ListBranches']._serialized_options = b'\220\002\001\242\273\030&\n\010ReadRepo\022\032repository/{repository_id}'
+  _globals['_BRANCHSERVICE'].methods_by_name['DeleteBranch']._loaded_options = None
+  _globals['_BRANCHSERVICE'].methods_by_name['DeleteBranch']._serialized_options = b'\242\273\030:\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}'
+  _globals['_BRANCH']._serialized_start=131
+  _globals['_BRANCH']._serialized_end=226
+  _globals['_CREATEBRANCHREQUEST']._serialized_start=228
+  _globals['_CREATEBRANCHREQUEST']._serialized_end=311
+  _globals['_CREATEBRANCHRESPONSE']._serialized_start=313
+  _globals['_CREATEBRANCHRESPONSE']._serialized_end=377
+  _globals['_GETBRANCHREQUEST']._serialized_start=379
+  _globals['_GETBRANCHREQUEST']._serialized_end=439
+  _globals['_GETBRANCHRESPONSE']._serialized_start=441
+  _globals['_GETBRANCHRESPONSE']._serialized_end=502
+  _globals['_LISTBRANCHESREQUEST']._serialized_start=504
+  _globals['_LISTBRANCHESREQUEST']._serialized_end=603
+  _globals['_LISTBRANCHESRESPONSE']._serialized_start=605
+  _globals['_LISTBRANCHESRESPONSE']._serialized_end=696
+  _globals['_DELETEBRANCHREQUEST']._serialized_start=698
+  _globals['_DELETEBRANCHREQUEST']._serialized_end=761
+  _globals['_DELETEBRANCHRESPONSE']._serialized_start=763
+  _globals['_DELETEBRANCHRESPONSE']._serialized_end=785
+  _globals['_BRANCHSERVICE']._serialized_start=788
+  _globals['_BRANCHSERVICE']._serialized_end=1481
 # @@protoc_insertion_point(module_scope)

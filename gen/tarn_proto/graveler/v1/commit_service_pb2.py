@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/commit_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x02\n\x06\x43ommit\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x12\n\nparent_ids\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x38\n\x08metadata\x18\x08 \x03(\x0b\x32&.tarn.graveler.v1.Commit.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdd\x01\n\x13\x43reateCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x45\n\x08metadata\x18\x04 \x03(\x0b\x32\x33.tarn.graveler.v1.CreateCommitRequest.MetadataEntry\x12\x13\n\x0b\x61llow_empty\x18\x05 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x83\x01\n\x14\x43reateCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x13\n\x0b\x61\x64\x64\x65\x64_count\x18\x02 \x01(\x03\x12\x15\n\rchanged_count\x18\x03 \x01(\x03\x12\x15\n\rremoved_count\x18\x04 \x01(\x03\"6\n\x10GetCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\"=\n\x11GetCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\"u\n\x12ListCommitsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x14\n\x0c\x66irst_parent\x18\x05 \x01(\x08\"Y\n\x13ListCommitsResponse\x12)\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x93\x01\n\x0f\x44iffRefsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x10\n\x08left_ref\x18\x02 \x01(\t\x12\x11\n\tright_ref\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"v\n\x10\x44iffRefsResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0cJ\x04\x08\x01\x10\x02R\x07\x63hanges\"\x88\x01\n\x16\x44iffUncommittedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"}\n\x17\x44iffUncommittedResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0cJ\x04\x08\x01\x10\x02R\x07\x63hanges2\xdb\x03\n\rCommitService\x12]\n\x0c\x43reateCommit\x12%.tarn.graveler.v1.CreateCommitRequest\x1a&.tarn.graveler.v1.CreateCommitResponse\x12T\n\tGetCommit\x12\".tarn.graveler.v1.GetCommitRequest\x1a#.tarn.graveler.v1.GetCommitResponse\x12Z\n\x0bListCommits\x12$.tarn.graveler.v1.ListCommitsRequest\x1a%.tarn.graveler.v1.ListCommitsResponse\x12Q\n\x08\x44iffRefs\x12!.tarn.graveler.v1.DiffRefsRequest\x1a\".tarn.graveler.v1.DiffRefsResponse\x12\x66\n\x0f\x44iffUncommitted\x12(.tarn.graveler.v1.DiffUncommittedRequest\x1a).tarn.graveler.v1.DiffUncommittedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/commit_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x99\x02\n\x06\x43ommit\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x12\n\nparent_ids\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x38\n\x08metadata\x18\x08 \x03(\x0b\x32&.tarn.graveler.v1.Commit.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdd\x01\n\x13\x43reateCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x45\n\x08metadata\x18\x04 \x03(\x0b\x32\x33.tarn.graveler.v1.CreateCommitRequest.MetadataEntry\x12\x13\n\x0b\x61llow_empty\x18\x05 \x01(\x08\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x83\x01\n\x14\x43reateCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x13\n\x0b\x61\x64\x64\x65\x64_count\x18\x02 \x01(\x03\x12\x15\n\rchanged_count\x18\x03 \x01(\x03\x12\x15\n\rremoved_count\x18\x04 \x01(\x03\"6\n\x10GetCommitRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\"=\n\x11GetCommitResponse\x12(\n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Commit\"u\n\x12ListCommitsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0b\n\x03ref\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x14\n\x0c\x66irst_parent\x18\x05 \x01(\x08\"Y\n\x13ListCommitsResponse\x12)\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x93\x01\n\x0f\x44iffRefsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x10\n\x08left_ref\x18\x02 \x01(\t\x12\x11\n\tright_ref\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"v\n\x10\x44iffRefsResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0cJ\x04\x08\x01\x10\x02R\x07\x63hanges\"\x88\x01\n\x16\x44iffUncommittedRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"}\n\x17\x44iffUncommittedResponse\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x14\n\x0cleft_entries\x18\x04 \x03(\x0c\x12\x15\n\rright_entries\x18\x05 \x03(\x0cJ\x04\x08\x01\x10\x02R\x07\x63hanges2\xce\x06\n\rCommitService\x12\x9d\x01\n\x0c\x43reateCommit\x12%.tarn.graveler.v1.CreateCommitRequest\x1a&.tarn.graveler.v1.CreateCommitResponse\">\xa2\xbb\x18:\n\tWriteRepo\x12-repository/{repository_id}/branch/{branch_id}\x12\x8d\x01\n\tGetCommit\x12\".tarn.graveler.v1.GetCommitRequest\x1a#.tarn.graveler.v1.GetCommitResponse\"7\x90\x02\x01\xa2\xbb\x18\x30\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x12\x93\x01\n\x0bListCommits\x12$.tarn.graveler.v1.ListCommitsRequest\x1a%.tarn.graveler.v1.ListCommitsResponse\"7\x90\x02\x01\xa2\xbb\x18\x30\n\x08ReadRepo\x12$repository/{repository_id}/ref/{ref}\x12\xce\x01\n\x08\x44iffRefs\x12!.tarn.graveler.v1.DiffRefsRequest\x1a\".tarn.graveler.v1.DiffRefsResponse\"{\x90\x02\x01\xa2\xbb\x18t\n\x08ReadRepo\x12)repository/{repository_id}/ref/{left_ref}\x1a=\n\x05right\x12\x08ReadRepo\x1a*repository/{repository_id}/ref/{right_ref}\x12\xa5\x01\n\x0f\x44iffUncommitted\x12(.tarn.graveler.v1.DiffUncommittedRequest\x1a).tarn.graveler.v1.DiffUncommittedResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,32 +37,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMIT_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_CREATECOMMITREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_COMMIT']._serialized_start=99
-  _globals['_COMMIT']._serialized_end=380
-  _globals['_COMMIT_METADATAENTRY']._serialized_start=333
-  _globals['_COMMIT_METADATAENTRY']._serialized_end=380
-  _globals['_CREATECOMMITREQUEST']._serialized_start=383
-  _globals['_CREATECOMMITREQUEST']._serialized_end=604
-  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_start=333
-  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_end=380
-  _globals['_CREATECOMMITRESPONSE']._serialized_start=607
-  _globals['_CREATECOMMITRESPONSE']._serialized_end=738
-  _globals['_GETCOMMITREQUEST']._serialized_start=740
-  _globals['_GETCOMMITREQUEST']._serialized_end=794
-  _globals['_GETCOMMITRESPONSE']._serialized_start=796
-  _globals['_GETCOMMITRESPONSE']._serialized_end=857
-  _globals['_LISTCOMMITSREQUEST']._serialized_start=859
-  _globals['_LISTCOMMITSREQUEST']._serialized_end=976
-  _globals['_LISTCOMMITSRESPONSE']._serialized_start=978
-  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1067
-  _globals['_DIFFREFSREQUEST']._serialized_start=1070
-  _globals['_DIFFREFSREQUEST']._serialized_end=1217
-  _globals['_DIFFREFSRESPONSE']._serialized_start=1219
-  _globals['_DIFFREFSRESPONSE']._serialized_end=1337
-  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_start=1340
-  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_end=1476
-  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_start=1478
-  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_end=1603
-  _globals['_COMMITSERVICE']._serialized_start=1606
-  _globals['_COMMITSERVICE']._serialized_end=2081
+  _globals['_COMMITSERVICE'].methods_by_name['CreateCommit']._loaded_options = None
+  _globals['_COMMITSERVICE'].methods_by_name['CreateCommit']._serialized_options = b'\242\273\030:\n\tWriteRepo\022-repository/{repository_id}/branch/{branch_id}'
+  _globals['_COMMITSERVICE'].methods_by_name['GetCommit']._loaded_options = None
+  _globals['_COMMITSERVICE'].methods_by_name['GetCommit']._serialized_options = b'\220\002\001\242\273\0300\n\010ReadRepo\022$repository/{repository_id}/ref/{ref}'
+  _globals['_COMMITSERVICE'].methods_by_name['ListCommits']._loaded_options = None
+  _globals['_COMMITSERVICE'].methods_by_name['ListCommits']._serialized_options = b'\220\002\001\242\273\0300\n\010ReadRepo\022$repository/{repository_id}/ref/{ref}'
+  _globals['_COMMITSERVICE'].methods_by_name['DiffRefs']._loaded_options = None
+  _globals['_COMMITSERVICE'].methods_by_name['DiffRefs']._serialized_options = b'\220\002\001\242\273\030t\n\010ReadRepo\022)repository/{repository_id}/ref/{left_ref}\032=\n\005right\022\010ReadRepo\032*repository/{repository_id}/ref/{right_ref}'
+  _globals['_COMMITSERVICE'].methods_by_name['DiffUncommitted']._loaded_options = None
+  _globals['_COMMITSERVICE'].methods_by_name['DiffUncommitted']._serialized_options = b'\220\002\001\242\273\0306\n\010ReadRepo\022*repository/{repository_id}/ref/{branch_id}'
+  _globals['_COMMIT']._serialized_start=132
+  _globals['_COMMIT']._serialized_end=413
+  _globals['_COMMIT_METADATAENTRY']._serialized_start=366
+  _globals['_COMMIT_METADATAENTRY']._serialized_end=413
+  _globals['_CREATECOMMITREQUEST']._serialized_start=416
+  _globals['_CREATECOMMITREQUEST']._serialized_end=637
+  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_start=366
+  _globals['_CREATECOMMITREQUEST_METADATAENTRY']._serialized_end=413
+  _globals['_CREATECOMMITRESPONSE']._serialized_start=640
+  _globals['_CREATECOMMITRESPONSE']._serialized_end=771
+  _globals['_GETCOMMITREQUEST']._serialized_start=773
+  _globals['_GETCOMMITREQUEST']._serialized_end=827
+  _globals['_GETCOMMITRESPONSE']._serialized_start=829
+  _globals['_GETCOMMITRESPONSE']._serialized_end=890
+  _globals['_LISTCOMMITSREQUEST']._serialized_start=892
+  _globals['_LISTCOMMITSREQUEST']._serialized_end=1009
+  _globals['_LISTCOMMITSRESPONSE']._serialized_start=1011
+  _globals['_LISTCOMMITSRESPONSE']._serialized_end=1100
+  _globals['_DIFFREFSREQUEST']._serialized_start=1103
+  _globals['_DIFFREFSREQUEST']._serialized_end=1250
+  _globals['_DIFFREFSRESPONSE']._serialized_start=1252
+  _globals['_DIFFREFSRESPONSE']._serialized_end=1370
+  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_start=1373
+  _globals['_DIFFUNCOMMITTEDREQUEST']._serialized_end=1509
+  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_start=1511
+  _globals['_DIFFUNCOMMITTEDRESPONSE']._serialized_end=1636
+  _globals['_COMMITSERVICE']._serialized_start=1639
+  _globals['_COMMITSERVICE']._serialized_end=2485
 # @@protoc_insertion_point(module_scope)

@@ -23,33 +23,42 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/graveler/v1/tag_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"Y\n\x03Tag\x12\x0e\n\x06tag_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\x10\x43reateTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"7\n\x11\x43reateTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"6\n\rGetTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"4\n\x0eGetTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"_\n\x0fListTagsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\"P\n\x10ListTagsResponse\x12#\n\x04tags\x18\x01 \x03(\x0b\x32\x15.tarn.graveler.v1.Tag\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10\x44\x65leteTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"\x13\n\x11\x44\x65leteTagResponse2\xd8\x02\n\nTagService\x12T\n\tCreateTag\x12\".tarn.graveler.v1.CreateTagRequest\x1a#.tarn.graveler.v1.CreateTagResponse\x12K\n\x06GetTag\x12\x1f.tarn.graveler.v1.GetTagRequest\x1a .tarn.graveler.v1.GetTagResponse\x12Q\n\x08ListTags\x12!.tarn.graveler.v1.ListTagsRequest\x1a\".tarn.graveler.v1.ListTagsResponse\x12T\n\tDeleteTag\x12\".tarn.graveler.v1.DeleteTagRequest\x1a#.tarn.graveler.v1.DeleteTagResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(tarn_proto/graveler/v1/tag_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"Y\n\x03Tag\x12\x0e\n\x06tag_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"M\n\x10\x43reateTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\x12\x12\n\nsource_ref\x18\x03 \x01(\t\"7\n\x11\x43reateTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"6\n\rGetTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"4\n\x0eGetTagResponse\x12\"\n\x03tag\x18\x01 \x01(\x0b\x32\x15.tarn.graveler.v1.Tag\"_\n\x0fListTagsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06prefix\x18\x04 \x01(\t\"P\n\x10ListTagsResponse\x12#\n\x04tags\x18\x01 \x03(\x0b\x32\x15.tarn.graveler.v1.Tag\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"9\n\x10\x44\x65leteTagRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0e\n\x06tag_id\x18\x02 \x01(\t\"\x13\n\x11\x44\x65leteTagResponse2\xfc\x04\n\nTagService\x12\xcf\x01\n\tCreateTag\x12\".tarn.graveler.v1.CreateTagRequest\x1a#.tarn.graveler.v1.CreateTagResponse\"y\xa2\xbb\x18u\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}\x1a?\n\x06source\x12\x08ReadRepo\x1a+repository/{repository_id}/ref/{source_ref}\x12\x87\x01\n\x06GetTag\x12\x1f.tarn.graveler.v1.GetTagRequest\x1a .tarn.graveler.v1.GetTagResponse\":\x90\x02\x01\xa2\xbb\x18\x33\n\x08ReadRepo\x12\'repository/{repository_id}/ref/{tag_id}\x12\x80\x01\n\x08ListTags\x12!.tarn.graveler.v1.ListTagsRequest\x1a\".tarn.graveler.v1.ListTagsResponse\"-\x90\x02\x01\xa2\xbb\x18&\n\x08ReadRepo\x12\x1arepository/{repository_id}\x12\x8e\x01\n\tDeleteTag\x12\".tarn.graveler.v1.DeleteTagRequest\x1a#.tarn.graveler.v1.DeleteTagResponse\"8\xa2\xbb\x18\x34\n\tWriteRepo\x12\'repository/{repository_id}/tag/{tag_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.graveler.v1.tag_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TAG']._serialized_start=95
-  _globals['_TAG']._serialized_end=184
-  _globals['_CREATETAGREQUEST']._serialized_start=186
-  _globals['_CREATETAGREQUEST']._serialized_end=263
-  _globals['_CREATETAGRESPONSE']._serialized_start=265
-  _globals['_CREATETAGRESPONSE']._serialized_end=320
-  _globals['_GETTAGREQUEST']._serialized_start=322
-  _globals['_GETTAGREQUEST']._serialized_end=376
-  _globals['_GETTAGRESPONSE']._serialized_start=378
-  _globals['_GETTAGRESPONSE']._serialized_end=430
-  _globals['_LISTTAGSREQUEST']._serialized_start=432
-  _globals['_LISTTAGSREQUEST']._serialized_end=527
-  _globals['_LISTTAGSRESPONSE']._serialized_start=529
-  _globals['_LISTTAGSRESPONSE']._serialized_end=609
-  _globals['_DELETETAGREQUEST']._serialized_start=611
-  _globals['_DELETETAGREQUEST']._serialized_end=668
-  _globals['_DELETETAGRESPONSE']._serialized_start=670
-  _globals['_DELETETAGRESPONSE']._serialized_end=689
-  _globals['_TAGSERVICE']._serialized_start=692
-  _globals['_TAGSERVICE']._serialized_end=1036
+  _globals['_TAGSERVICE'].methods_by_name['CreateTag']._loaded_options = None
+  _globals['_TAGSERVICE'].methods_by_name['CreateTag']._serialized_options = b'\242\273\030u\n\tWriteRepo\022\'repository/{repository_id}/tag/{tag_id}\032?\n\006source\022\010ReadRepo\032+repository/{repository_id}/ref/{source_ref}'
+  _globals['_TAGSERVICE'].methods_by_name['GetTag']._loaded_options = None
+  _globals['_TAGSERVICE'].methods_by_name['GetTag']._serialized_options = b'\220\002\001\242\273\0303\n\010ReadRepo\022\'repository/{repository_id}/ref/{tag_id}'
+  _globals['_TAGSERVICE'].methods_by_name['ListTags']._loaded_options = None
+  _globals['_TAGSERVICE'].methods_by_name['ListTags']._serialized_options = b'\220\002\001\242\273\030&\n\010ReadRepo\022\032repository/{repository_id}'
+  _globals['_TAGSERVICE'].methods_by_name['DeleteTag']._loaded_options = None
+  _globals['_TAGSERVICE'].methods_by_name['DeleteTag']._serialized_options = b'\242\273\0304\n\tWriteRepo\022\'repository/{repository_id}/tag/{tag_id}'
+  _globals['_TAG']._serialized_start=128
+  _globals['_TAG']._serialized_end=217
+  _globals['_CREATETAGREQUEST']._serialized_start=219
+  _globals['_CREATETAGREQUEST']._serialized_end=296
+  _globals['_CREATETAGRESPONSE']._serialized_start=298
+  _globals['_CREATETAGRESPONSE']._serialized_end=353
+  _globals['_GETTAGREQUEST']._serialized_start=355
+  _globals['_GETTAGREQUEST']._serialized_end=409
+  _globals['_GETTAGRESPONSE']._serialized_start=411
+  _globals['_GETTAGRESPONSE']._serialized_end=463
+  _globals['_LISTTAGSREQUEST']._serialized_start=465
+  _globals['_LISTTAGSREQUEST']._serialized_end=560
+  _globals['_LISTTAGSRESPONSE']._serialized_start=562
+  _globals['_LISTTAGSRESPONSE']._serialized_end=642
+  _globals['_DELETETAGREQUEST']._serialized_start=644
+  _globals['_DELETETAGREQUEST']._serialized_end=701
+  _globals['_DELETETAGRESPONSE']._serialized_start=703
+  _globals['_DELETETAGRESPONSE']._serialized_end=722
+  _globals['_TAGSERVICE']._serialized_start=725
+  _globals['_TAGSERVICE']._serialized_end=1361
 # @@protoc_insertion_point(module_scope)

@@ -23,56 +23,75 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 from tarn_proto.graveler.v1 import entry_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_entry__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/upload_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a*tarn_proto/graveler/v1/entry_service.proto\"\xf9\x01\n\x06Upload\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\x12\x10\n\x08template\x18\x05 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07user_id\x18\x07 \x01(\t\x12\x1a\n\x12\x63hecksum_algorithm\x18\x08 \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\t \x01(\x08\x12\x19\n\x11storage_namespace\x18\n \x01(\t\"\x96\x01\n\nUploadPart\x12\x13\n\x0bpart_number\x18\x01 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x0b\n\x03md5\x18\x04 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\x9c\x01\n\x13\x43reateUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x1a\n\x12\x63hecksum_algorithm\x18\x05 \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\x06 \x01(\x08\"@\n\x14\x43reateUploadResponse\x12(\n\x06upload\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Upload\"]\n\x10GetUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tupload_id\x18\x04 \x01(\t\"=\n\x11GetUploadResponse\x12(\n\x06upload\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Upload\"o\n\x17RecordUploadPartRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12*\n\x04part\x18\x03 \x01(\x0b\x32\x1c.tarn.graveler.v1.UploadPart\"\x1a\n\x18RecordUploadPartResponse\"p\n\x16ListUploadPartsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\x19\n\x11\x61\x66ter_part_number\x18\x03 \x01(\x05\x12\x11\n\tpage_size\x18\x04 \x01(\x05\"\\\n\x17ListUploadPartsResponse\x12+\n\x05parts\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.UploadPart\x12\x14\n\x0cis_truncated\x18\x02 \x01(\x08\"\x8e\x01\n\x12ListUploadsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x12\n\nafter_path\x18\x04 \x01(\t\x12\x17\n\x0f\x61\x66ter_upload_id\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\"V\n\x13ListUploadsResponse\x12)\n\x07uploads\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Upload\x12\x14\n\x0cis_truncated\x18\x02 \x01(\x08\"]\n\x1a\x42\x65ginCompleteUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\x15\n\rmanifest_hash\x18\x03 \x01(\x0c\"E\n\x1b\x42\x65ginCompleteUploadResponse\x12\r\n\x05\x63laim\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63ompleted_entry\x18\x02 \x01(\x0c\"\x9a\x01\n\x1b\x46inishCompleteUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\r\n\x05\x63laim\x18\x03 \x01(\x0c\x12\r\n\x05\x65ntry\x18\x04 \x01(\x0c\x12\x33\n\tcondition\x18\x05 \x01(\x0b\x32 .tarn.graveler.v1.WriteCondition\"\x1e\n\x1c\x46inishCompleteUploadResponse\"N\n\x13ReopenUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\r\n\x05\x63laim\x18\x03 \x01(\x0c\"\x16\n\x14ReopenUploadResponse\">\n\x12\x41\x62ortUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\"\x15\n\x13\x41\x62ortUploadResponse2\x99\x07\n\rUploadService\x12]\n\x0c\x43reateUpload\x12%.tarn.graveler.v1.CreateUploadRequest\x1a&.tarn.graveler.v1.CreateUploadResponse\x12T\n\tGetUpload\x12\".tarn.graveler.v1.GetUploadRequest\x1a#.tarn.graveler.v1.GetUploadResponse\x12i\n\x10RecordUploadPart\x12).tarn.graveler.v1.RecordUploadPartRequest\x1a*.tarn.graveler.v1.RecordUploadPartResponse\x12\x66\n\x0fListUploadParts\x12(.tarn.graveler.v1.ListUploadPartsRequest\x1a).tarn.graveler.v1.ListUploadPartsResponse\x12Z\n\x0bListUploads\x12$.tarn.graveler.v1.ListUploadsRequest\x1a%.tarn.graveler.v1.ListUploadsResponse\x12r\n\x13\x42\x65ginCompleteUpload\x12,.tarn.graveler.v1.BeginCompleteUploadRequest\x1a-.tarn.graveler.v1.BeginCompleteUploadResponse\x12u\n\x14\x46inishCompleteUpload\x12-.tarn.graveler.v1.FinishCompleteUploadRequest\x1a..tarn.graveler.v1.FinishCompleteUploadResponse\x12]\n\x0cReopenUpload\x12%.tarn.graveler.v1.ReopenUploadRequest\x1a&.tarn.graveler.v1.ReopenUploadResponse\x12Z\n\x0b\x41\x62ortUpload\x12$.tarn.graveler.v1.AbortUploadRequest\x1a%.tarn.graveler.v1.AbortUploadResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+tarn_proto/graveler/v1/upload_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a*tarn_proto/graveler/v1/entry_service.proto\"\xf9\x01\n\x06Upload\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\x0c\x12\x10\n\x08template\x18\x05 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07user_id\x18\x07 \x01(\t\x12\x1a\n\x12\x63hecksum_algorithm\x18\x08 \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\t \x01(\x08\x12\x19\n\x11storage_namespace\x18\n \x01(\t\"\x96\x01\n\nUploadPart\x12\x13\n\x0bpart_number\x18\x01 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x0b\n\x03md5\x18\x04 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\x9c\x01\n\x13\x43reateUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x1a\n\x12\x63hecksum_algorithm\x18\x05 \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\x06 \x01(\x08\"@\n\x14\x43reateUploadResponse\x12(\n\x06upload\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Upload\"]\n\x10GetUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tupload_id\x18\x04 \x01(\t\"=\n\x11GetUploadResponse\x12(\n\x06upload\x18\x01 \x01(\x0b\x32\x18.tarn.graveler.v1.Upload\"o\n\x17RecordUploadPartRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12*\n\x04part\x18\x03 \x01(\x0b\x32\x1c.tarn.graveler.v1.UploadPart\"\x1a\n\x18RecordUploadPartResponse\"p\n\x16ListUploadPartsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\x19\n\x11\x61\x66ter_part_number\x18\x03 \x01(\x05\x12\x11\n\tpage_size\x18\x04 \x01(\x05\"\\\n\x17ListUploadPartsResponse\x12+\n\x05parts\x18\x01 \x03(\x0b\x32\x1c.tarn.graveler.v1.UploadPart\x12\x14\n\x0cis_truncated\x18\x02 \x01(\x08\"\x8e\x01\n\x12ListUploadsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x12\n\nafter_path\x18\x04 \x01(\t\x12\x17\n\x0f\x61\x66ter_upload_id\x18\x05 \x01(\t\x12\x11\n\tpage_size\x18\x06 \x01(\x05\"V\n\x13ListUploadsResponse\x12)\n\x07uploads\x18\x01 \x03(\x0b\x32\x18.tarn.graveler.v1.Upload\x12\x14\n\x0cis_truncated\x18\x02 \x01(\x08\"]\n\x1a\x42\x65ginCompleteUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\x15\n\rmanifest_hash\x18\x03 \x01(\x0c\"E\n\x1b\x42\x65ginCompleteUploadResponse\x12\r\n\x05\x63laim\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63ompleted_entry\x18\x02 \x01(\x0c\"\x9a\x01\n\x1b\x46inishCompleteUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\r\n\x05\x63laim\x18\x03 \x01(\x0c\x12\r\n\x05\x65ntry\x18\x04 \x01(\x0c\x12\x33\n\tcondition\x18\x05 \x01(\x0b\x32 .tarn.graveler.v1.WriteCondition\"\x1e\n\x1c\x46inishCompleteUploadResponse\"N\n\x13ReopenUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\r\n\x05\x63laim\x18\x03 \x01(\x0c\"\x16\n\x14ReopenUploadResponse\">\n\x12\x41\x62ortUploadRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\"\x15\n\x13\x41\x62ortUploadResponse2\x9a\x0e\n\rUploadService\x12\xab\x01\n\x0c\x43reateUpload\x12%.tarn.graveler.v1.CreateUploadRequest\x1a&.tarn.graveler.v1.CreateUploadResponse\"L\xa2\xbb\x18H\n\tWriteRepo\x12;repository/{repository_id}/branch/{branch_id}/object/{path}\x12\xb2\x01\n\tGetUpload\x12\".tarn.graveler.v1.GetUploadRequest\x1a#.tarn.graveler.v1.GetUploadResponse\"\\\x90\x02\x01\xa2\xbb\x18U\n\x08ReadRepo\x12Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}\x12\xc5\x01\n\x10RecordUploadPart\x12).tarn.graveler.v1.RecordUploadPartRequest\x1a*.tarn.graveler.v1.RecordUploadPartResponse\"Z\xa2\xbb\x18V\n\tWriteRepo\x12Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}\x12\xc4\x01\n\x0fListUploadParts\x12(.tarn.graveler.v1.ListUploadPartsRequest\x1a).tarn.graveler.v1.ListUploadPartsResponse\"\\\x90\x02\x01\xa2\xbb\x18U\n\x08ReadRepo\x12Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}\x12\x9c\x01\n\x0bListUploads\x12$.tarn.graveler.v1.ListUploadsRequest\x1a%.tarn.graveler.v1.ListUploadsResponse\"@\x90\x02\x01\xa2\xbb\x18\x39\n\x08ReadRepo\x12-repository/{repository_id}/branch/{branch_id}\x12\xce\x01\n\x13\x42\x65ginCompleteUpload\x12,.tarn.graveler.v1.BeginCompleteUploadRequest\x1a-.tarn.graveler.v1.BeginCompleteUploadResponse\"Z\xa2\xbb\x18V\n\tWriteRepo\x12Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}\x12\xb1\x02\n\x14\x46inishCompleteUpload\x12-.tarn.graveler.v1.FinishCompleteUploadRequest\x1a..tarn.graveler.v1.FinishCompleteUploadResponse\"\xb9\x01\xa2\xbb\x18\xb4\x01\n\tWriteRepo\x12Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}\x1a\\\n\x08if_match\x12\x08ReadRepo\x1a\x46repository/{repository_id}/ref/{upload.branch_id}/object/{upload.path}\x12\xb9\x01\n\x0cReopenUpload\x12%.tarn.graveler.v1.ReopenUploadRequest\x1a&.tarn.graveler.v1.ReopenUploadResponse\"Z\xa2\xbb\x18V\n\tWriteRepo\x12Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}\x12\xb6\x01\n\x0b\x41\x62ortUpload\x12$.tarn.graveler.v1.AbortUploadRequest\x1a%.tarn.graveler.v1.AbortUploadResponse\"Z\xa2\xbb\x18V\n\tWriteRepo\x12Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.graveler.v1.upload_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_UPLOAD']._serialized_start=143
-  _globals['_UPLOAD']._serialized_end=392
-  _globals['_UPLOADPART']._serialized_start=395
-  _globals['_UPLOADPART']._serialized_end=545
-  _globals['_CREATEUPLOADREQUEST']._serialized_start=548
-  _globals['_CREATEUPLOADREQUEST']._serialized_end=704
-  _globals['_CREATEUPLOADRESPONSE']._serialized_start=706
-  _globals['_CREATEUPLOADRESPONSE']._serialized_end=770
-  _globals['_GETUPLOADREQUEST']._serialized_start=772
-  _globals['_GETUPLOADREQUEST']._serialized_end=865
-  _globals['_GETUPLOADRESPONSE']._serialized_start=867
-  _globals['_GETUPLOADRESPONSE']._serialized_end=928
-  _globals['_RECORDUPLOADPARTREQUEST']._serialized_start=930
-  _globals['_RECORDUPLOADPARTREQUEST']._serialized_end=1041
-  _globals['_RECORDUPLOADPARTRESPONSE']._serialized_start=1043
-  _globals['_RECORDUPLOADPARTRESPONSE']._serialized_end=1069
-  _globals['_LISTUPLOADPARTSREQUEST']._serialized_start=1071
-  _globals['_LISTUPLOADPARTSREQUEST']._serialized_end=1183
-  _globals['_LISTUPLOADPARTSRESPONSE']._serialized_start=1185
-  _globals['_LISTUPLOADPARTSRESPONSE']._serialized_end=1277
-  _globals['_LISTUPLOADSREQUEST']._serialized_start=1280
-  _globals['_LISTUPLOADSREQUEST']._serialized_end=1422
-  _globals['_LISTUPLOADSRESPONSE']._serialized_start=1424
-  _globals['_LISTUPLOADSRESPONSE']._serialized_end=1510
-  _globals['_BEGINCOMPLETEUPLOADREQUEST']._serialized_start=1512
-  _globals['_BEGINCOMPLETEUPLOADREQUEST']._serialized_end=1605
-  _globals['_BEGINCOMPLETEUPLOADRESPONSE']._serialized_start=1607
-  _globals['_BEGINCOMPLETEUPLOADRESPONSE']._serialized_end=1676
-  _globals['_FINISHCOMPLETEUPLOADREQUEST']._serialized_start=1679
-  _globals['_FINISHCOMPLETEUPLOADREQUEST']._serialized_end=1833
-  _globals['_FINISHCOMPLETEUPLOADRESPONSE']._serialized_start=1835
-  _globals['_FINISHCOMPLETEUPLOADRESPONSE']._serialized_end=1865
-  _globals['_REOPENUPLOADREQUEST']._serialized_start=1867
-  _globals['_REOPENUPLOADREQUEST']._serialized_end=1945
-  _globals['_REOPENUPLOADRESPONSE']._serialized_start=1947
-  _globals['_REOPENUPLOADRESPONSE']._serialized_end=1969
-  _globals['_ABORTUPLOADREQUEST']._serialized_start=1971
-  _globals['_ABORTUPLOADREQUEST']._serialized_end=2033
-  _globals['_ABORTUPLOADRESPONSE']._serialized_start=2035
-  _globals['_ABORTUPLOADRESPONSE']._serialized_end=2056
-  _globals['_UPLOADSERVICE']._serialized_start=2059
-  _globals['_UPLOADSERVICE']._serialized_end=2980
+  _globals['_UPLOADSERVICE'].methods_by_name['CreateUpload']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['CreateUpload']._serialized_options = b'\242\273\030H\n\tWriteRepo\022;repository/{repository_id}/branch/{branch_id}/object/{path}'
+  _globals['_UPLOADSERVICE'].methods_by_name['GetUpload']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['GetUpload']._serialized_options = b'\220\002\001\242\273\030U\n\010ReadRepo\022Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}'
+  _globals['_UPLOADSERVICE'].methods_by_name['RecordUploadPart']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['RecordUploadPart']._serialized_options = b'\242\273\030V\n\tWriteRepo\022Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}'
+  _globals['_UPLOADSERVICE'].methods_by_name['ListUploadParts']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['ListUploadParts']._serialized_options = b'\220\002\001\242\273\030U\n\010ReadRepo\022Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}'
+  _globals['_UPLOADSERVICE'].methods_by_name['ListUploads']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['ListUploads']._serialized_options = b'\220\002\001\242\273\0309\n\010ReadRepo\022-repository/{repository_id}/branch/{branch_id}'
+  _globals['_UPLOADSERVICE'].methods_by_name['BeginCompleteUpload']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['BeginCompleteUpload']._serialized_options = b'\242\273\030V\n\tWriteRepo\022Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}'
+  _globals['_UPLOADSERVICE'].methods_by_name['FinishCompleteUpload']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['FinishCompleteUpload']._serialized_options = b'\242\273\030\264\001\n\tWriteRepo\022Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}\032\\\n\010if_match\022\010ReadRepo\032Frepository/{repository_id}/ref/{upload.branch_id}/object/{upload.path}'
+  _globals['_UPLOADSERVICE'].methods_by_name['ReopenUpload']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['ReopenUpload']._serialized_options = b'\242\273\030V\n\tWriteRepo\022Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}'
+  _globals['_UPLOADSERVICE'].methods_by_name['AbortUpload']._loaded_options = None
+  _globals['_UPLOADSERVICE'].methods_by_name['AbortUpload']._serialized_options = b'\242\273\030V\n\tWriteRepo\022Irepository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}'
+  _globals['_UPLOAD']._serialized_start=176
+  _globals['_UPLOAD']._serialized_end=425
+  _globals['_UPLOADPART']._serialized_start=428
+  _globals['_UPLOADPART']._serialized_end=578
+  _globals['_CREATEUPLOADREQUEST']._serialized_start=581
+  _globals['_CREATEUPLOADREQUEST']._serialized_end=737
+  _globals['_CREATEUPLOADRESPONSE']._serialized_start=739
+  _globals['_CREATEUPLOADRESPONSE']._serialized_end=803
+  _globals['_GETUPLOADREQUEST']._serialized_start=805
+  _globals['_GETUPLOADREQUEST']._serialized_end=898
+  _globals['_GETUPLOADRESPONSE']._serialized_start=900
+  _globals['_GETUPLOADRESPONSE']._serialized_end=961
+  _globals['_RECORDUPLOADPARTREQUEST']._serialized_start=963
+  _globals['_RECORDUPLOADPARTREQUEST']._serialized_end=1074
+  _globals['_RECORDUPLOADPARTRESPONSE']._serialized_start=1076
+  _globals['_RECORDUPLOADPARTRESPONSE']._serialized_end=1102
+  _globals['_LISTUPLOADPARTSREQUEST']._serialized_start=1104
+  _globals['_LISTUPLOADPARTSREQUEST']._serialized_end=1216
+  _globals['_LISTUPLOADPARTSRESPONSE']._serialized_start=1218
+  _globals['_LISTUPLOADPARTSRESPONSE']._serialized_end=1310
+  _globals['_LISTUPLOADSREQUEST']._serialized_start=1313
+  _globals['_LISTUPLOADSREQUEST']._serialized_end=1455
+  _globals['_LISTUPLOADSRESPONSE']._serialized_start=1457
+  _globals['_LISTUPLOADSRESPONSE']._serialized_end=1543
+  _globals['_BEGINCOMPLETEUPLOADREQUEST']._serialized_start=1545
+  _globals['_BEGINCOMPLETEUPLOADREQUEST']._serialized_end=1638
+  _globals['_BEGINCOMPLETEUPLOADRESPONSE']._serialized_start=1640
+  _globals['_BEGINCOMPLETEUPLOADRESPONSE']._serialized_end=1709
+  _globals['_FINISHCOMPLETEUPLOADREQUEST']._serialized_start=1712
+  _globals['_FINISHCOMPLETEUPLOADREQUEST']._serialized_end=1866
+  _globals['_FINISHCOMPLETEUPLOADRESPONSE']._serialized_start=1868
+  _globals['_FINISHCOMPLETEUPLOADRESPONSE']._serialized_end=1898
+  _globals['_REOPENUPLOADREQUEST']._serialized_start=1900
+  _globals['_REOPENUPLOADREQUEST']._serialized_end=1978
+  _globals['_REOPENUPLOADRESPONSE']._serialized_start=1980
+  _globals['_REOPENUPLOADRESPONSE']._serialized_end=2002
+  _globals['_ABORTUPLOADREQUEST']._serialized_start=2004
+  _globals['_ABORTUPLOADREQUEST']._serialized_end=2066
+  _globals['_ABORTUPLOADRESPONSE']._serialized_start=2068
+  _globals['_ABORTUPLOADRESPONSE']._serialized_end=2089
+  _globals['_UPLOADSERVICE']._serialized_start=2092
+  _globals['_UPLOADSERVICE']._serialized_end=3910
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,58 @@
+"""`python -m tarn.rpc.reference`: the rules of all rpcs as Markdown; `docs/design/rpcs.md` holds them."""
+
+from __future__ import annotations
+
+import sys
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from tarn.rpc.rules import Rule, rules_of
+from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
+from tarn_proto.graveler.v1 import (
+    branch_service_pb2,
+    commit_service_pb2,
+    entry_service_pb2,
+    repository_service_pb2,
+    tag_service_pb2,
+    upload_service_pb2,
+)
+
+__all__ = ["describe"]
+
+_FILES = (
+    repository_service_pb2,
+    branch_service_pb2,
+    tag_service_pb2,
+    commit_service_pb2,
+    entry_service_pb2,
+    upload_service_pb2,
+    session_service_pb2,
+    user_service_pb2,
+    authorization_service_pb2,
+)
+
+
+def describe() -> str:
+    """One table for each service; ends with a line break."""
+    services = [each for file in _FILES for each in file.DESCRIPTOR.services_by_name.values()]
+    return "\n".join(line for service in services for line in _table(service)) + "\n"
+
+
+def _table(service: ServiceDescriptor) -> list[str]:
+    lines = [f"### {service.full_name}", ""]
+    lines += ["| rpc | action | resource | changes something |", "| --- | --- | --- | --- |"]
+    for rule in rules_of(service).values():
+        lines += [_row(rule), *map(_row, rule.also.values())]
+    return [*lines, ""]
+
+
+def _row(rule: Rule) -> str:
+    name = rule.name.partition(".")[2]
+    changes = "no" if rule.read_only else "yes"
+    if rule.action is None:
+        return f"| {name} | none: {rule.public_because} |  | {changes} |"
+    return f"| {name} | `{rule.action}` | `{rule.resource.template}` | {changes} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(describe())

@@ -1,0 +1,165 @@
+"""What the proto of an rpc says of permission is what is asked: denied exactly that, the call is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from google.protobuf.descriptor import Descriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from graveler_service import Service
+from lake import entry
+
+from tarn.core.actions import Action
+from tarn.core.entry import pack, unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.policy import Grant
+from tarn.rpc.endpoint import OPERATE
+from tarn.rpc.rules import Rule, operations_of, rules_of
+from tarn_graveler.application import endpoints_of
+from tarn_proto.graveler.v1 import (
+    branch_service_pb2,
+    commit_service_pb2,
+    entry_service_pb2,
+    repository_service_pb2,
+    tag_service_pb2,
+    upload_service_pb2,
+)
+
+SERVICES: list[ServiceDescriptor] = [
+    service
+    for file in (
+        repository_service_pb2,
+        branch_service_pb2,
+        tag_service_pb2,
+        commit_service_pb2,
+        entry_service_pb2,
+        upload_service_pb2,
+    )
+    for service in file.DESCRIPTOR.services_by_name.values()
+]
+
+VALUES: dict[str, Any] = {
+    "repository_id": "lake",
+    "branch_id": "main",
+    "tag_id": "v1",
+    "ref": "main~0",
+    "left_ref": "v1",
+    "right_ref": "main@",
+    "source_ref": "v1~0",
+    "path": "dir/a",
+    "paths": ["dir/a"],
+    "prefix": "dir/",
+    "entry": entry(1),
+    "template": entry(0),
+    "manifest_hash": bytes(32),
+    "condition": entry_service_pb2.WriteCondition(if_match="*"),
+}
+RECORDS = {
+    "upload.branch_id": "main",
+    "upload.path": "dir/of-upload",
+    "repository.repository_id": "lake",
+}
+
+Case = tuple[ServiceDescriptor, str, Rule]
+
+CASES: list[Case] = [
+    (service, name, access)
+    for service in SERVICES
+    for name, rule in rules_of(service).items()
+    for access in (rule, *rule.also.values())
+]
+
+
+def resource_of(rule: Rule) -> str:
+    """The template with the values of the request, put in by hand."""
+    text = rule.resource.template
+    for name, value in {**VALUES, **RECORDS}.items():
+        text = text.replace(f"{{{name}}}", value[0] if name == "paths" else str(value))
+    assert "{" not in text
+    return text
+
+
+def request_of(of: Descriptor, **more: Any) -> Message:
+    values = {name: value for name, value in (VALUES | more).items() if name in of.fields_by_name}
+    return GetMessageClass(of)(**values)
+
+
+def test_every_service_is_walked() -> None:
+    served = endpoints_of(cast("Any", _Anything()), cast("Any", None))
+    assert {endpoint.name for endpoint in served} == {service.full_name for service in SERVICES}
+
+
+class _Anything:
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+async def send(service: Service, of: ServiceDescriptor, name: str, **more: Any) -> Any:
+    """One call of the admin with the values above."""
+    if OPERATE in of.methods_by_name:
+        message = operations_of(of.methods_by_name[OPERATE])
+        field = message.fields_by_name.get(name)
+        if field is not None:
+            operation = GetMessageClass(message)(
+                **{name: request_of(cast("Descriptor", field.message_type), **more)}
+            )
+            return await service.transport.operate(of, operation, service.admin, read_only=False)
+    request = request_of(of.methods_by_name[name].input_type, **more)
+    return await service.transport.unary(of, name, request, service.admin)
+
+
+@pytest.mark.parametrize(("of", "name", "rule"), CASES, ids=[rule.name for *_, rule in CASES])
+async def test_a_call_without_what_its_rule_says_is_refused(
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    of: ServiceDescriptor,
+    name: str,
+    rule: Rule,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_tag(admin, "lake", "v1", "main")
+    upload = await graveler.create_upload(
+        admin, "lake", "main", RECORDS["upload.path"], template=entry(0)
+    )
+    begun = await graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
+    more: dict[str, Any] = {"upload_id": upload.upload_id, "claim": begun.claim}
+    denied = (rule.require_action(), resource_of(rule))
+    asked: list[tuple[Action, str]] = []
+
+    def allows(_: Grant, action: Action, resource: str) -> bool:
+        asked.append((action, resource))
+        return (action, resource) != denied
+
+    def require(grant: Grant, action: Action, resource: str) -> None:
+        if not allows(grant, action, resource):
+            raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "not this")
+
+    monkeypatch.setattr(Grant, "allows", allows)
+    monkeypatch.setattr(Grant, "require", require)
+    if name == "FinishCompleteUpload":
+        more["entry"] = _of_upload(upload)
+    if rule.name == "RepositoryService.ListRepositories.each":
+        assert list((await send(service, of, name, prefix="")).repositories) == []
+    elif name == "UnstageEntries":
+        (outcome,) = (await send(service, of, name)).outcomes
+        assert outcome.error.reason == Reason.ACCESS_DENIED
+    else:
+        uid = (await _repository(service)).instance_uid
+        with pytest.raises(TarnError) as caught:
+            await send(service, of, name, instance_uid=uid, **more)
+        assert caught.value.reason is Reason.ACCESS_DENIED, asked
+    assert asked.count(denied) == 1
+
+
+async def _repository(service: Service) -> Any:
+    # Not by the client: what it asks for is counted.
+    (endpoint, *_) = service.endpoints
+    repositories = cast("Any", endpoint.handler)._repositories
+    return await repositories.get("lake")
+
+
+def _of_upload(upload: upload_service_pb2.Upload) -> bytes:
+    return pack(replace(unpack(entry(1)), address=upload.address, operation_id=upload.upload_id))

@@ -1,0 +1,258 @@
+"""The rules of rpcs: each rpc has one, and one that makes sense."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, MethodOptions
+from google.protobuf.descriptor_pool import Default
+
+import tarn_proto.auth.v1
+import tarn_proto.graveler.v1
+from tarn.core.actions import (
+    REPOSITORIES,
+    USERS,
+    Action,
+    branch_resource,
+    object_resource,
+    ref_object_resource,
+    repository_resource,
+    tag_resource,
+    user_resource,
+)
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.reference import describe
+from tarn.rpc.rules import Resource, Rule, rules_of
+from tarn.rpc.system import SystemClock
+from tarn_proto.common.v1 import rule_pb2
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "design" / "rpcs.md"
+
+PUBLIC = {
+    "tarn.auth.v1.SessionService.GetSetupState",
+    "tarn.auth.v1.SessionService.SetUp",
+    "tarn.auth.v1.SessionService.LogIn",
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_key",
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_token",
+}
+
+
+def services() -> list[ServiceDescriptor]:
+    """Every service that there is."""
+    found: list[ServiceDescriptor] = []
+    for package in (tarn_proto.auth.v1, tarn_proto.graveler.v1):
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name.endswith("_pb2"):
+                loaded = importlib.import_module(f"{package.__name__}.{module.name}")
+                found += loaded.DESCRIPTOR.services_by_name.values()
+    return found
+
+
+RULES = [rule for service in services() for rule in rules_of(service).values()]
+
+
+def test_every_rpc_and_every_operation_of_a_stream_has_a_rule() -> None:
+    """`rules_of` refuses a service with an rpc that has none; so none of the names is left out."""
+    names = set()
+    for service in services():
+        for method in service.methods:
+            if method.name != "Operate":
+                names.add(method.full_name)
+                continue
+            operation = method.input_type.fields_by_name["operations"].message_type
+            assert operation is not None
+            fields = operation.oneofs_by_name["operation"].fields
+            names |= {f"{method.full_name}.{field.name}" for field in fields}
+    assert len(names) > 40
+    assert {rule.full_name for rule in RULES} == names
+
+
+def test_only_what_cannot_know_its_caller_is_public() -> None:
+    public = {rule.full_name for rule in RULES if rule.action is None}
+    assert public == PUBLIC
+    assert all(rule.public_because for rule in RULES if rule.action is None)
+
+
+def test_what_only_reads_writes_nothing() -> None:
+    """NO_SIDE_EFFECTS beside the right to write would have a change sent twice."""
+    writing = {
+        Action.CREATE_REPO,
+        Action.DELETE_REPO,
+        Action.WRITE_REPO,
+        Action.WRITE_USERS,
+    }
+    assert [rule.name for rule in RULES if rule.read_only and rule.action in writing] == []
+    assert {rule.name for rule in RULES if not rule.read_only and rule.action not in writing} == {
+        "SessionService.SetUp",
+        "SessionService.LogIn",
+        "UserService.CreateCredential",
+        "UserService.DeleteCredential",
+    }
+
+
+def test_names_of_rules_are_those_of_rpcs() -> None:
+    by_name = {rule.name: rule for rule in RULES}
+    lookup = by_name["EntryService.Operate.lookup"]
+    assert lookup.full_name == "tarn.graveler.v1.EntryService.Operate.lookup"
+    assert by_name["BranchService.CreateBranch"].also["source"].name == (
+        "BranchService.CreateBranch.source"
+    )
+
+
+def test_who_asks_for_leave_to_a_public_rpc_is_denied() -> None:
+    (rule,) = [rule for rule in RULES if rule.name == "SessionService.LogIn"]
+    with pytest.raises(TarnError) as caught:
+        rule.require_action()
+    assert caught.value.reason is Reason.ACCESS_DENIED
+
+
+def test_the_document_has_the_table() -> None:
+    assert describe() in DOCUMENT.read_text(), (
+        "put the output of `python -m tarn.rpc.reference` into docs/design/rpcs.md"
+    )
+
+
+# ---- resources
+
+
+REQUEST = SimpleNamespace(
+    repository_id="lake",
+    branch_id="main",
+    ref="v1~2",
+    path="a/b",
+    prefix="",
+    tag_id="v1",
+    user_id="ann",
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("repository/*", REPOSITORIES),
+        ("user/*", USERS),
+        ("repository/{repository_id}", repository_resource("lake")),
+        ("repository/{repository_id}/branch/{branch_id}", branch_resource("lake", "main")),
+        ("repository/{repository_id}/tag/{tag_id}", tag_resource("lake", "v1")),
+        (
+            "repository/{repository_id}/branch/{branch_id}/object/{path}",
+            object_resource("lake", "main", "a/b"),
+        ),
+        (
+            "repository/{repository_id}/ref/{ref}/object/{prefix}",
+            ref_object_resource("lake", "v1~2", ""),
+        ),
+        ("user/{user_id}", user_resource("ann")),
+    ],
+)
+def test_templates_make_the_resources_of_the_core(template: str, expected: str) -> None:
+    assert Resource(template).of(REQUEST) == expected
+
+
+def test_what_the_handler_found_out_goes_into_a_template() -> None:
+    upload = SimpleNamespace(branch_id="dev", path="x/y")
+    of_upload = Resource(
+        "repository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}"
+    )
+    assert of_upload.of_found(REQUEST, upload=upload) == object_resource("lake", "dev", "x/y")
+    assert Resource("user/{user_id}").of_found(REQUEST, user_id="bob") == user_resource("bob")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "/"])
+def test_a_name_cannot_become_another_resource(name: str) -> None:
+    request = SimpleNamespace(repository_id="lake", branch_id=name, path="a")
+    templates = (
+        "repository/{repository_id}/branch/{branch_id}",
+        "repository/{repository_id}/branch/{branch_id}/object/{path}",
+        "user/{branch_id}",
+    )
+    for template in templates:
+        with pytest.raises(TarnError) as caught:
+            Resource(template).of(request)
+        assert caught.value.kind is Kind.INVALID
+        with pytest.raises(TarnError):
+            Resource(template).of_found(request, branch_id=name)
+
+
+# ---- rules that make no sense
+
+NUMBERS = count()
+TEXT = FieldDescriptorProto.TYPE_STRING
+
+
+def service_with(rule: rule_pb2.Rule | None) -> ServiceDescriptor:
+    """A service with one rpc, `GetToy`, whose request has the field `toy_id`."""
+    name = f"toy{next(NUMBERS)}"
+    file = FileDescriptorProto(name=f"{name}.proto", package=name, syntax="proto3")
+    file.dependency.append(rule_pb2.DESCRIPTOR.name)
+    file.message_type.add(name="GetToyRequest").field.add(name="toy_id", number=1, type=TEXT)
+    file.message_type.add(name="GetToyResponse")
+    method = file.service.add(name="ToyService").method.add(
+        name="GetToy",
+        input_type=f".{name}.GetToyRequest",
+        output_type=f".{name}.GetToyResponse",
+        options=MethodOptions(idempotency_level=MethodOptions.NO_SIDE_EFFECTS),
+    )
+    if rule is not None:
+        method.options.Extensions[rule_pb2.rule].CopyFrom(rule)  # type: ignore[index]
+    Default().AddSerializedFile(file.SerializeToString())
+    return Default().FindServiceByName(f"{name}.ToyService")
+
+
+def toy_rule(action: str = "ReadRepo", resource: str = "user/{toy_id}") -> rule_pb2.Rule:
+    return rule_pb2.Rule(action=action, resource=resource)
+
+
+def with_access(*names: str, action: str = "ReadRepo", resource: str = "user/*") -> rule_pb2.Rule:
+    rule = toy_rule()
+    for name in names:
+        rule.also.add(name=name, action=action, resource=resource)
+    return rule
+
+
+def test_a_rule_is_read_as_it_is_written() -> None:
+    rule: Rule = rules_of(service_with(with_access("twice")))["GetToy"]
+    assert (rule.action, rule.read_only, rule.resource.template) == (
+        Action.READ_REPO,
+        True,
+        "user/{toy_id}",
+    )
+    assert rule.also["twice"].action is Action.READ_REPO
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (None, "no rule says who may call it"),
+        (toy_rule("ReadToys"), "'ReadToys' is no action"),
+        (toy_rule(resource=""), "no resource"),
+        (toy_rule(resource="user/{user_id}"), r"\{user_id\} is no field of GetToyRequest"),
+        (with_access("a", action="ReadToys"), "'ReadToys' is no action"),
+        (with_access("a", resource="user/{user_id}"), "no field of GetToyRequest"),
+        (with_access("a", "a"), "two further accesses have one name"),
+        (
+            rule_pb2.Rule(action="ReadRepo", public_because="toys are for all"),
+            "a public rpc has no action",
+        ),
+    ],
+)
+def test_a_service_whose_rule_makes_no_sense_is_not_served(
+    rule: rule_pb2.Rule | None, text: str
+) -> None:
+    class Toys:
+        async def GetToy(self, request: object, call: object) -> object:  # noqa: N802 - an rpc
+            return request, call
+
+    service = service_with(rule)
+    with pytest.raises(TypeError, match=f"ToyService.GetToy: .*{text}"):
+        rules_of(service)
+    with pytest.raises(TypeError, match=text):
+        InProcessTransport([Endpoint(service, Toys())], SystemClock())
