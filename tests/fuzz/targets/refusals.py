@@ -11,7 +11,7 @@ from lxml import etree
 from tarn.core.errors import Kind, TarnError
 from tarn.testing.fuzz.target import PropertyError
 from tarn_gateway.http import Headers, Request, Response
-from tarn_gateway.http.outlet import Framing, render_head
+from tarn_gateway.http.response_writer import Framing, render_head
 from tarn_gateway.s3error import S3Error, error_response, from_tarn_error
 
 __all__ = ["corrupt_only", "gateway", "headers_are_headers", "sendable"]

@@ -13,9 +13,15 @@ from typing import Final, NamedTuple, cast
 from tarn_gateway.http.body import BodyError, BodyReader, BodyStalledError, BodyTruncatedError
 from tarn_gateway.http.context import Exchange, ServerContext, Spawn
 from tarn_gateway.http.head import HeadError, parse_head
-from tarn_gateway.http.outlet import ConnectionLostError, Framing, Outlet, frame, render_head
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
+from tarn_gateway.http.response_writer import (
+    ConnectionLostError,
+    Framing,
+    ResponseWriter,
+    frame,
+    render_head,
+)
 from tarn_gateway.http.sender import close_body, send_body
 
 __all__ = ["Connection"]
@@ -56,7 +62,6 @@ class Connection(asyncio.BufferedProtocol):
         "_deadline",
         "_last_read",
         "_next",
-        "_outlet",
         "_paused",
         "_pending",
         "_remote_addr",
@@ -65,13 +70,14 @@ class Connection(asyncio.BufferedProtocol):
         "_spawn",
         "_task",
         "_transport",
+        "_writer",
     )
 
     def __init__(self, context: ServerContext, spawn: Spawn) -> None:
         self._context = context
         self._spawn = spawn
         self._transport: asyncio.Transport | None = None
-        self._outlet: Outlet | None = None
+        self._writer: ResponseWriter | None = None
         self._task: asyncio.Task[None] | None = None
         # The body that the socket's bytes belong to now, None between bodies.
         self._body: BodyReader | None = None
@@ -100,10 +106,12 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._remote_addr = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
         self._secure = transport.get_extra_info("sslcontext") is not None
-        self._outlet = Outlet(self._transport, context.loop, context.limits.write_buffer_bytes)
+        self._writer = ResponseWriter(
+            self._transport, context.loop, context.limits.write_buffer_bytes
+        )
         self._last_read = context.loop.time()
         context.connections.add(self)
-        self._task = self._spawn(self._run(self._outlet))
+        self._task = self._spawn(self._run(self._writer))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - buffers have their own size
         """Where the next bytes go: the body that is being received, or the shared head buffer."""
@@ -135,19 +143,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The client takes less than we send."""
-        if self._outlet is not None:
-            self._outlet.pause()
+        if self._writer is not None:
+            self._writer.pause()
 
     def resume_writing(self) -> None:
         """The client caught up."""
-        if self._outlet is not None:
-            self._outlet.resume()
+        if self._writer is not None:
+            self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason changes nothing
         """Wakes or cancels whatever waits for this client."""
-        if self._outlet is None:
+        if self._writer is None:
             return
-        self._outlet.lose()
+        self._writer.lose()
         if self._body is not None:
             self._body.fail(BodyTruncatedError(self._body.received))
         if self._next is not None and not self._next.done():
@@ -159,9 +167,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def send_continue(self) -> None:
         """The handler wants the body."""
-        assert self._outlet is not None, "a body has a connection"
-        if not self._outlet.lost:
-            self._outlet.write(_CONTINUE)
+        assert self._writer is not None, "a body has a connection"
+        if not self._writer.lost:
+            self._writer.write(_CONTINUE)
 
     def pause_body(self) -> None:
         """Both buffers of the body are full."""
@@ -263,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _next_request(self) -> Request | HeadError | None:
         """The next request; None when the connection is to end."""
         context = self._context
-        if context.draining or self._outlet is None or self._outlet.lost:
+        if context.draining or self._writer is None or self._writer.lost:
             return None
         begun = self._begin_pending()
         if begun is None:
@@ -280,28 +288,28 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- from requests to responses
 
-    async def _run(self, outlet: Outlet) -> None:
+    async def _run(self, writer: ResponseWriter) -> None:
         """The connection's task: requests one after the other until one of the sides is done."""
         try:
             while (begun := await self._next_request()) is not None:
                 if isinstance(begun, HeadError):
-                    await self._refuse(outlet, begun)
+                    await self._refuse(writer, begun)
                     break
-                if not await self._serve(outlet, begun):
+                if not await self._serve(writer, begun):
                     break
             # The sweeper watches this wait; it would not watch a transport that closes by itself.
-            await outlet.flush()
+            await writer.flush()
         except ConnectionLostError:
             pass
         except Exception as error:  # noqa: BLE001 - one connection must not end the server
-            outlet.transport.abort()
+            writer.transport.abort()
             what = {"message": "a connection failed", "exception": error}
             self._context.loop.call_exception_handler(what)
         finally:
-            outlet.transport.close()
+            writer.transport.close()
             self._context.leave(self)
 
-    async def _refuse(self, outlet: Outlet, error: HeadError) -> None:
+    async def _refuse(self, writer: ResponseWriter, error: HeadError) -> None:
         """Answers a request that no handler gets to see."""
         self._body = None
         body = f"{error}\n".encode("latin-1", "replace")
@@ -309,10 +317,10 @@ class Connection(asyncio.BufferedProtocol):
         framing = Framing(len(body), chunked=False, connection="close")
         request_id = self._context.next_request_id()
         head = render_head(response, self._context.common_headers(), request_id, framing)
-        await send_body(outlet, head, response, chunked=False)
-        await self._linger(outlet)
+        await send_body(writer, head, response, chunked=False)
+        await self._linger(writer)
 
-    async def _serve(self, outlet: Outlet, request: Request) -> bool:
+    async def _serve(self, writer: ResponseWriter, request: Request) -> bool:
         """One exchange; returns whether the connection may serve another."""
         context = self._context
         started = context.clock.monotonic()
@@ -320,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
         self._cancellable = request.method in _SAFE_METHODS
         try:
             response, error = await self._handle(request)
-            sent = await self._send(outlet, request, response, error)
+            sent = await self._send(writer, request, response, error)
         finally:
             # Reached by cancellation too: a client that went away is in the log like any other.
             self._cancellable = False
@@ -330,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
                 context.observer(
                     Exchange(request, sent.status, sent.body_bytes, received, seconds, sent.error)
                 )
-        return await self._finish(outlet, request, keep=sent.keep)
+        return await self._finish(writer, request, keep=sent.keep)
 
     async def _handle(self, request: Request) -> tuple[Response, Exception | None]:
         try:
@@ -339,30 +347,30 @@ class Connection(asyncio.BufferedProtocol):
             return self._context.on_error(request, error), error
 
     async def _send(
-        self, outlet: Outlet, request: Request, response: Response, error: Exception | None
+        self, writer: ResponseWriter, request: Request, response: Response, error: Exception | None
     ) -> Sent:
         """Sends a response; one that fails before its first byte is out is replaced."""
         keep = self._may_keep(request)
-        outlet.begun = False
+        writer.begun = False
         try:
-            return await self._send_once(outlet, request, response, error, keep=keep)
+            return await self._send_once(writer, request, response, error, keep=keep)
         except ConnectionLostError:
             return Sent(0, 0, error, keep=False)
         except Exception as failure:  # noqa: BLE001 - the body's iterator is the handler's code
-            if outlet.begun:
+            if writer.begun:
                 # A cut connection is the only way left to say that the body is not whole.
-                outlet.transport.abort()
+                writer.transport.abort()
                 return Sent(response.status, 0, failure, keep=False)
             error = failure
         replacement = self._context.on_error(request, error)
         try:
-            return await self._send_once(outlet, request, replacement, error, keep=keep)
+            return await self._send_once(writer, request, replacement, error, keep=keep)
         except ConnectionLostError:
             return Sent(0, 0, error, keep=False)
 
     async def _send_once(
         self,
-        outlet: Outlet,
+        writer: ResponseWriter,
         request: Request,
         response: Response,
         error: Exception | None,
@@ -376,9 +384,9 @@ class Connection(asyncio.BufferedProtocol):
             )
             count = 0
             if framing.bodiless:
-                outlet.write(head)
+                writer.write(head)
             else:
-                count = await send_body(outlet, head, response, chunked=framing.chunked)
+                count = await send_body(writer, head, response, chunked=framing.chunked)
             return Sent(response.status, count, error, keep=framing.connection != "close")
         finally:
             if not isinstance(response.body, bytes):
@@ -392,16 +400,16 @@ class Connection(asyncio.BufferedProtocol):
             and (body.complete or body.left_at_most(self._context.limits.drain_bytes_max))
         )
 
-    async def _finish(self, outlet: Outlet, request: Request, *, keep: bool) -> bool:
+    async def _finish(self, writer: ResponseWriter, request: Request, *, keep: bool) -> bool:
         """Deals with what is left of the request's body; returns whether to go on."""
         body = request.body
         try:
-            if outlet.lost or outlet.transport.is_closing():
+            if writer.lost or writer.transport.is_closing():
                 return False
             if keep and not body.complete:
                 keep = await self._discard(body, self._context.limits.body_stall_timeout_s)
             elif not keep and not body.complete:
-                await self._linger(outlet)
+                await self._linger(writer)
             return keep
         finally:
             self._body = None
@@ -417,13 +425,13 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return True
 
-    async def _linger(self, outlet: Outlet) -> None:
+    async def _linger(self, writer: ResponseWriter) -> None:
         """Closes our side and drops what the client still sends for a moment. Closing a socket with
         unread bytes resets the connection, and the reset may overtake the answer."""
-        if outlet.lost or outlet.transport.is_closing():
+        if writer.lost or writer.transport.is_closing():
             return
-        if outlet.transport.can_write_eof():
-            outlet.transport.write_eof()
+        if writer.transport.can_write_eof():
+            writer.transport.write_eof()
         # An endless body, fed into a reader that nobody but this loop looks at.
         self._body = BodyReader(LINGER_BYTES_MAX, b"", self, self._context.pool, small_bytes=0)
         body = self._body
@@ -437,16 +445,16 @@ class Connection(asyncio.BufferedProtocol):
     def sweep(self, now: float) -> None:
         """Ends waits that take too long; called about once a second."""
         limits = self._context.limits
-        outlet = self._outlet
-        if outlet is None:
+        writer = self._writer
+        if writer is None:
             return
         if self._next is not None and not self._next.done():
             if now > self._deadline:
                 error = HeadError(408, "the head did not arrive in time")
                 self._next.set_result(error if self._request_begun and self._pending else None)
-        elif outlet.waiting_since is not None:
-            if now - outlet.waiting_since > limits.write_stall_timeout_s:
-                outlet.transport.abort()
+        elif writer.waiting_since is not None:
+            if now - writer.waiting_since > limits.write_stall_timeout_s:
+                writer.transport.abort()
         elif (
             self._body is not None
             and self._body.waiting
@@ -461,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Ends the connection now, whatever it does."""
-        if self._outlet is not None:
-            self._outlet.transport.abort()
+        if self._writer is not None:
+            self._writer.transport.abort()
         if self._task is not None:
             self._task.cancel()

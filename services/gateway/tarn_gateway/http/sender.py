@@ -9,8 +9,8 @@ import os
 from collections.abc import AsyncIterator
 from typing import BinaryIO, Final, TypeVar
 
-from tarn_gateway.http.outlet import ConnectionLostError, Outlet
 from tarn_gateway.http.response import FileSlice, Response
+from tarn_gateway.http.response_writer import ConnectionLostError, ResponseWriter
 
 __all__ = ["LengthMismatchError", "close_body", "send_body"]
 
@@ -43,7 +43,9 @@ async def close_body(response: Response) -> None:
         await close()
 
 
-async def send_body(outlet: Outlet, head: bytes, response: Response, *, chunked: bool) -> int:
+async def send_body(
+    writer: ResponseWriter, head: bytes, response: Response, *, chunked: bool
+) -> int:
     """Sends head and body; returns the bytes of the body.
 
     Raises:
@@ -55,22 +57,22 @@ async def send_body(outlet: Outlet, head: bytes, response: Response, *, chunked:
     body = response.body
     if isinstance(body, bytes):
         if len(body) <= ONE_WRITE_BYTES:
-            outlet.write(head + body)
+            writer.write(head + body)
         else:
-            outlet.write(head)
-            outlet.write(body)
-        if outlet.full:
-            await outlet.drain()
+            writer.write(head)
+            writer.write(body)
+        if writer.full:
+            await writer.drain()
         return len(body)
     if isinstance(body, FileSlice):
-        return await _send_file(outlet, head, body)
+        return await _send_file(writer, head, body)
     if chunked:
-        return await _send_chunked(outlet, head, body)
-    return await _send_stream(outlet, head, body, response.length)
+        return await _send_chunked(writer, head, body)
+    return await _send_stream(writer, head, body, response.length)
 
 
 async def _send_stream(
-    outlet: Outlet,
+    writer: ResponseWriter,
     head: bytes,
     body: AsyncIterator[bytes | memoryview],
     length: int | None,
@@ -83,36 +85,36 @@ async def _send_stream(
         if head:
             # The head waits for the first piece: an error of the first read is still a clean 500.
             if size <= ONE_WRITE_BYTES:
-                outlet.write(head + piece)
+                writer.write(head + piece)
             else:
-                outlet.write(head)
-                outlet.write(piece)
+                writer.write(head)
+                writer.write(piece)
             head = b""
         elif size:
-            outlet.write(piece)
+            writer.write(piece)
         sent += size
-        await outlet.drain()
+        await writer.drain()
     if length is not None and sent != length:
         raise LengthMismatchError(length, sent)
     if head:
-        outlet.write(head)
+        writer.write(head)
     return sent
 
 
 async def _send_chunked(
-    outlet: Outlet, head: bytes, body: AsyncIterator[bytes | memoryview]
+    writer: ResponseWriter, head: bytes, body: AsyncIterator[bytes | memoryview]
 ) -> int:
     sent = 0
-    outlet.write(head)
+    writer.write(head)
     async for piece in body:
         if not piece:
             continue
-        outlet.write(b"%x\r\n" % len(piece))
-        outlet.write(piece)
-        outlet.write(b"\r\n")
+        writer.write(b"%x\r\n" % len(piece))
+        writer.write(piece)
+        writer.write(b"\r\n")
         sent += len(piece)
-        await outlet.drain()
-    outlet.write(b"0\r\n\r\n")
+        await writer.drain()
+    writer.write(b"0\r\n\r\n")
     return sent
 
 
@@ -126,7 +128,7 @@ def _read_resident(file: BinaryIO, offset: int, count: int) -> bytes | None:
     return bytes(buffer) if got == count else None
 
 
-async def _send_file(outlet: Outlet, head: bytes, body: FileSlice) -> int:
+async def _send_file(writer: ResponseWriter, head: bytes, body: FileSlice) -> int:
     loop = asyncio.get_running_loop()
     if body.count <= ONE_WRITE_BYTES:
         data = _read_resident(body.file, body.offset, body.count)
@@ -135,18 +137,18 @@ async def _send_file(outlet: Outlet, head: bytes, body: FileSlice) -> int:
             data = await _settled(read)
         if len(data) != body.count:
             raise LengthMismatchError(body.count, len(data))
-        outlet.write(head + data)
-        await outlet.drain()
+        writer.write(head + data)
+        await writer.drain()
         return body.count
-    outlet.write(head)
-    if outlet.transport.get_extra_info("sslcontext") is None:
-        await _sendfile(outlet, body)
+    writer.write(head)
+    if writer.transport.get_extra_info("sslcontext") is None:
+        await _sendfile(writer, body)
     else:
-        await _send_file_pieces(outlet, body)
+        await _send_file_pieces(writer, body)
     return body.count
 
 
-async def _send_file_pieces(outlet: Outlet, body: FileSlice) -> None:
+async def _send_file_pieces(writer: ResponseWriter, body: FileSlice) -> None:
     loop = asyncio.get_running_loop()
     sent = 0
     while sent < body.count:
@@ -158,9 +160,9 @@ async def _send_file_pieces(outlet: Outlet, body: FileSlice) -> None:
             data = await _settled(read)
         if not data:
             raise LengthMismatchError(body.count, sent)
-        outlet.write(data)
+        writer.write(data)
         sent += len(data)
-        await outlet.drain()
+        await writer.drain()
 
 
 async def _settled(future: asyncio.Future[_T]) -> _T:
@@ -200,15 +202,15 @@ def _sendfile_piece(target: int, source: int, offset: int, count: int) -> int | 
         raise
 
 
-async def _sendfile(outlet: Outlet, body: FileSlice) -> None:
+async def _sendfile(writer: ResponseWriter, body: FileSlice) -> None:
     """sendfile(2) on a duplicate of the socket's descriptor, of which the transport knows nothing.
 
     Runs in a thread in pieces, since reading the file may wait for the disk; the socket is
     non-blocking, so a slow client holds no thread.
     """
-    await outlet.flush()
+    await writer.flush()
     loop = asyncio.get_running_loop()
-    target = os.dup(outlet.transport.get_extra_info("socket").fileno())
+    target = os.dup(writer.transport.get_extra_info("socket").fileno())
     try:
         sent = 0
         while sent < body.count:
@@ -218,12 +220,12 @@ async def _sendfile(outlet: Outlet, body: FileSlice) -> None:
                     None, _sendfile_piece, target, body.file.fileno(), body.offset + sent, size
                 )
             )
-            if outlet.lost:
+            if writer.lost:
                 raise ConnectionLostError
             if count == 0:
                 raise LengthMismatchError(body.count, sent)
             if count is None:
-                await outlet.writable(target)
+                await writer.writable(target)
             else:
                 sent += count
     finally:

@@ -30,7 +30,7 @@ from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import operation_id, requested_condition
 from tarn_gateway.operations.operation import COPY_SOURCE
 from tarn_gateway.operations.reading import block_key, refuse_external
-from tarn_gateway.operations.writing import check_branch, described, lineage_of, stage
+from tarn_gateway.operations.writing import check_branch, lineage_of, stage, with_request_headers
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, readable_ref
 
@@ -117,7 +117,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     operation = operation_id(backend, request) if condition else ""
     entry = dataclasses.replace(entry, lineage=lineage_of(headers), operation_id=operation)
     if replace:
-        entry = described(entry, about, headers)
+        entry = with_request_headers(entry, about, headers)
     await stage(backend, request, home, entry, block=block, condition=condition)
     return xml(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
 

@@ -22,7 +22,7 @@ from tarn_gateway.object_headers import parse_object_headers
 from tarn_gateway.operations.answers import url_encoding, xml
 from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.operations.refs import branch_roots, within
-from tarn_gateway.operations.writing import described
+from tarn_gateway.operations.writing import with_request_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, branch_to_write
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -52,7 +52,7 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
     branch, path = request.branch, request.path
     if not path:
         raise S3Error("InvalidArgument", "The key must name an object on a branch.")
-    template = described(_NOTHING, parse_object_headers(headers), headers)
+    template = with_request_headers(_NOTHING, parse_object_headers(headers), headers)
     algorithm, full_object = _checksum_plan(headers)
     upload = await backend.graveler.create_upload(
         backend.call(request),

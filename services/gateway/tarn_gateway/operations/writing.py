@@ -29,7 +29,14 @@ from tarn_gateway.payload import Payload
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
-__all__ = ["check_branch", "described", "lineage_of", "put_object", "refuse_early", "stage"]
+__all__ = [
+    "check_branch",
+    "with_request_headers",
+    "lineage_of",
+    "put_object",
+    "refuse_early",
+    "stage",
+]
 
 _AUDIT: Final = "https://audit.example.org/hadoop/"
 _LINEAGE_BYTES_MAX: Final = 4096
@@ -69,7 +76,7 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
     def entry_of(sums: BodySums) -> Entry:
         size, md5, checksums = sums.size, sums.md5, sums.checksums
         entry = Entry(size, mtime_us, address, md5, operation_id=operation, checksums=checksums)
-        return described(entry, about, headers)
+        return with_request_headers(entry, about, headers)
 
     if condition and not is_large:
         # The body first: a slow client must not hold the lock.
@@ -115,7 +122,7 @@ def lineage_of(headers: Headers) -> str:
     return referer
 
 
-def described(entry: Entry, about: ObjectHeaders, headers: Headers) -> Entry:
+def with_request_headers(entry: Entry, about: ObjectHeaders, headers: Headers) -> Entry:
     """An entry with the stored headers of a request instead of its own, and the request's lineage."""
     return Entry(
         entry.size,

@@ -9,7 +9,7 @@ from typing import Final
 from tarn.core.value import hot_value
 from tarn_gateway.http.response import Response
 
-__all__ = ["ConnectionLostError", "Framing", "Outlet", "frame", "render_head"]
+__all__ = ["ConnectionLostError", "Framing", "ResponseWriter", "frame", "render_head"]
 
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
@@ -18,7 +18,7 @@ class ConnectionLostError(Exception):
     """The client is gone; there is nobody to write to. Never leaves this package."""
 
 
-class Outlet:
+class ResponseWriter:
     """Writes to a transport and waits while too much is unsent.
 
     Attributes:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tarn_gateway.http import Response
-from tarn_gateway.http.outlet import Framing, frame, render_head
+from tarn_gateway.http.response_writer import Framing, frame, render_head
 
 
 async def _pieces() -> AsyncIterator[bytes]:
