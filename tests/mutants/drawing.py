@@ -61,6 +61,8 @@ _WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.block.mem", 0.5),
     # What the promises rest on.
     ("tarn_graveler.*", _PROTOCOL_WEIGHT),
+    # The document, and the table that it is held against.
+    ("tarn_gateway.operations.reference", 0.0),
     ("tarn_gateway.operations.*", 2.0),
     ("tarn.core.branch", _PROTOCOL_WEIGHT),
     ("tarn.core.entry", 2.0),

@@ -106,7 +106,7 @@ GRAVELER: Final[Sequence[Written]] = (
         "tarn_graveler.entry_service",
         "An entry of a deleted repository is staged in its namesake.",
         "        if repository.instance_uid != request.instance_uid:\n"
-        "            raise repository_not_found(repository_id)\n",
+        "            raise repository_not_found(request.repository_id)\n",
         "",
     ),
     # --- caches

@@ -16,15 +16,15 @@ from tarn.client.auth import SigningGrant
 from tarn.client.graveler import GravelerClient
 from tarn.core.errors import TarnError
 from tarn.testing.sim.blocks import BlockLink
-from tarn_gateway.address import Address
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.homes import Homes
 from tarn_gateway.http import BodyReader, Headers, Request, Response
-from tarn_gateway.operations.operation import Operation
-from tarn_gateway.query import Query
+from tarn_gateway.operation import Operation
+from tarn_gateway.requests.address import Address
+from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
-from tarn_gateway.sigv4 import UNSIGNED_PAYLOAD, SignedRequest
+from tarn_gateway.signing.sigv4 import UNSIGNED_PAYLOAD, SignedRequest
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -14,9 +14,9 @@ from tests.sim.lost import LostError
 
 from tarn.core.errors import Kind, TarnError
 from tarn.testing.history import ABSENT, NEVER, Op, OpKind, Outcome
-from tarn_gateway.checksums import multipart_md5
+from tarn_gateway.bodies.checksums import multipart_md5
 from tarn_gateway.http import Response
-from tarn_gateway.operations.operation import Operation
+from tarn_gateway.operation import Operation
 from tarn_gateway.operations.table import BY_NAME
 from tarn_gateway.s3error import S3Error
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb

@@ -9,11 +9,11 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.call import Call
 from tarn.rpc.tasks import TaskSet
-from tarn_gateway.checksums import Algorithm
+from tarn_gateway.bodies.checksums import Algorithm
+from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
 from tarn_gateway.homes import Homes
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
-from tarn_gateway.payload import Payload, PayloadPolicy, open_payload
 from tarn_gateway.s3request import S3Request
 
 __all__ = ["Backend", "Bounds"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tarn.config import Config, ConfigError
 from tarn_gateway.backend import Bounds
+from tarn_gateway.bodies.payload import PayloadPolicy
 from tarn_gateway.http import HttpLimits
-from tarn_gateway.payload import PayloadPolicy
 
 __all__ = ["GatewaySettings", "server_tls", "settings_of"]
 

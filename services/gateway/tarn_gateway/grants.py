@@ -23,9 +23,9 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.call import Call
 from tarn_gateway.http import Request
-from tarn_gateway.operations.operation import About
+from tarn_gateway.operation import About
 from tarn_gateway.s3request import S3Request, readable_ref
-from tarn_gateway.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
+from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
 
 __all__ = ["Gate", "authorize", "require"]
 
@@ -52,7 +52,7 @@ class Gate:
         """The verified signature of a request, in headers or query, and its user's grant.
 
         Raises:
-            S3Error: AccessDenied, SignatureDoesNotMatch and the others of `sigv4`.
+            S3Error: AccessDenied, SignatureDoesNotMatch and the others of `signing.sigv4`.
             TarnError: CREDENTIAL_NOT_FOUND; what the way to auth raises.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)

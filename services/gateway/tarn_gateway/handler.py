@@ -14,13 +14,13 @@ import structlog
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.rpc.log import REQUEST_ID
-from tarn_gateway.address import Address, parse_address
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import Gate, authorize
 from tarn_gateway.http import Request, Response
-from tarn_gateway.operations.operation import MissingRef
-from tarn_gateway.query import parse_query
-from tarn_gateway.refused import refuse_headers, refuse_version
+from tarn_gateway.operation import MissingRef
+from tarn_gateway.requests.address import Address, parse_address
+from tarn_gateway.requests.query import parse_query
+from tarn_gateway.requests.refused import refuse_headers, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import HOST_ID, S3Error, error_response, from_tarn_error
 from tarn_gateway.s3request import S3Request

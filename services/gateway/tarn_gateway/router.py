@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
-from tarn_gateway.address import Address
 from tarn_gateway.http import Headers
+from tarn_gateway.operation import COPY_SOURCE, Addressed, NotOffered, Operation
 from tarn_gateway.operations.not_offered import NOT_OFFERED
-from tarn_gateway.operations.operation import COPY_SOURCE, Addressed, NotOffered, Operation
 from tarn_gateway.operations.table import OPERATIONS
-from tarn_gateway.query import Query
+from tarn_gateway.requests.address import Address
+from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["route"]

@@ -153,7 +153,7 @@ class S3Error(Exception):
 def error_response(error: S3Error, request: Request) -> Response:
     """The answer for an error: XML body, and Retry-After when trying again is what helps.
 
-    The server leaves the body away for HEAD by itself; 304 is no error (see `conditions`).
+    The server leaves the body away for HEAD by itself; 304 is no error (see `requests.conditions`).
     """
     headers = [("Content-Type", "application/xml"), *error.headers.items()]
     if error.status == 503 and "Retry-After" not in error.headers:

@@ -12,7 +12,7 @@ import structlog
 
 from tarn.rpc.log import LineLogger
 from tarn_gateway.http import Exchange, Request
-from tarn_gateway.operations.operation import Operation
+from tarn_gateway.operation import Operation
 
 __all__ = ["Trace", "Traces"]
 

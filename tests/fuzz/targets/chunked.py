@@ -18,11 +18,11 @@ from tests.fuzz.targets.signing import KEY, SCOPE, STAMP
 
 from tarn.core.errors import TarnError
 from tarn.testing.fuzz.target import PropertyError, Target
-from tarn_gateway.checksums import BodySums
+from tarn_gateway.bodies.checksums import BodySums
+from tarn_gateway.bodies.payload import PayloadPolicy, open_payload
 from tarn_gateway.http import BodyReader, Headers, Request
-from tarn_gateway.payload import PayloadPolicy, open_payload
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4 import PAYLOAD_MODES, SignedRequest
+from tarn_gateway.signing.sigv4 import PAYLOAD_MODES, SignedRequest
 
 __all__ = ["TARGET"]
 
@@ -184,9 +184,9 @@ TARGET = Target(
     _check,
     refusals=(S3Error, TarnError),
     traced=(
-        "tarn_gateway.payload",
-        "tarn_gateway.sigv4_chunks",
-        "tarn_gateway.checksums",
+        "tarn_gateway.bodies.payload",
+        "tarn_gateway.signing.chunks",
+        "tarn_gateway.bodies.checksums",
         "tarn_gateway.http.chunked",
     ),
     mutations=(_resend, _resend, _announce),

@@ -17,11 +17,11 @@ from tests.fuzz.targets.requests import request_of
 from tests.fuzz.targets.signing import ACCESS, KEY, NOW, NOW_US, REGION, SECRET
 
 from tarn.testing.fuzz.target import PropertyError, Target
-from tarn_gateway.address import parse_address
 from tarn_gateway.http.head import HeadError
-from tarn_gateway.query import parse_query
+from tarn_gateway.requests.address import parse_address
+from tarn_gateway.requests.query import parse_query
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4 import SigV4Policy, parse_authorization, verify
+from tarn_gateway.signing.sigv4 import SigV4Policy, parse_authorization, verify
 
 __all__ = ["TARGET"]
 
@@ -104,7 +104,11 @@ TARGET = Target(
     "client",
     _check,
     refusals=(S3Error, HeadError, _NoCallError),
-    traced=("tarn_gateway.sigv4", "tarn_gateway.sigv4_canonical", "tarn_gateway.query"),
+    traced=(
+        "tarn_gateway.signing.sigv4",
+        "tarn_gateway.signing.canonical",
+        "tarn_gateway.requests.query",
+    ),
     tokens=(b"\n", b"+", b"%2F", b"//", b"../", b"~", b" ", "ü€😀".encode(), b"x-amz-meta-a:b  c"),
     input_bytes_max=2048,
     share=0.5,

@@ -12,20 +12,24 @@ from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_path, parse_repository_id
 from tarn.testing.fuzz.target import PropertyError, Target
-from tarn_gateway.address import parse_address, parse_copy_source, split_key
-from tarn_gateway.byterange import ByteRange, parse_copy_range, parse_range
-from tarn_gateway.checksums import parse_claims
-from tarn_gateway.conditions import (
+from tarn_gateway.bodies.checksums import parse_claims
+from tarn_gateway.http import Request, Response
+from tarn_gateway.http.head import HeadError
+from tarn_gateway.requests.address import parse_address, parse_copy_source, split_key
+from tarn_gateway.requests.byterange import ByteRange, parse_copy_range, parse_range
+from tarn_gateway.requests.conditions import (
     copy_source_conditions,
     http_date,
     read_conditions,
     write_condition,
 )
-from tarn_gateway.http import Request, Response
-from tarn_gateway.http.head import HeadError
-from tarn_gateway.object_headers import override_headers, parse_object_headers, response_headers
-from tarn_gateway.query import Query, parse_query
-from tarn_gateway.refused import refuse_headers, refuse_version
+from tarn_gateway.requests.object_headers import (
+    override_headers,
+    parse_object_headers,
+    response_headers,
+)
+from tarn_gateway.requests.query import Query, parse_query
+from tarn_gateway.requests.refused import refuse_headers, refuse_version
 from tarn_gateway.router import route
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import branch_to_write, readable_ref
@@ -132,14 +136,14 @@ TARGET = Target(
     refusals=(S3Error, TarnError, HeadError),
     traced=(
         "tarn_gateway.http.head",
-        "tarn_gateway.address",
-        "tarn_gateway.query",
+        "tarn_gateway.requests.address",
+        "tarn_gateway.requests.query",
         "tarn_gateway.router",
-        "tarn_gateway.refused",
-        "tarn_gateway.object_headers",
-        "tarn_gateway.conditions",
-        "tarn_gateway.byterange",
-        "tarn_gateway.checksums",
+        "tarn_gateway.requests.refused",
+        "tarn_gateway.requests.object_headers",
+        "tarn_gateway.requests.conditions",
+        "tarn_gateway.requests.byterange",
+        "tarn_gateway.bodies.checksums",
         "tarn_gateway.s3request",
     ),
     tokens=(

@@ -15,7 +15,7 @@ from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.http.head import HeadError
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
+from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
 
 __all__ = ["TARGET"]
 
@@ -67,9 +67,9 @@ TARGET = Target(
     _check,
     refusals=(S3Error, HeadError),
     traced=(
-        "tarn_gateway.sigv4",
-        "tarn_gateway.sigv4_canonical",
-        "tarn_gateway.query",
+        "tarn_gateway.signing.sigv4",
+        "tarn_gateway.signing.canonical",
+        "tarn_gateway.requests.query",
         "tarn_gateway.http.head",
         "tarn_gateway.http.headers",
         "tarn_gateway.s3error",

@@ -10,15 +10,15 @@ from xml.etree import ElementTree as ET
 from tests.fuzz.targets.refusals import gateway
 
 from tarn.testing.fuzz.target import PropertyError, Target
-from tarn_gateway.http import BodyReader, Headers, Request
-from tarn_gateway.s3error import S3Error
-from tarn_gateway.xml_in import (
+from tarn_gateway.documents.xml_in import (
     DELETE_KEYS_MAX,
     PARTS_MAX,
     DeleteRequest,
     parse_complete,
     parse_delete,
 )
+from tarn_gateway.http import BodyReader, Headers, Request
+from tarn_gateway.s3error import S3Error
 
 __all__ = ["TARGET"]
 
@@ -143,7 +143,7 @@ TARGET = Target(
     "xml",
     _check,
     refusals=(S3Error,),
-    traced=("tarn_gateway.xml_in", "tarn_gateway.xml_text"),
+    traced=("tarn_gateway.documents.xml_in", "tarn_gateway.xml_text"),
     mutations=(_within(_deep), _within(_document_type), _within(_items), _declared),
     tokens=(
         b"<!--", b"-->", b"<![CDATA[", b"]]>", b"<?pi ", b"?>", b"&e1;", b"&a;", b"&lt;", b"&#0;",

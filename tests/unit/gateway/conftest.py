@@ -37,7 +37,7 @@ from tarn_gateway.grants import Gate
 from tarn_gateway.handler import S3Handler
 from tarn_gateway.homes import Homes
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
-from tarn_gateway.sigv4 import SigV4Policy
+from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.trace import Traces
 
 

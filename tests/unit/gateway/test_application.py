@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 
 from tarn.block.local import open_local
 from tarn.config import load
-from tarn_gateway import bodies as bodies_module
 from tarn_gateway.application import GatewayApplication
+from tarn_gateway.bodies import blocks as bodies_module
 from tarn_gateway.config import GatewaySettings, server_tls, settings_of
 from tarn_gateway.http import FileSlice
 from tarn_gateway.operations import reading

@@ -14,11 +14,9 @@ import pytest
 from tarn.core.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.policy import Grant
-from tarn_gateway.address import Address
 from tarn_gateway.grants import require
 from tarn_gateway.http import Headers
-from tarn_gateway.operations.not_offered import NOT_OFFERED
-from tarn_gateway.operations.operation import (
+from tarn_gateway.operation import (
     COPY_SOURCE,
     About,
     Addressed,
@@ -26,9 +24,11 @@ from tarn_gateway.operations.operation import (
     NotOffered,
     Operation,
 )
+from tarn_gateway.operations.not_offered import NOT_OFFERED
 from tarn_gateway.operations.reference import REMARKS, describe
 from tarn_gateway.operations.table import BY_NAME, OPERATIONS
-from tarn_gateway.query import parse_query
+from tarn_gateway.requests.address import Address
+from tarn_gateway.requests.query import parse_query
 from tarn_gateway.router import route
 from tarn_gateway.s3error import S3Error
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tarn_gateway.address import Address
 from tarn_gateway.http import Headers
-from tarn_gateway.query import parse_query
+from tarn_gateway.requests.address import Address
+from tarn_gateway.requests.query import parse_query
 from tarn_gateway.router import route
 from tarn_gateway.s3error import S3Error
 

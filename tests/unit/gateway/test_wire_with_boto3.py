@@ -18,16 +18,16 @@ from botocore.exceptions import ClientError
 
 from tarn.rpc.system import SystemClock, SystemIds
 from tarn_auth.authorizer import signing_key
-from tarn_gateway import xml_out
-from tarn_gateway.address import parse_address
-from tarn_gateway.byterange import parse_range
-from tarn_gateway.conditions import Verdict, read_conditions
+from tarn_gateway.bodies.payload import PayloadPolicy, open_payload
+from tarn_gateway.documents import xml_out
+from tarn_gateway.documents.xml_in import parse_delete
 from tarn_gateway.http import HttpLimits, HttpServer, Request, Response
-from tarn_gateway.payload import PayloadPolicy, open_payload
-from tarn_gateway.query import parse_query
+from tarn_gateway.requests.address import parse_address
+from tarn_gateway.requests.byterange import parse_range
+from tarn_gateway.requests.conditions import Verdict, read_conditions
+from tarn_gateway.requests.query import parse_query
 from tarn_gateway.s3error import S3Error, error_response
-from tarn_gateway.sigv4 import SigV4Policy, parse_authorization, verify
-from tarn_gateway.xml_in import parse_delete
+from tarn_gateway.signing.sigv4 import SigV4Policy, parse_authorization, verify
 
 pytestmark = pytest.mark.timeout(30)
 SECRET = "a-secret-of-some-length"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tarn.core.entry import Checksum
-from tarn_gateway.checksums import checksum_header
+from tarn_gateway.bodies.checksums import checksum_header
 from tarn_gateway.http import Response
-from tarn_gateway.query import Query
+from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["checksum_headers", "quoted", "url_encoding", "xml"]

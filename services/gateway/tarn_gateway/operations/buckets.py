@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tarn_gateway import xml_out
 from tarn_gateway.backend import Backend
+from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
 from tarn_gateway.operations.answers import xml
 from tarn_gateway.s3request import S3Request

@@ -21,10 +21,9 @@ from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Checksum, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn_gateway import xml_out
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies import digest_block
-from tarn_gateway.checksums import (
+from tarn_gateway.bodies.blocks import digest_block
+from tarn_gateway.bodies.checksums import (
     PREFIX,
     Algorithm,
     checksum_header,
@@ -33,6 +32,8 @@ from tarn_gateway.checksums import (
     multipart_md5,
     parse_algorithm,
 )
+from tarn_gateway.documents import xml_out
+from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, CompletedPart, parse_complete
 from tarn_gateway.http import Headers, Request, Response
 from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import requested_condition
@@ -43,7 +44,6 @@ from tarn_gateway.operations.uploads import (
 )
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
-from tarn_gateway.xml_in import COMPLETE_BYTES_MAX, CompletedPart, parse_complete
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 __all__ = ["Expected", "complete_multipart_upload", "plan_object"]

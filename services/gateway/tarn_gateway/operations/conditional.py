@@ -11,9 +11,9 @@ from typing import Final
 from tarn.core.actions import ref_object_resource
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn_gateway.backend import Backend
-from tarn_gateway.conditions import write_condition
 from tarn_gateway.grants import require
 from tarn_gateway.http import Headers
+from tarn_gateway.requests.conditions import write_condition
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 

@@ -16,21 +16,21 @@ from tarn.core.actions import ref_object_resource
 from tarn.core.entry import Checksum, Entry, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
-from tarn_gateway import xml_out
-from tarn_gateway.address import parse_copy_source, split_key
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies import copy_block, digest_block
-from tarn_gateway.checksums import Algorithm, parse_algorithm
-from tarn_gateway.conditions import copy_source_conditions
+from tarn_gateway.bodies.blocks import copy_block, digest_block
+from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
+from tarn_gateway.documents import xml_out
 from tarn_gateway.grants import require
 from tarn_gateway.homes import Home
 from tarn_gateway.http import Response
-from tarn_gateway.object_headers import parse_object_headers
+from tarn_gateway.operation import COPY_SOURCE
 from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import operation_id, requested_condition
-from tarn_gateway.operations.operation import COPY_SOURCE
 from tarn_gateway.operations.reading import block_key, refuse_external
 from tarn_gateway.operations.writing import check_branch, lineage_of, stage, with_request_headers
+from tarn_gateway.requests.address import parse_copy_source, split_key
+from tarn_gateway.requests.conditions import copy_source_conditions
+from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, readable_ref
 

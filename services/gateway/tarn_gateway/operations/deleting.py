@@ -9,16 +9,16 @@ from typing import Final
 from tarn.core.actions import object_resource
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
-from tarn_gateway import xml_out
-from tarn_gateway.address import split_key
 from tarn_gateway.backend import Backend
+from tarn_gateway.documents import xml_out
+from tarn_gateway.documents.xml_in import DELETE_BYTES_MAX, parse_delete
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
 from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import refuse_write_condition
+from tarn_gateway.requests.address import split_key
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, branch_to_write
-from tarn_gateway.xml_in import DELETE_BYTES_MAX, parse_delete
 
 __all__ = ["delete_object", "delete_objects"]
 

@@ -26,8 +26,8 @@ from tarn.client.graveler import ListingPage
 from tarn.core.entry import listed_of
 from tarn.core.errors import Reason, TarnError
 from tarn.rpc.call import Call
-from tarn_gateway import xml_out
 from tarn_gateway.backend import Backend
+from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
 from tarn_gateway.operations.answers import url_encoding, xml
 from tarn_gateway.operations.refs import branch_roots, ref_roots, within

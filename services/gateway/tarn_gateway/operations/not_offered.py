@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tarn_gateway.operations.operation import Addressed, NotOffered
+from tarn_gateway.operation import Addressed, NotOffered
 
 __all__ = ["NOT_OFFERED"]
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from tarn.block.port import BlockNotFoundError, BlockWriter, PartWriter
 from tarn.core.errors import Reason, TarnError
-from tarn_gateway import xml_out
 from tarn_gateway.backend import Backend
-from tarn_gateway.bodies import copy_block
-from tarn_gateway.byterange import parse_copy_range
-from tarn_gateway.checksums import Algorithm, BodySums
+from tarn_gateway.bodies.blocks import copy_block
+from tarn_gateway.bodies.checksums import Algorithm, BodySums
+from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
 from tarn_gateway.operations.answers import checksum_headers, quoted, xml
 from tarn_gateway.operations.copying import find_source
@@ -22,6 +21,7 @@ from tarn_gateway.operations.uploads import (
     find_upload,
     upload_block,
 )
+from tarn_gateway.requests.byterange import parse_copy_range
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb

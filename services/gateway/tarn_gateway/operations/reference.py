@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tarn_gateway.operation import COPY_SOURCE, Addressed, Operation
 from tarn_gateway.operations.not_offered import NOT_OFFERED
-from tarn_gateway.operations.operation import COPY_SOURCE, Addressed, Operation
 from tarn_gateway.operations.table import OPERATIONS
 
 __all__ = ["REMARKS", "describe"]

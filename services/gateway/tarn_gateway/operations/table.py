@@ -5,7 +5,7 @@ A new operation is one line here and a function `perform` in a module beside thi
 not offer is in `tarn_gateway.operations.not_offered`; a test holds both against the list of all operations of
 S3 that botocore brings along.
 
-The columns are explained in `tarn_gateway.operations.operation`. No two rows match one request: address, method
+The columns are explained in `tarn_gateway.operation`. No two rows match one request: address, method
 and the set of selecting parameters are a key.
 """
 
@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tarn.core.actions import Action
+from tarn_gateway.operation import COPY_SOURCE, About, MissingRef, Operation
 from tarn_gateway.operations import (
     buckets,
     completing,
@@ -27,7 +28,6 @@ from tarn_gateway.operations import (
     uploads,
     writing,
 )
-from tarn_gateway.operations.operation import COPY_SOURCE, About, MissingRef, Operation
 
 __all__ = ["BY_NAME", "OPERATIONS"]
 

@@ -14,15 +14,15 @@ from tarn.core.entry import Checksum, Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.rpc.call import Call
-from tarn_gateway import xml_out
 from tarn_gateway.backend import Backend
-from tarn_gateway.checksums import Algorithm, parse_algorithm
+from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
+from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Headers, Response
-from tarn_gateway.object_headers import parse_object_headers
 from tarn_gateway.operations.answers import url_encoding, xml
 from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.operations.refs import branch_roots, within
 from tarn_gateway.operations.writing import with_request_headers
+from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, branch_to_write
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from tarn_gateway.address import Address, RefPath, parse_address, parse_copy_source, split_key
+from tarn_gateway.requests.address import (
+    Address,
+    RefPath,
+    parse_address,
+    parse_copy_source,
+    split_key,
+)
 from tarn_gateway.s3error import S3Error
 
 DOMAINS = ("s3.tarn.test", "eu.s3.tarn.test")

@@ -14,7 +14,7 @@ from typing import Final
 
 from lxml import etree
 
-from tarn_gateway.checksums import Algorithm
+from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.s3error import S3Error
 
 __all__ = [

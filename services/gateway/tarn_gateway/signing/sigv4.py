@@ -19,9 +19,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn
 
 from tarn_gateway.http import Headers, Request
-from tarn_gateway.query import Query, parse_query
+from tarn_gateway.requests.query import Query, parse_query
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4_canonical import canonical_requests
+from tarn_gateway.signing.canonical import canonical_requests
 
 __all__ = [
     "SERVICE",

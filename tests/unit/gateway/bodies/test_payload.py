@@ -14,11 +14,11 @@ from awscrt import checksums as crt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn_gateway.checksums import Algorithm, BodySums
+from tarn_gateway.bodies.checksums import Algorithm, BodySums
+from tarn_gateway.bodies.payload import PayloadPolicy, open_payload, stored_content_encoding
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Headers, Request
-from tarn_gateway.payload import PayloadPolicy, open_payload, stored_content_encoding
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4 import SignedRequest
+from tarn_gateway.signing.sigv4 import SignedRequest
 
 KEY = bytes(range(32))
 STAMP, SCOPE = "20261101T000000Z", "20261101/us-east-1/s3/aws4_request"

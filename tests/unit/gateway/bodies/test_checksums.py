@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn.core.entry import Checksum
-from tarn_gateway.checksums import (
+from tarn_gateway.bodies.checksums import (
     NO_CLAIMS,
     Algorithm,
     BodyDigests,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from tarn.core.entry import Checksum
-from tarn_gateway import xml_out
-from tarn_gateway.xml_out import (
+from tarn_gateway.documents import xml_out
+from tarn_gateway.documents.xml_out import (
     DeletedKey,
     FailedKey,
     ListedBucket,

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tarn_gateway.checksums import Algorithm
-from tarn_gateway.s3error import S3Error
-from tarn_gateway.xml_in import (
+from tarn_gateway.bodies.checksums import Algorithm
+from tarn_gateway.documents.xml_in import (
     COMPLETE_BYTES_MAX,
     DELETE_BYTES_MAX,
     CompletedPart,
@@ -12,6 +11,7 @@ from tarn_gateway.xml_in import (
     parse_complete,
     parse_delete,
 )
+from tarn_gateway.s3error import S3Error
 
 NS = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tarn_gateway.http import Headers
-from tarn_gateway.query import parse_query
-from tarn_gateway.refused import refuse_headers, refuse_version
+from tarn_gateway.requests.query import parse_query
+from tarn_gateway.requests.refused import refuse_headers, refuse_version
 from tarn_gateway.s3error import S3Error
 
 

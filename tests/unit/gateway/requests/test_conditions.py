@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tarn.core.condition import WriteCondition
-from tarn_gateway.conditions import (
+from tarn_gateway.http import Headers
+from tarn_gateway.requests.conditions import (
     Verdict,
     copy_source_conditions,
     http_date,
@@ -11,7 +12,6 @@ from tarn_gateway.conditions import (
     read_conditions,
     write_condition,
 )
-from tarn_gateway.http import Headers
 from tarn_gateway.s3error import S3Error
 
 ETAG = "5d41402abc4b2a76b9719d911017c592"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tarn_auth.authorizer import signing_key
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4 import SigV4Policy, parse_authorization, verify
+from tarn_gateway.signing.sigv4 import SigV4Policy, parse_authorization, verify
 
 ACCESS, SECRET, REGION = (
     "AKIAIOSFODNN7EXAMPLE",
@@ -201,7 +201,7 @@ def test_utf8_blank_lookalikes_are_not_collapsed() -> None:
     # "à" is C3 A0; as Latin-1 its second half is a no-break space.
     value = "à  b".encode().decode("latin-1")
     lines = {"host": "h", "x-amz-meta-a": value}
-    from tarn_gateway.sigv4_canonical import canonical_requests
+    from tarn_gateway.signing.canonical import canonical_requests
 
     pairs = Headers(lines.items())
     form = next(canonical_requests("GET", b"/", b"", pairs, ["x-amz-meta-a"], EMPTY))

@@ -11,7 +11,7 @@ from typing import Final
 from tarn.core.entry import METADATA_BYTES_MAX, Entry
 from tarn.core.value import hot_value
 from tarn_gateway.http import Headers
-from tarn_gateway.query import Query
+from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["ObjectHeaders", "override_headers", "parse_object_headers", "response_headers"]

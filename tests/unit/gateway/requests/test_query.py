@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn_gateway.query import parse_query
+from tarn_gateway.requests.query import parse_query
 from tarn_gateway.s3error import S3Error
 
 

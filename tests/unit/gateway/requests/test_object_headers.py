@@ -4,13 +4,13 @@ import pytest
 
 from tarn.core.entry import Entry, pack, unpack
 from tarn_gateway.http import Headers
-from tarn_gateway.object_headers import (
+from tarn_gateway.requests.object_headers import (
     ObjectHeaders,
     override_headers,
     parse_object_headers,
     response_headers,
 )
-from tarn_gateway.query import parse_query
+from tarn_gateway.requests.query import parse_query
 from tarn_gateway.s3error import S3Error
 
 

@@ -20,9 +20,9 @@ from tarn.block.port import (
     FileBacked,
 )
 from tarn.core.errors import TarnError
-from tarn_gateway.checksums import NO_CLAIMS, Algorithm, BodyDigests, BodySums
+from tarn_gateway.bodies.checksums import NO_CLAIMS, Algorithm, BodyDigests, BodySums
+from tarn_gateway.bodies.payload import Payload
 from tarn_gateway.http import FileSlice
-from tarn_gateway.payload import Payload
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["Body", "copy_block", "digest_block", "discard", "open_body", "receive"]

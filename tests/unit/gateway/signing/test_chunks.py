@@ -7,7 +7,7 @@ import pytest
 
 from tarn_auth.authorizer import signing_key
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.sigv4_chunks import ChunkSignatures
+from tarn_gateway.signing.chunks import ChunkSignatures
 
 KEY = signing_key("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1", "s3")
 SEED = "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tarn_gateway.http import Headers
-from tarn_gateway.query import Query
+from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 
 __all__ = ["refuse_headers", "refuse_version"]

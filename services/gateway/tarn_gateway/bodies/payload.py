@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tarn_gateway.checksums import Algorithm, BodyDigests, BodySums, parse_claims
+from tarn_gateway.bodies.checksums import Algorithm, BodyDigests, BodySums, parse_claims
 from tarn_gateway.http import BodyError, BodyMalformedError, Headers, Request
 from tarn_gateway.http.chunked import ChunkedDecoder, ChunkHead, Event
-from tarn_gateway.object_headers import stored_content_encoding
+from tarn_gateway.requests.object_headers import stored_content_encoding
 from tarn_gateway.s3error import S3Error, from_tarn_error
-from tarn_gateway.sigv4 import PAYLOAD_MODES, UNSIGNED_PAYLOAD, SignedRequest
-from tarn_gateway.sigv4_chunks import ChunkSignatures
+from tarn_gateway.signing.chunks import ChunkSignatures
+from tarn_gateway.signing.sigv4 import PAYLOAD_MODES, UNSIGNED_PAYLOAD, SignedRequest
 
 __all__ = ["Payload", "PayloadPolicy", "Write", "open_payload", "stored_content_encoding"]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tarn_gateway.byterange import ByteRange, parse_copy_range, parse_range
+from tarn_gateway.requests.byterange import ByteRange, parse_copy_range, parse_range
 from tarn_gateway.s3error import S3Error
 
 
