@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from tarn.client.access import Access
 from tarn.client.auth import SigningGrant
@@ -66,6 +67,10 @@ class Gate:
         return signed, granted
 
 
+_WRITE: Final = Action.WRITE_REPO
+"""Looked up once: members of enumerations are slow to reach."""
+
+
 def _service(_: S3Request) -> str:
     return REPOSITORIES
 
@@ -85,7 +90,7 @@ def _listed(request: S3Request) -> str:
 def _key(request: S3Request) -> str:
     """A write names a branch, a read names the ref as the client spelled it (`tarn.core.actions`)."""
     target = request.target
-    if request.operation.action is Action.WRITE_REPO:
+    if request.operation.action is _WRITE:
         return object_resource(request.bucket, request.branch, target.path)
     return ref_object_resource(request.bucket, readable_ref(target.ref), target.path)
 

@@ -50,6 +50,8 @@ class About(enum.Enum):
     KEY = "the path of a branch that is written, of any ref that is read"
     UPLOAD = "the same path: an upload belongs to its key"
 
+    __hash__ = object.__hash__  # by identity: an enumeration's own hash costs every request
+
     @property
     def addressed(self) -> Addressed:
         """What an address must name."""

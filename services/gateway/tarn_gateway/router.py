@@ -33,7 +33,8 @@ _LIST_TYPES: Final[Mapping[str, Selectors]] = {
 }
 """The one parameter that selects by its value; the first version of listings is the one without it."""
 
-_COPIES: Final = frozenset({COPY_SOURCE})
+_NOTHING: Final[Selectors] = frozenset()
+_COPIES: Final[Selectors] = frozenset({COPY_SOURCE})
 
 
 def _selectors_of(row: Row) -> Selectors:
@@ -57,9 +58,11 @@ def _allowed(rows: Mapping[tuple[str, Selectors], Row]) -> dict[Selectors, list[
 
 
 _ROWS: Final = {addressed: _rows_of(addressed) for addressed in Addressed}
-_SERVICE_ROWS: Final = _ROWS[Addressed.SERVICE]
-_BUCKET_ROWS: Final = _ROWS[Addressed.BUCKET]
-_KEY_ROWS: Final = _ROWS[Addressed.KEY]
+_OF_SERVICE, _OF_BUCKET, _OF_KEY = (
+    ({method: row for (method, selectors), row in rows.items() if not selectors}, rows)
+    for rows in _ROWS.values()
+)
+"""Rows that a method alone selects, and all rows."""
 _ALLOWED: Final = {addressed: _allowed(rows) for addressed, rows in _ROWS.items()}
 
 _OFFERED: Final = frozenset().union(*map(_selectors_of, OPERATIONS))
@@ -76,13 +79,20 @@ def route(method: str, address: Address, query: Query, headers: Headers) -> Oper
         S3Error: NotImplemented for an operation that is not offered, with its name; MethodNotAllowed, with
             the methods that are; InvalidArgument for parameters that do not go together.
     """
-    rows = _KEY_ROWS if address.key else _BUCKET_ROWS if address.bucket else _SERVICE_ROWS
-    selectors = query.among(_PARAMETERS)
-    if _LIST_TYPE in selectors:
-        selectors = _with_list_type(selectors, query.text(_LIST_TYPE))
-    if method in _COPYING and COPY_SOURCE in headers:
-        selectors |= _COPIES
-    row = rows.get((method, selectors))
+    plain, rows = _OF_KEY if address.key else _OF_BUCKET if address.bucket else _OF_SERVICE
+    parameters = query.values
+    copies = method in _COPYING and COPY_SOURCE in headers
+    row: Row | None
+    if parameters or copies:
+        selectors = _PARAMETERS.intersection(parameters)
+        if _LIST_TYPE in selectors:
+            selectors = _with_list_type(selectors, parameters[_LIST_TYPE])
+        if copies:
+            selectors |= _COPIES
+        row = rows.get((method, selectors))
+    else:
+        selectors = _NOTHING
+        row = plain.get(method)
     if row.__class__ is Operation:
         return row
     raise _refusal(method, address, selectors, row)

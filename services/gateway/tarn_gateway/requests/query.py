@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import unquote_to_bytes
 
 from tarn_gateway.s3error import S3Error
@@ -14,20 +14,24 @@ PARAMETERS_MAX = 64
 
 class Query:
     """Decoded parameters; the first one of a name counts. `?uploads` and `?uploads=` are present
-    and empty."""
+    and empty.
 
-    __slots__ = ("_values",)
+    Attributes:
+        values: by name; nobody changes them.
+    """
+
+    __slots__ = ("values",)
 
     def __init__(self, values: dict[str, str]) -> None:
-        self._values = values
+        self.values: Mapping[str, str] = values
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """The value of a parameter."""
-        return self._values.get(name, default)
+        return self.values.get(name, default)
 
     def text(self, name: str) -> str:
         """The value of a parameter, empty if absent."""
-        return self._values.get(name, "")
+        return self.values.get(name, "")
 
     def integer(self, name: str, default: int, *, least: int, most: int) -> int:
         """A number, above `most` taken for `most` (S3A asks for max-keys=5000 and gets 1000).
@@ -35,7 +39,7 @@ class Query:
         Raises:
             S3Error: InvalidArgument if it is no integer or below `least`.
         """
-        text = self._values.get(name, "")
+        text = self.values.get(name, "")
         if not text:
             return default
         digits = text[1:] if text[0] == "-" else text
@@ -48,18 +52,14 @@ class Query:
             )
         return min(int(text), most)
 
-    def among(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of some names that are parameters."""
-        return names.intersection(self._values)
-
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return name in self.values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self.values)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values)
 
 
 _EMPTY = Query({})

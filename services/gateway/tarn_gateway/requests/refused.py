@@ -62,7 +62,7 @@ def refuse_version(query: Query) -> None:
     Raises:
         S3Error: NotImplemented.
     """
-    if "versionId" in query and query.text("versionId") != "null":
+    if query.values.get("versionId", "null") != "null":
         text = (
             "The parameter versionId is not implemented. Versions are commits: name one in the key."
         )
