@@ -13,9 +13,9 @@ from dataclasses import replace
 from bench.load.answer import Answer
 from bench.load.cases.objects import REPOSITORY, fill, make_repository
 from bench.load.client import Load, Measured
-from bench.load.drip import dripping
 from bench.load.node import Form, Node, running
 from bench.load.sizes import KIB, MIB
+from bench.load.slow_clients import slow_clients
 from bench.load.table import Row
 from bench.load.trial import Case, Trial, pooled, trouble
 
@@ -74,10 +74,10 @@ def _slow(trial: Trial, node: Node) -> Iterator[None]:
         )
         for number in range(count)
     ]
-    with dripping(node.address, heads, bytes(KIB), 1.0) as drip:
+    with slow_clients(node.address, heads, bytes(KIB), 1.0) as slow:
         yield
-        if drip.lost:
-            raise RuntimeError(f"{drip.lost} of {count} slow uploads were cut off")
+        if slow.lost:
+            raise RuntimeError(f"{slow.lost} of {count} slow uploads were cut off")
 
 
 def _run(trial: Trial) -> None:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from bench.load.cases.objects import BODY, REPOSITORY, fill, make_repository
 from bench.load.client import Load, Measured
-from bench.load.drip import dripping
 from bench.load.node import Form, Node, running
 from bench.load.seeding import connected
 from bench.load.signing import Request
 from bench.load.sizes import KIB
+from bench.load.slow_clients import slow_clients
 from bench.load.table import Goal, Row
 from bench.load.trial import Case, Trial, pooled, trouble
 
@@ -50,9 +50,9 @@ def _slow_uploads(trial: Trial) -> None:
         node.processes.forget_peak()
         before = node.processes.rss_mib()
         cpu_s = node.processes.cpu_s()
-        with dripping(node.address, heads, bytes(_PIECE), _EVERY_S) as drip:
+        with slow_clients(node.address, heads, bytes(_PIECE), _EVERY_S) as slow:
             time.sleep(max(2.0, _UPLOAD_SECONDS * trial.scale))
-            lost, sent = drip.lost, drip.sent
+            lost, sent = slow.lost, slow.sent
         cpu_s = node.processes.cpu_s() - cpu_s
         trial.emit(
             Row(

@@ -116,7 +116,8 @@ def _refusal(method: str, address: Address, selectors: Selectors, row: Row | Non
     addressed = (
         Addressed.KEY if address.key else Addressed.BUCKET if address.bucket else Addressed.SERVICE
     )
-    for name in sorted(selectors - _OFFERED):
+    if unknown := selectors - _OFFERED:
+        name = min(unknown)
         text = f"The parameter {name} is not implemented."
         return S3Error("NotImplemented", text, Parameter=name)
     for other_method, others in _ROWS[addressed]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from bench.load.signing import Request
 
-__all__ = ["Drip", "dripping"]
+__all__ = ["SlowClients", "slow_clients"]
 
 
 @dataclass(slots=True)
-class Drip:
+class SlowClients:
     """What slow clients have done so far.
 
     Attributes:
@@ -29,15 +29,15 @@ class Drip:
 
 
 @contextmanager
-def dripping(
+def slow_clients(
     address: tuple[str, int], heads: Sequence[Request], piece: bytes, every_s: float
-) -> Iterator[Drip]:
+) -> Iterator[SlowClients]:
     """Opens a connection for each head, and sends `piece` on each of them every so often.
 
     A thread does it: it sleeps most of the time. What the server does not take at once is not sent again,
     so the bodies must be meant to be never finished.
     """
-    drip = Drip()
+    slow = SlowClients()
     stop = threading.Event()
     connections: list[socket.socket] = []
     try:
@@ -45,11 +45,11 @@ def dripping(
             connections.append(socket.create_connection(address, timeout=30))
             connections[-1].sendall(request.head)
             connections[-1].setblocking(False)
-        drip.open = len(connections)
-        thread = threading.Thread(target=_run, args=(drip, connections, piece, every_s, stop))
+        slow.open = len(connections)
+        thread = threading.Thread(target=_run, args=(slow, connections, piece, every_s, stop))
         thread.start()
         try:
-            yield drip
+            yield slow
         finally:
             stop.set()
             thread.join()
@@ -59,7 +59,7 @@ def dripping(
 
 
 def _run(
-    drip: Drip,
+    slow: SlowClients,
     connections: list[socket.socket],
     piece: bytes,
     every_s: float,
@@ -70,12 +70,12 @@ def _run(
     while alive and not stop.is_set():
         for connection in list(alive):
             try:
-                drip.sent += connection.send(piece)
+                slow.sent += connection.send(piece)
             except BlockingIOError:
                 pass
             except OSError:
                 alive.remove(connection)
-                drip.lost += 1
-                drip.open -= 1
+                slow.lost += 1
+                slow.open -= 1
             if stop.wait(pause):
                 return
