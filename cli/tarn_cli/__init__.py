@@ -1,1 +1,1 @@
-"""The `tarn` command: the only part that reads arguments, the environment and the terminal."""
+"""The `tarn` command. Only this package reads arguments, the environment and the terminal."""

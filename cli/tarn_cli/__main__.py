@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `tarn`. Ends the process."""
+    """Entry point of `tarn`. Exits the process."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return Exit.USAGE
     except BrokenPipeError:
-        # The reader (`head`) has gone: nothing is wrong, and nothing more can be written.
+        # The reader (`head`) has closed the pipe. That is no error, but no more output is possible.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except KeyboardInterrupt:
@@ -58,7 +58,7 @@ def _tell(error: Exception, *, as_json: bool) -> int:
     failure = failure_of(error)
     if failure is None:
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
-        click.echo(f"tarn: unexpected {what} (--debug shows where)", err=True)
+        click.echo(f"tarn: unexpected {what} (--debug shows the traceback)", err=True)
         return Exit.FAILURE
     click.echo(failure.json() if as_json else f"tarn: {failure.line()}", err=True)
     return failure.exit_code

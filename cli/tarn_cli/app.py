@@ -1,6 +1,6 @@
 """The root of the command line: global options and the list of commands.
 
-Each command group is a module, imported when it is used: start-up time is what a person feels.
+Each command group is a module that is imported when it is used, because users notice start-up time.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ __all__ = ["cli"]
 _COMMANDS = {
     # Running Tarn on this machine.
     "up": ("tarn_cli.up:up", "Start Tarn on this machine."),
-    "down": ("tarn_cli.up:down", "Stop it."),
-    "status": ("tarn_cli.up:status", "Show whether it runs, and where."),
-    "fsck": ("tarn_cli.fsck:fsck", "Check everything that is stored."),
+    "down": ("tarn_cli.up:down", "Stop Tarn on this machine."),
+    "status": ("tarn_cli.up:status", "Show whether Tarn runs, and its addresses."),
+    "fsck": ("tarn_cli.fsck:fsck", "Check all stored data."),
     # Versions.
     "repo": ("tarn_cli.repo:repo", "Repositories."),
     "branch": ("tarn_cli.branch:branch", "Branches."),
     "tag": ("tarn_cli.tag:tag", "Tags."),
-    "refs": ("tarn_cli.refs:refs", "What refs name."),
-    "commit": ("tarn_cli.commit:commit", "Commit what is uncommitted on a branch."),
+    "refs": ("tarn_cli.refs:refs", "List refs, and show the commit that a ref names."),
+    "commit": ("tarn_cli.commit:commit", "Commit the uncommitted changes of a branch."),
     "log": ("tarn_cli.commit:log", "Show the history of a ref."),
-    "diff": ("tarn_cli.diff:diff", "Show what is uncommitted, or what differs between two refs."),
+    "diff": ("tarn_cli.diff:diff", "Show uncommitted changes, or the differences of two refs."),
     # Objects.
     "fs": ("tarn_cli.fs:fs", "Objects: list, read, upload, download, remove."),
-    # Who may do what.
+    # Permissions.
     "auth": ("tarn_cli.auth:auth", "Users, keys and logging in."),
     # The metadata store.
     "kv": ("tarn_cli.kv:kv", "The metadata store: move a whole installation."),
@@ -43,7 +43,7 @@ _COMMANDS = {
 
 
 class _Root(Group):
-    """Imports a command when it is asked for."""
+    """Imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
@@ -62,15 +62,15 @@ class _Root(Group):
 
 
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--server", default="", help="Address of the rpc, host:port.")
-@click.option("--auth-server", default="", help="Address of auth, if it is another process.")
+@click.option("--server", default="", help="Address of graveler's rpc port, host:port.")
+@click.option("--auth-server", default="", help="Address of auth, if it is a separate process.")
 @click.option("--endpoint", default="", help="URL of the S3 endpoint.")
-@click.option("--access-key-id", default="", help="Public half of your key.")
+@click.option("--access-key-id", default="", help="Access key id of your key pair.")
 @click.option(
     "--secret-access-key",
     default="",
-    help="Secret half; other users of this machine can see it in the process list: prefer "
-    "TARN_SECRET_ACCESS_KEY or `tarn auth login`.",
+    help="Secret of your key pair. Other users of this machine can see it in the process list; "
+    "prefer TARN_SECRET_ACCESS_KEY or `tarn auth login`.",
 )
 @click.option(
     "--settings",
@@ -88,7 +88,7 @@ class _Root(Group):
     help="Seconds that one call may take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-@click.option("--quiet", is_flag=True, help="No remarks and no progress bars.")
+@click.option("--quiet", is_flag=True, help="Print no remarks and no progress bars.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="tarn", prog_name="tarn")
 @click.pass_context
@@ -104,8 +104,8 @@ def cli(
 ) -> None:
     """Git for data lakes: branches, commits and tags over an object store.
 
-    Things are named `lake` (a repository), `lake/main` (a ref), `lake/main/raw/a.csv` (an object), with
-    `tarn://` in front if you like.
+    Name a repository as `lake`, a ref as `lake/main` and an object as `lake/main/raw/a.csv`. The prefix
+    `tarn://` is optional.
 
     \b
     Examples:
@@ -120,7 +120,7 @@ def cli(
     \b
     Exit codes:
       0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
-      7 `tarn fsck` found something
+      7 `tarn fsck` found lost or inconsistent data
     """
     context.obj = Session(
         flags=Settings(**flags),

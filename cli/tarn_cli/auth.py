@@ -49,7 +49,7 @@ def _credential_record(credential: Credential) -> Record:
 
 
 def _new_pair() -> Settings:
-    """A key pair of our own choosing, of the form that auth gives to others."""
+    """A new random key pair in the same form as those that auth makes."""
     key = "TARN" + base64.b32encode(secrets.token_bytes(10)).decode()
     return Settings(
         access_key_id=key, secret_access_key=base64.b32encode(secrets.token_bytes(25)).decode()
@@ -77,9 +77,9 @@ def auth() -> None:
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write server and key to this settings file too (mode 0600).",
+    help="Also write server and key to this settings file (mode 0600).",
 )
-@click.option("--if-needed", is_flag=True, help="Succeed if it was done before.")
+@click.option("--if-needed", is_flag=True, help="Succeed if the first admin exists already.")
 @pass_session
 def setup(
     session: Session,
@@ -89,10 +89,10 @@ def setup(
     save: Path | None,
     if_needed: bool,
 ) -> None:
-    """Create the first admin and print its key, once in the life of an installation.
+    """Create the first admin and print its key. Works once per installation.
 
-    Proves that it may by the installation's secret: from the configuration, or from the data folder of
-    the Tarn that runs on this machine.
+    Needs the installation's secret, from the configuration or from the data folder of the Tarn that
+    runs on this machine.
 
     \b
     Example:
@@ -106,7 +106,7 @@ def setup(
     try:
         secret = installation_secret(config, make=where.secret_file.exists())
     except ConfigError as error:
-        hint = "start Tarn with `tarn up`, or name its folder with --data-dir"
+        hint = "start Tarn with `tarn up`, or give its data folder with --data-dir"
         raise CliError(Exit.NOT_FOUND, str(error), hint) from error
     given = session.settings()
     settings = where.settings().over(replace(given, access_key_id="", secret_access_key=""))
@@ -118,7 +118,7 @@ def setup(
         if if_needed and (await tarn.auth.get_setup_state(tarn.call())).is_set_up:
             return None
         if save is not None:
-            # Before it is asked for: if the answer is lost, asking again with this pair gives it.
+            # Saved before the request: if the answer is lost, repeating it with this pair returns it.
             key, new_secret = pair.access_key_id, pair.secret_access_key
             write_file(save, replace(settings, access_key_id=key, secret_access_key=new_secret))
         return await tarn.auth.set_up(
@@ -133,14 +133,14 @@ def setup(
         made = session.run(work, log_in=False, settings=settings)
     except TarnError as error:
         if error.reason is Reason.ALREADY_SET_UP and save is not None and pair is not kept:
-            save.unlink(missing_ok=True)  # the pair in it is nobody's
+            save.unlink(missing_ok=True)  # auth does not know the pair in it
         raise
     if made is not None:
         _show_new(session, made)
-        session.output.remark("This is the only time that the secret is shown.")
+        session.output.remark("The secret is not shown again.")
         return
     if save is not None:
-        # Done before: the key is in the file, but Tarn may listen elsewhere than last time.
+        # Set up earlier: the key is in the file, but Tarn may listen on another address now.
         write_file(save, settings.over(read_file(save).require_key()))
     session.output.remark("this installation is set up already")
 
@@ -148,9 +148,9 @@ def setup(
 @auth.command()
 @pass_session
 def login(session: Session) -> None:
-    """Check a key and keep it in your settings file.
+    """Check a key and save it in your settings file.
 
-    Asks for what is not given by flags or the environment.
+    Prompts for the values that neither flags nor the environment give.
 
     \b
     Example:
@@ -168,14 +168,14 @@ def login(session: Session) -> None:
     write_file(file, settings)
     session.output.one(
         {"user": caller.user.user_id, "file": str(file)},
-        f"logged in as {caller.user.user_id}; the key is kept in {file}",
+        f"logged in as {caller.user.user_id}; the key is saved in {file}",
     )
 
 
 @auth.command()
 @pass_session
 def whoami(session: Session) -> None:
-    """Show who you are and what your roles are."""
+    """Show your user and its roles."""
     caller = session.run(lambda tarn: tarn.auth.get_caller(tarn.call()))
     session.output.one(_user_record(caller.user))
 
@@ -195,7 +195,7 @@ _roles = click.option(
 @_roles
 @pass_session
 def create_user(session: Session, user_id: str, roles: tuple[str, ...]) -> None:
-    """Create a user; it has no key yet.
+    """Create a user without a key.
 
     \b
     Example:
@@ -243,7 +243,7 @@ def update_roles(session: Session, user_id: str, roles: tuple[str, ...]) -> None
 
 @user.command(name="delete")
 @click.argument("user_id", metavar="USER")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @pass_session
 def delete_user(session: Session, user_id: str, yes: bool) -> None:
     """Delete a user and its keys."""
@@ -255,26 +255,26 @@ def delete_user(session: Session, user_id: str, yes: bool) -> None:
 
 @auth.group(cls=Group)
 def credential() -> None:
-    """Keys: a user may have several, so that one can be replaced without a break."""
+    """Key pairs. A user may have several, so that one can be replaced without downtime."""
 
 
 @credential.command(name="create")
-@click.option("--user", "user_id", default="", help="Whose it will be.  [default: yours]")
-@click.option("--description", default="", help="What it is for.")
+@click.option("--user", "user_id", default="", help="User that will own it.  [default: you]")
+@click.option("--description", default="", help="Its purpose.")
 @pass_session
 def create_credential(session: Session, user_id: str, description: str) -> None:
-    """Create a key and print it, once."""
+    """Create a key and print its secret, which is not shown again."""
     made = session.run(
         lambda tarn: tarn.auth.create_credential(
             tarn.call(), user_id=user_id, description=description
         )
     )
     _show_new(session, made)
-    session.output.remark("This is the only time that the secret is shown.")
+    session.output.remark("The secret is not shown again.")
 
 
 @credential.command(name="list")
-@click.option("--user", "user_id", default="", help="Whose.  [default: yours]")
+@click.option("--user", "user_id", default="", help="User that owns the keys.  [default: you]")
 @pass_session
 def list_credentials(session: Session, user_id: str) -> None:
     """List keys, without their secrets."""
@@ -296,6 +296,6 @@ def list_credentials(session: Session, user_id: str) -> None:
 @click.argument("access_key_id")
 @pass_session
 def delete_credential(session: Session, access_key_id: str) -> None:
-    """End a key."""
+    """Delete a key."""
     session.run(lambda tarn: tarn.auth.delete_credential(tarn.call(), access_key_id))
     session.output.remark(f"deleted {access_key_id}")

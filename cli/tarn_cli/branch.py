@@ -28,10 +28,10 @@ def branch() -> None:
 
 @branch.command()
 @click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
-@click.option("--from", "source", default="main", show_default=True, help="Any ref.")
+@click.option("--from", "source", default="main", show_default=True, help="Ref to start from.")
 @pass_session
 def create(session: Session, branch_uri: str, source: str) -> None:
-    """Create a branch at the commit of any ref. Uncommitted changes there are not taken along.
+    """Create a branch at the commit of any ref. Uncommitted changes are not copied.
 
     \b
     Example:
@@ -47,7 +47,7 @@ def create(session: Session, branch_uri: str, source: str) -> None:
 
 @branch.command(name="list")
 @click.argument("repository")
-@click.option("--prefix", default="", help="Only names that start so.")
+@click.option("--prefix", default="", help="Only names with this prefix.")
 @pass_session
 def list_(session: Session, repository: str, prefix: str) -> None:
     """List the branches of a repository."""
@@ -77,12 +77,12 @@ def show(session: Session, branch_uri: str) -> None:
 
 @branch.command()
 @click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @pass_session
 def delete(session: Session, branch_uri: str, yes: bool) -> None:
-    """Delete a branch and what is uncommitted on it. Its commits stay."""
+    """Delete a branch and its uncommitted changes. Its commits stay."""
     uri = parse_ref(branch_uri)
     if not yes:
-        click.confirm(f"Delete {uri} and what is uncommitted on it?", abort=True, err=True)
+        click.confirm(f"Delete {uri} and its uncommitted changes?", abort=True, err=True)
     session.run(lambda tarn: tarn.graveler.delete_branch(tarn.call(), uri.repository, uri.ref))
     session.output.remark(f"deleted {uri}")

@@ -1,4 +1,4 @@
-"""`tarn commit` and `tarn log`: making history and reading it."""
+"""`tarn commit` and `tarn log`: create a commit, and show the history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["commit", "commit_record", "log"]
 
 
 def commit_record(found: Commit) -> Record:
-    """A commit by field names."""
+    """The fields of a commit, by the names that every command prints."""
     return {
         "commit": found.commit_id,
         "parents": list(found.parent_ids),
@@ -46,7 +46,7 @@ def _pairs(values: tuple[str, ...]) -> dict[str, str]:
 def commit(
     session: Session, branch_uri: str, message: str, meta: tuple[str, ...], allow_empty: bool
 ) -> None:
-    """Commit what is uncommitted on a branch.
+    """Commit the uncommitted changes of a branch.
 
     \b
     Example:
@@ -78,8 +78,10 @@ def commit(
 @click.option(
     "-n", "--limit", type=click.IntRange(0), default=20, show_default=True, help="0 for all."
 )
-@click.option("--first-parent", is_flag=True, help="Leave out what merges brought in.")
-@click.option("--oneline", is_flag=True, help="One line for each commit.")
+@click.option(
+    "--first-parent", is_flag=True, help="Follow first parents only: omit merged commits."
+)
+@click.option("--oneline", is_flag=True, help="Print one line per commit.")
 @pass_session
 def log(session: Session, ref_uri: str, limit: int, first_parent: bool, oneline: bool) -> None:
     """Show the history of a ref, newest first.

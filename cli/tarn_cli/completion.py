@@ -1,4 +1,4 @@
-"""`tarn completion`: the script that makes a shell complete commands and options."""
+"""`tarn completion`: prints a script that completes commands and options in a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarn_cli.session import Command
 __all__ = ["COMPLETE_VARIABLE", "completion"]
 
 COMPLETE_VARIABLE = "_TARN_COMPLETE"
-"""How the script of a shell asks what may come next."""
+"""Environment variable by which the shell's script requests completions."""
 
 _SHELLS = ("bash", "zsh", "fish")
 

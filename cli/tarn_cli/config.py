@@ -1,4 +1,4 @@
-"""`tarn config`: what the command line goes by, and what the services can be told."""
+"""`tarn config`: shows the settings of the command line and the configuration keys of the services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def config() -> None:
 @config.command()
 @pass_session
 def show(session: Session) -> None:
-    """Show where commands go and with which key; never the secret."""
+    """Show the addresses and the access key id that commands use; never the secret."""
     settings = session.settings()
     record: dict[str, object] = asdict(settings)
     record["secret_access_key"] = "set" if settings.secret_access_key else "not set"

@@ -1,4 +1,4 @@
-"""A connection to Tarn for the length of one command: logged in, typed, closed at the end."""
+"""A connection to Tarn for one command: it logs in, and is closed when the command ends."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["Connection", "Page", "collect", "connect"]
 T = TypeVar("T")
 
 _PAGE_SIZE = 5000
-"""The most that any rpc gives; the others give what they give at most."""
+"""The greatest page size of any rpc; rpcs with a lower maximum return that many items."""
 
 
 class Connection:
-    """Clients of the services, and the calls that they are called with.
+    """Clients of the services, and the context of their calls.
 
     Args:
-        graveler: versioned metadata.
-        auth: users and keys.
-        clock: for deadlines.
-        ids: for request ids.
-        token: of the logged-in user; empty for nobody.
-        timeout_s: how long one call may take.
+        graveler: client of graveler.
+        auth: client of auth.
+        clock: measures deadlines.
+        ids: makes request ids.
+        token: caller token of the logged-in user; empty before the log-in.
+        timeout_s: most seconds that one call may take.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Connection:
         self._timeout_s = timeout_s
 
     def call(self) -> Call:
-        """The context of a new call."""
+        """The context of a new call: request id, caller token, deadline."""
         deadline = self._clock.monotonic() + self._timeout_s
         return Call(f"cli-{self._ids.nonce().hex()[:16]}", self._token, deadline)
 
     def logged_in(self, token: str) -> Connection:
-        """The same connection, speaking for the user of a caller token."""
+        """The same connection with a caller token."""
         return Connection(self.graveler, self.auth, self._clock, self._ids, token, self._timeout_s)
 
 
@@ -64,11 +64,11 @@ class Connection:
 async def connect(
     settings: Settings, clock: Clock, ids: IdSource, timeout_s: float, *, log_in: bool = True
 ) -> AsyncIterator[Connection]:
-    """Connects, and logs in unless told otherwise.
+    """Connects, and logs in unless `log_in` is False.
 
     Raises:
-        CliError: DENIED, there are no credentials to log in with.
-        TarnError: UNAVAILABLE, nobody answers; UNAUTHENTICATED, the key is wrong.
+        CliError: DENIED, no credentials are set.
+        TarnError: UNAVAILABLE, no server answers; UNAUTHENTICATED, the key is wrong.
     """
     if log_in:
         settings.require_key()
@@ -101,7 +101,7 @@ class Page(Protocol):
 
     @property
     def next_page_token(self) -> str:
-        """Empty at the end."""
+        """Token of the next page; empty after the last page."""
         ...
 
 
@@ -113,12 +113,12 @@ async def collect(
     items: Callable[[PageT], Sequence[T]],
     limit: int = 0,
 ) -> list[T]:
-    """Items of as many pages as needed; at most `limit`, or all if it is 0.
+    """Reads as many pages as needed and returns their items, in order.
 
     Args:
-        fetch: takes page size and token.
-        items: of one page.
-        limit: 0 for no limit.
+        fetch: reads a page; takes page size and page token.
+        items: extracts the items of a page.
+        limit: most items to return; 0 for no limit.
     """
     found: list[T] = []
     token = ""

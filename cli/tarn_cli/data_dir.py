@@ -1,12 +1,12 @@
-"""The folder of a Tarn that runs on this machine, and who may use it.
+"""The data folder of a Tarn that runs on this machine, and the lock that admits one supervisor.
 
-    tarn.lock        held by the supervisor while it runs: one at a time
-    tarn.json        where it listens and which processes it is, rewritten at each change
+    tarn.lock        held by the supervisor while it runs
+    tarn.json        state file: addresses and processes, rewritten at each change
     secret           the installation's secret, 64 hex digits, mode 0600, made once (`tarn.config`)
-    logs/tarn.log    what a detached Tarn says
+    logs/tarn.log    output of a detached Tarn
     kv/ blocks/      the embedded store and the local blocks (`tarn.kv.embedded`, `tarn.block.local`)
 
-A state file without a held lock is what a killed supervisor left behind; it counts for nothing.
+A state file without a held lock was left behind by a killed supervisor and is ignored.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LOCK_PAUSE_S = 0.025
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A running Tarn.
+    """The contents of the state file of a running Tarn.
 
     Attributes:
-        pid: of the supervisor.
+        pid: process id of the supervisor.
         endpoint: URL of the S3 endpoint.
-        server: `host:port` of the rpc of graveler.
-        auth_server: `host:port` of the rpc of auth; the same in a single-node Tarn.
-        processes: pid of each worker by its name, 0 while it is being restarted.
+        server: `host:port` of graveler's rpc.
+        auth_server: `host:port` of auth's rpc; equal to `server` in a single-node Tarn.
+        processes: process id of each worker by its name, 0 while it is being restarted.
         restart_count: workers that died and were started again.
     """
 
@@ -52,7 +52,7 @@ class State:
 
 
 def _lock(descriptor: int) -> bool:
-    """Takes the lock; tries for a moment, because `is_locked` of another process holds it for one."""
+    """Takes the lock. Retries for half a second: `is_locked` of another process holds it briefly."""
     for _ in range(_LOCK_ATTEMPTS):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,7 +67,7 @@ class DataDir:
     """One data folder.
 
     Args:
-        path: need not exist yet.
+        path: the folder; it need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,7 +75,7 @@ class DataDir:
 
     @property
     def log_file(self) -> Path:
-        """What a detached Tarn says."""
+        """Output of a detached Tarn."""
         return self.path / "logs" / "tarn.log"
 
     @property
@@ -92,22 +92,22 @@ class DataDir:
         return self.path / "tarn.json"
 
     def create(self) -> None:
-        """Makes the folder; other users of the machine have no business in it."""
+        """Creates the folder, closed to other users of the machine."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log_file.parent.mkdir(exist_ok=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder for this process; the kernel lets go of it when the process ends.
+        """Holds the lock of the folder; the kernel releases it when the process ends.
 
         Raises:
-            CliError: CONFLICT, another supervisor has it.
+            CliError: CONFLICT, another supervisor holds the lock.
         """
         self.create()
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not _lock(descriptor):
-                text = f"a Tarn runs on {self.path} already"
+                text = f"another Tarn already runs on {self.path}"
                 raise CliError(Exit.CONFLICT, text, "`tarn status` shows it")
             self._state_file.unlink(missing_ok=True)
             try:
@@ -118,7 +118,7 @@ class DataDir:
             os.close(descriptor)
 
     def is_locked(self) -> bool:
-        """Whether a supervisor runs."""
+        """Whether a supervisor runs on this folder."""
         try:
             descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -132,7 +132,11 @@ class DataDir:
         return False
 
     def state(self) -> State | None:
-        """The running Tarn; None if none runs, or if it is only just starting."""
+        """The state of the running Tarn; None if none runs, or if it is still starting.
+
+        Raises:
+            CliError: FAILURE, the state file is damaged.
+        """
         if not self.is_locked():
             return None
         try:
@@ -148,7 +152,7 @@ class DataDir:
         self._write(self._state_file, json.dumps(asdict(state), indent=2) + "\n")
 
     def settings(self) -> Settings:
-        """Where the running Tarn is, for commands; empty if none runs."""
+        """Addresses of the running Tarn, for commands; empty if none runs."""
         state = self.state()
         if state is None:
             return Settings()

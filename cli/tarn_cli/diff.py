@@ -1,4 +1,4 @@
-"""`tarn diff`: what is uncommitted on a branch, or what differs between two refs."""
+"""`tarn diff`: shows the uncommitted changes of a branch, or the differences between two refs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Change = tuple[str, bytes, bytes]
 
 
 def _kind(change: _Change) -> tuple[str, str, str]:
-    """What happened to the path: a word, a sign and a colour."""
+    """The kind of the change: a word, a sign and a colour."""
     _, left, right = change
     if not left:
         return "added", "+", "green"
@@ -59,17 +59,17 @@ def _changes(page: ChangesPage) -> list[_Change]:
 @click.command(cls=Command)
 @click.argument("left", metavar="REPOSITORY/REF")
 @click.argument("right", metavar="[REPOSITORY/REF]", default="")
-@click.option("--prefix", default="", help="Only paths that start so.")
+@click.option("--prefix", default="", help="Only paths with this prefix.")
 @click.option(
     "-n", "--limit", type=click.IntRange(0), default=1000, show_default=True, help="0 for all."
 )
 @pass_session
 def diff(session: Session, left: str, right: str, prefix: str, limit: int) -> None:
-    """Show what is uncommitted on a branch, or what changed from one ref to another.
+    """Show the uncommitted changes of a branch, or the changes from one ref to another.
 
     \b
     Examples:
-      tarn diff lake/main                 what is uncommitted
+      tarn diff lake/main                 uncommitted changes
       tarn diff lake/main lake/fix        from main to fix
       tarn diff lake/main~1 lake/main     the last commit
     """
@@ -81,7 +81,7 @@ def diff(session: Session, left: str, right: str, prefix: str, limit: int) -> No
         raise CliError(Exit.USAGE, f"{before} and {after} are refs of different repositories")
 
     async def work(tarn: Connection) -> list[_Change]:
-        # One more than is shown tells whether there are more.
+        # Reads one more than it shows, to learn whether there are more.
         wanted = limit + 1 if limit else 0
         if after is None:
             return await collect(

@@ -1,10 +1,10 @@
-"""How a command ends: exit codes that a script can rely on, and one line that a person can act on.
+"""Exit codes of commands, and the error message that a failed command prints.
 
     0 ok   1 failure   2 usage   3 not found   4 denied   5 conflict   6 unavailable
-    7 `tarn fsck` found something
+    7 `tarn fsck` found lost or inconsistent data
 
-A failure is told as one line: what failed, and a hint if there is something to do about it. With
-`--json` the same goes to standard error as a JSON object.
+A failed command prints one line to standard error: the failure, and a hint if there is a remedy. With
+`--json` it prints the same as a JSON object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Exit(enum.IntEnum):
 
 
 class CliError(Exception):
-    """A failure that the command line itself finds, with the code that it ends with."""
+    """A failure that the command line itself detects, with its exit code."""
 
     def __init__(self, exit_code: Exit, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -45,13 +45,13 @@ class CliError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is told of a failure.
+    """The error message of a failed command.
 
     Attributes:
-        exit_code: of the process.
+        exit_code: exit code of the process.
         reason: for programs, upper snake case.
-        message: one sentence.
-        hint: what to do about it, or empty.
+        message: one sentence for people.
+        hint: the remedy, or empty.
     """
 
     exit_code: Exit
@@ -60,11 +60,11 @@ class Failure:
     hint: str = ""
 
     def line(self) -> str:
-        """For people."""
+        """The message and the hint on one line, for people."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def json(self) -> str:
-        """For programs."""
+        """The message as a JSON object, for programs."""
         return json.dumps(
             {
                 "error": self.reason,
@@ -96,13 +96,13 @@ _HINTS = {
     Reason.REF_NOT_FOUND: "`tarn refs list REPOSITORY` shows the refs",
     Reason.REF_AMBIGUOUS: "give more digits of the commit id",
     Reason.REF_NOT_WRITABLE: "only branches take writes",
-    Reason.NOTHING_TO_COMMIT: "--allow-empty commits all the same",
+    Reason.NOTHING_TO_COMMIT: "--allow-empty makes an empty commit",
     Reason.CREDENTIAL_NOT_FOUND: "check the access key id, or run `tarn auth login`",
     Reason.SIGNATURE_MISMATCH: "check the secret access key, or run `tarn auth login`",
-    Reason.ACCESS_DENIED: "`tarn auth whoami` shows what you may do",
-    Reason.ALREADY_SET_UP: "log in with the key that was made then",
-    Reason.UNAVAILABLE: "is Tarn running? `tarn status` tells",
-    Reason.OUTCOME_UNKNOWN: "it may or may not have been done: look before you try again",
+    Reason.ACCESS_DENIED: "`tarn auth whoami` shows your roles",
+    Reason.ALREADY_SET_UP: "log in with the key of the first set-up",
+    Reason.UNAVAILABLE: "`tarn status` shows whether Tarn runs",
+    Reason.OUTCOME_UNKNOWN: "it may or may not have been done: check before you try again",
 }
 
 _S3_EXITS = {
@@ -117,10 +117,10 @@ _S3_EXITS = {
 
 _S3_HINTS = {
     "NoSuchBucket": "`tarn repo list` shows the repositories",
-    "NoSuchKey": "`tarn fs ls` shows what is there",
+    "NoSuchKey": "`tarn fs ls` lists the objects",
     "InvalidAccessKeyId": "check the access key id, or run `tarn auth login`",
     "SignatureDoesNotMatch": "check the secret access key, or run `tarn auth login`",
-    "AccessDenied": "`tarn auth whoami` shows what you may do",
+    "AccessDenied": "`tarn auth whoami` shows your roles",
 }
 
 
@@ -136,14 +136,14 @@ def _of_s3(error: botocore.exceptions.ClientError) -> Failure:
 
 
 def _single(error: BaseException) -> BaseException:
-    """The first cause inside exception groups: one is enough to act on."""
+    """The first error inside nested exception groups; one is enough to act on."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """What to tell of an error; None for one that nobody expected (a bug: its traceback is wanted)."""
+    """The message for an error; None for an unexpected error, which is a bug and needs a traceback."""
     error = _single(error)
     match error:
         case CliError():

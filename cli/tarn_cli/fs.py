@@ -1,4 +1,4 @@
-"""`tarn fs`: objects, through the S3 endpoint like any other S3 client."""
+"""`tarn fs`: reads and writes objects through the S3 endpoint, like any other S3 client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _workers = click.option(
     type=click.IntRange(1, WORKERS_MAX),
     default=8,
     show_default=True,
-    help="Transfers at a time.",
+    help="Concurrent transfers.",
 )
 
 
@@ -35,7 +35,7 @@ _workers = click.option(
 def fs() -> None:
     """Objects: list, read, upload, download, remove.
 
-    An object is REPOSITORY/REF/PATH; any ref can be read, branches can be written.
+    An object is REPOSITORY/REF/PATH. You can read any ref and write to branches.
     """
 
 
@@ -59,7 +59,9 @@ def _line(each: Listed) -> str:
 
 @fs.command()
 @click.argument("uri", metavar="REPOSITORY/REF[/PREFIX]")
-@click.option("-r", "--recursive", is_flag=True, help="Whole paths instead of one level.")
+@click.option(
+    "-r", "--recursive", is_flag=True, help="List all objects below the prefix, not one level."
+)
 @click.option("-n", "--limit", type=click.IntRange(0), default=0, help="0 for all.")
 @pass_session
 def ls(session: Session, uri: str, recursive: bool, limit: int) -> None:
@@ -84,7 +86,7 @@ def ls(session: Session, uri: str, recursive: bool, limit: int) -> None:
 @click.argument("uri", metavar="REPOSITORY/REF/PATH")
 @pass_session
 def stat(session: Session, uri: str) -> None:
-    """Show what is known of an object."""
+    """Show the size, time, ETag, type and metadata of an object."""
     where = parse_object(uri)
     head = Objects(session.settings()).head(where)
     session.output.one(
@@ -113,8 +115,8 @@ def cat(session: Session, uri: str) -> None:
 @fs.command()
 @click.argument("source", type=click.Path(path_type=Path, exists=True, allow_dash=True))
 @click.argument("uri", metavar="REPOSITORY/BRANCH/PATH")
-@click.option("-r", "--recursive", is_flag=True, help="A whole folder.")
-@click.option("--content-type", default="", help="Of a single file.")
+@click.option("-r", "--recursive", is_flag=True, help="Upload a whole folder.")
+@click.option("--content-type", default="", help="Content type of a single file.")
 @_workers
 @pass_session
 def upload(
@@ -132,12 +134,12 @@ def upload(
     objects = Objects(session.settings(), workers)
     if recursive:
         if not source.is_dir():
-            raise CliError(Exit.USAGE, f"{source} is not a folder", "leave -r out for one file")
+            raise CliError(Exit.USAGE, f"{source} is not a folder", "omit -r for one file")
         count = _transfer(session, objects.uploads(source, where), "uploading", workers)
         session.output.one({"uploaded": count}, f"uploaded {count} objects to {where}")
         return
     if source.is_dir():
-        raise CliError(Exit.USAGE, f"{source} is a folder", "-r uploads all of it")
+        raise CliError(Exit.USAGE, f"{source} is a folder", "-r uploads a whole folder")
     is_folder = not where.path or where.path.endswith("/")
     target = parse_object(f"{where}{source.name}" if is_folder and str(source) != "-" else uri)
     if str(source) == "-":
@@ -152,11 +154,11 @@ def upload(
 @fs.command()
 @click.argument("uri", metavar="REPOSITORY/REF/PATH")
 @click.argument("target", type=click.Path(path_type=Path), default=".")
-@click.option("-r", "--recursive", is_flag=True, help="Everything below a prefix.")
+@click.option("-r", "--recursive", is_flag=True, help="Download all objects below a prefix.")
 @_workers
 @pass_session
 def download(session: Session, uri: str, target: Path, recursive: bool, workers: int) -> None:
-    """Download an object, or everything below a prefix with -r.
+    """Download an object, or with -r all objects below a prefix.
 
     \b
     Examples:
@@ -170,7 +172,7 @@ def download(session: Session, uri: str, target: Path, recursive: bool, workers:
             folder = replace(folder, path=f"{folder.path}/")
         count = _transfer(session, objects.downloads(folder, target), "downloading", workers)
         if not count:
-            raise CliError(Exit.NOT_FOUND, f"nothing lies below {folder}")
+            raise CliError(Exit.NOT_FOUND, f"there are no objects below {folder}")
         session.output.one({"downloaded": count}, f"downloaded {count} objects to {target}")
         return
     where = parse_object(uri)
@@ -195,11 +197,11 @@ def _transfer(session: Session, transfers: Iterator[Transfer], what: str, worker
 
 @fs.command()
 @click.argument("uri", metavar="REPOSITORY/BRANCH/PATH")
-@click.option("-r", "--recursive", is_flag=True, help="Everything that starts so.")
+@click.option("-r", "--recursive", is_flag=True, help="Remove all objects with this prefix.")
 @_workers
 @pass_session
 def rm(session: Session, uri: str, recursive: bool, workers: int) -> None:
-    """Remove an object, or everything that starts with a prefix with -r.
+    """Remove an object, or with -r all objects with a prefix.
 
     \b
     Examples:
@@ -209,7 +211,7 @@ def rm(session: Session, uri: str, recursive: bool, workers: int) -> None:
     objects = Objects(session.settings(), workers)
     if not recursive:
         where = parse_object(uri)
-        objects.head(where)  # tells what is not there, which S3's delete does not
+        objects.head(where)  # fails for a missing object; S3's delete does not
         objects.remove(where)
         session.output.one({"removed": 1}, f"removed {where}")
         return

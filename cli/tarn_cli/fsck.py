@@ -1,7 +1,7 @@
-"""`tarn fsck`: looks at everything that is stored, and says what is missing or wrong.
+"""`tarn fsck`: checks all stored data and reports missing and inconsistent data.
 
-It opens the stores of the configuration itself, for reading, as a node does: so it works while Tarn runs,
-and when it does not start any more. What it remembers is a file of its own.
+It opens the configured stores itself, for reading, as a node does. So it works while Tarn runs, and also
+when Tarn no longer starts. Its progress is kept in a separate state file.
 """
 
 from __future__ import annotations
@@ -50,36 +50,38 @@ _HOUR_S = 3600
 @config_option
 @data_dir_option
 @click.option("--kv", default="", help="The metadata store, as in `tarn up --kv`.")
-@click.option("--repository", "repositories", multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--repository", "repositories", multiple=True, help="Only this repository; may be repeated."
+)
 @click.option("--ref", default="", help="Only this branch, or tags/NAME, of the one repository.")
 @click.option("--verify-data", is_flag=True, help="Read every object and compare its MD5.")
 @click.option(
     "--state",
     "state_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Remember in this file what was done; the same command goes on there after an interruption.",
+    help="Record progress in this file; after an interruption the same command resumes from it.",
 )
-@click.option("--restart", is_flag=True, help="Begin anew, whatever the state file says.")
-@click.option("--strict", is_flag=True, help="Orphans, too, make the exit code 7.")
+@click.option("--restart", is_flag=True, help="Ignore the state file and begin again.")
+@click.option("--strict", is_flag=True, help="Exit with code 7 for orphans, too.")
 @click.option(
     "--grace-hours",
     type=click.FloatRange(0, 24 * 365),
     default=GRACE_SECONDS / _HOUR_S,
     show_default=True,
-    help="What is younger is no orphan: somebody may be writing it.",
+    help="Younger data is never an orphan, because a client may still be writing it.",
 )
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 256),
     default=CONCURRENCY,
     show_default=True,
-    help="Reads at once.",
+    help="Concurrent reads.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(0, 1_000_000),
     default=0,
-    help="Requests per second to the stores, at most.  [default: no limit]",
+    help="Most requests per second to the stores.  [default: no limit]",
 )
 @pass_session
 def fsck(
@@ -97,16 +99,16 @@ def fsck(
     concurrency: int,
     rate: float,
 ) -> None:
-    """Check that everything that is stored is there and fits together. Changes nothing.
+    """Check that all stored data exists and is consistent. Changes nothing.
 
-    It reads the stores of the configuration itself, so Tarn may run or not. Exit code 7: something is lost
-    or inconsistent. Orphans (wasted space) are shown, and are no failure without --strict.
+    It reads the configured stores itself, so Tarn may be running or stopped. Exit code 7: data is lost or
+    inconsistent. Orphans (wasted space) are shown, and count as a failure only with --strict.
 
     \b
     Examples:
       tarn fsck
       tarn fsck --repository lake --verify-data --rate 500
-      tarn fsck --state fsck.state        run it again to go on after an interruption
+      tarn fsck --state fsck.state        run it again to resume after an interruption
     """
     if ref and len(repositories) != 1:
         raise click.UsageError("--ref needs one --repository")
@@ -131,7 +133,7 @@ def fsck(
             asyncio.run(_run(config, options, state, session.output))
         except (KeyboardInterrupt, asyncio.CancelledError) as stop:
             if state_file is not None:
-                session.output.remark("interrupted; the same command goes on from here")
+                session.output.remark("interrupted; the same command resumes from here")
             if isinstance(stop, KeyboardInterrupt):
                 raise
             raise click.exceptions.Exit(_TERMINATED) from stop
@@ -145,7 +147,7 @@ def fsck(
 def _state_of(
     config: Config, options: FsckOptions, file: Path | None, *, restart: bool
 ) -> Iterator[State]:
-    """The state in a file, or in one that is gone afterwards."""
+    """Opens the state in a file, or in a temporary file that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="tarn-fsck-") as folder:
         path = file or Path(folder) / "state"
         if restart:
@@ -160,7 +162,7 @@ def _state_of(
 
 
 async def _run(config: Config, options: FsckOptions, state: State, output: Output) -> None:
-    """Checks, shows how far it is, and ends quietly when it is told to."""
+    """Runs the check and shows its progress; SIGTERM cancels it."""
     clock = SystemClock()
     progress = Progress()
     task = asyncio.current_task()
@@ -198,7 +200,7 @@ async def _run(config: Config, options: FsckOptions, state: State, output: Outpu
 
 @contextmanager
 def _bar(output: Output, progress: Progress) -> Iterator[Callable[[], None]]:
-    """A bar of the phase at hand; yields how to bring it up to date."""
+    """A progress bar of the current phase; yields a function that updates it."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -236,10 +238,10 @@ def _report(output: Output, state: State) -> None:
         of = f" of {shown_size(size_bytes)}" if size_bytes else ""
         output.remark(f"{count} {code.label}{of} ({code.severity}): {code.remedy}")
     if not totals:
-        output.remark("everything is there, and fits together")
+        output.remark("no data is missing or inconsistent")
     else:
         counts = ", ".join(f"{count} {severity}" for severity, count in by_severity.items())
-        output.remark(f"{counts}; docs/operate/fsck.md says what each means")
+        output.remark(f"{counts}; docs/operate/fsck.md explains each code")
 
 
 def _line(finding: Finding) -> str:
@@ -262,7 +264,7 @@ def _record(finding: Finding) -> dict[str, object]:
 
 
 def _report_json(state: State) -> None:
-    """One document, written as it is read: a finding on each line, however many there are."""
+    """Streams one JSON document with one finding per line, so memory does not grow with their number."""
     summary = [
         {"code": code.label, "severity": code.severity, "count": count, "size_bytes": size_bytes}
         for code, (count, size_bytes) in state.totals().items()

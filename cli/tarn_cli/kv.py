@@ -1,4 +1,4 @@
-"""`tarn kv`: take a whole installation's metadata from one store to another, and prove that it is there."""
+"""`tarn kv`: moves a whole installation's metadata from one store to another and verifies the copy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["kv"]
 T = TypeVar("T")
 
 _STORE = "Configuration file of the services, or URL of the store."
-_SECRET_HINT = "copy the secret of the source: user's keys are sealed with it"  # noqa: S105 - advice
+_SECRET_HINT = "copy the secret of the source: users' keys are encrypted with it"  # noqa: S105 - advice
 _SHOWN_STRAYS = 5
 _STANDARD_ERROR = "="
 
@@ -56,10 +56,10 @@ _concurrency = click.option(
     type=click.IntRange(1, 64),
     default=4,
     show_default=True,
-    help="Pieces at once; each takes some 50 MiB of memory.",
+    help="Pieces that are copied concurrently; each takes some 50 MiB of memory.",
 )
 _rate = click.option(
-    "--rows-per-second", type=click.IntRange(1), help="At most; to spare a cluster that others use."
+    "--rows-per-second", type=click.IntRange(1), help="Most rows per second, to limit the load."
 )
 _config = click.option("--config", "store", metavar="STORE", required=True, help=_STORE)
 
@@ -70,14 +70,14 @@ def kv() -> None:
 
     A STORE is a configuration file of the services, embedded:///FOLDER (which holds tarn.db) or
     cassandra://HOST[:PORT][,…][/KEYSPACE]; URLs take ?installation=ID. Objects are not moved: both
-    stores serve the same blocks.
+    metadata stores refer to the same blocks.
     """
 
 
 @kv.command()
 @_config
 @click.argument("out", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--keep-closed", is_flag=True, help="The source shall not be used any more.")
+@click.option("--keep-closed", is_flag=True, help="Leave the source closed afterwards.")
 @_concurrency
 @_rate
 @pass_session
@@ -89,10 +89,10 @@ def dump(
     concurrency: int,
     rows_per_second: int | None,
 ) -> None:
-    """Write everything into the folder OUT: Parquet files, an index and a manifest.
+    """Write all metadata into the folder OUT: Parquet files, an index and a manifest.
 
-    Nobody can use the installation meanwhile; afterwards it is open again. Interrupted, the same command
-    goes on. A dump is as secret as the store itself.
+    The installation is closed during the dump and open again afterwards. If the dump is interrupted, run
+    the same command again to resume. A dump is as secret as the store itself.
 
     \b
     Example:
@@ -110,7 +110,7 @@ def dump(
         return {**found, **_record(done)}
 
     _carry_out(session, config, concurrency, rows_per_second, work)
-    session.output.remark("the installation's secret is not in it: keep that, too")
+    session.output.remark("the dump does not contain the installation's secret: keep that, too")
 
 
 @kv.command()
@@ -124,7 +124,8 @@ def load(
 ) -> None:
     """Fill an empty store from a dump, and compare all of it by digests.
 
-    Interrupted, the same command goes on. Until it is done no Tarn starts on the store.
+    If it is interrupted, run the same command again to resume. Tarn does not start on the store until
+    the load is complete.
 
     \b
     Example:
@@ -145,7 +146,13 @@ def load(
 
 @kv.command()
 @click.option("--from", "source", metavar="STORE", required=True, help=_STORE)
-@click.option("--to", "target", metavar="STORE", required=True, help="The same; an empty one.")
+@click.option(
+    "--to",
+    "target",
+    metavar="STORE",
+    required=True,
+    help="Configuration file or URL of an empty store.",
+)
 @_concurrency
 @_rate
 @pass_session
@@ -154,8 +161,8 @@ def migrate(
 ) -> None:
     """Move an installation from one store to another, compare all of it, and close the old one.
 
-    Interrupted, the same command goes on. From then on Tarn starts on the new store, and refuses to
-    start on the old one.
+    If it is interrupted, run the same command again to resume. Afterwards Tarn starts on the new store,
+    and refuses to start on the old one.
 
     \b
     Examples:
@@ -174,7 +181,7 @@ def migrate(
         return {"source": about(old), "target": about(new), **_record(done)}
 
     _carry_out(session, new, concurrency, rows_per_second, work)
-    session.output.remark(f"Tarn goes on at {about(new)}; {about(old)} is closed")
+    session.output.remark(f"use {about(new)} from now on; {about(old)} is closed")
     if secrets[1] is None:
         session.output.remark(f"no installation secret is set there: {_SECRET_HINT}")
 
@@ -194,8 +201,8 @@ def verify(
 ) -> None:
     """Compare two stores, or a dump and a store; with one dump, check its files.
 
-    Names the first rows that differ. Exit code 1 if any does. Works while Tarn runs; what is written
-    meanwhile then shows as a difference.
+    Names the first rows that differ. Exit code 1 if any differs. Works while Tarn runs; writes during
+    the comparison then show as differences.
 
     \b
     Examples:
@@ -222,13 +229,15 @@ def verify(
 
 @kv.command()
 @click.argument("store")
-@click.option("--force", is_flag=True, help="Also a half loaded one, or one that was moved away.")
+@click.option(
+    "--force", is_flag=True, help="Also open a store that is half loaded or was moved away."
+)
 @pass_session
 def reopen(session: Session, store: str, force: bool) -> None:
-    """Let Tarn use a store again that a transfer closed and was given up.
+    """Open a store again that an abandoned transfer closed.
 
-    Needs --force where data can be lost: a store that is not all there, and one whose data went on
-    elsewhere, where later writes would stay behind.
+    Needs --force where data can be lost: for an incomplete store, and for a store whose data was moved
+    and may have newer writes in the other store.
     """
     config = _existing(config_of(store, session.environment))
 
@@ -241,14 +250,14 @@ def reopen(session: Session, store: str, force: bool) -> None:
 
 @kv.command()
 @_config
-@click.option("--forget", is_flag=True, help="Remove them. Stop every process of Tarn first.")
+@click.option("--forget", is_flag=True, help="Remove the record. Stop every process of Tarn first.")
 @pass_session
 def settings(session: Session, store: str, forget: bool) -> None:
-    """Show the settings that all replicas must agree on, as the store notes them.
+    """Show the settings that all replicas must agree on, as recorded in the store.
 
-    A process that differs does not start. To change one: stop every process, run this with --forget,
-    and start them with the new value. On a shared store nobody can see whether one still runs: it would
-    go on with the old value.
+    A process with another value does not start. To change a value: stop every process, run this with
+    --forget, and start them with the new value. On a shared store Tarn cannot check whether a process
+    still runs; such a process would continue with the old value.
 
     \b
     Examples:
@@ -270,7 +279,7 @@ def settings(session: Session, store: str, forget: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a command works with, while it does."""
+    """The resources of one running command."""
 
     clock: SystemClock
     ids: SystemIds
@@ -284,7 +293,7 @@ class _Run:
         return store
 
     async def place(self, config: Config) -> Place:
-        """A store that nobody else on this machine may have open."""
+        """Opens a store exclusively: no other process on this machine may have it open."""
         store = await self.open(config, alone=True)
         is_shared = config.metadata.db.type != "embedded"
         return Place(store, config.installation.id, about(config), is_shared)
@@ -297,7 +306,7 @@ def _carry_out(
     rows_per_second: int | None,
     work: Callable[[_Run], Awaitable[T]],
 ) -> T:
-    """Does the work with progress on standard error; prints and returns what it returns."""
+    """Runs `work` with progress on standard error; prints its result and returns it."""
     clock = SystemClock()
 
     async def opened(report: Callable[[Pass], None]) -> T:
@@ -387,7 +396,11 @@ def _record(done: Transferred) -> dict[str, object]:
 
 
 def _existing(config: Config) -> Config:
-    """A store that must be there: opening an embedded one would make it."""
+    """Checks that the store exists, because opening a missing embedded store would create it.
+
+    Raises:
+        CliError: NOT_FOUND, there is no store.
+    """
     file = config.metadata.db.embedded.file
     if config.metadata.db.type == "embedded" and not file.exists():
         raise CliError(Exit.NOT_FOUND, f"there is no store at {file}")
@@ -399,7 +412,7 @@ def _is_dump(where: str) -> bool:
 
 
 def _shown_key(key: bytes) -> str:
-    """Text where it is, hex where it is none."""
+    """The key as text if it is UTF-8, otherwise in hex."""
     try:
         return key.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Looks at the metadata store before anything is started on it, so that what is wrong is told once."""
+"""Checks the metadata store before the workers start, so that a problem is reported once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from tarn_cli.exits import CliError, Exit
 
 __all__ = ["check_kv"]
 
-_HINT = "docs/operate/cassandra.md says what the cluster must be"
+_HINT = "docs/operate/cassandra.md lists the requirements for the cluster"
 
 
 def check_kv(config: Config) -> None:
-    """Opens a store that other machines keep, which also makes its schema, and closes it again.
+    """Opens a Cassandra store, which also creates its schema, and closes it again.
 
-    The embedded store is a file of ours: its workers can tell what is wrong with it.
+    Does nothing for the embedded store, whose workers report its problems.
 
     Raises:
-        CliError: UNAVAILABLE, no node answers; FAILURE, the cluster is not one to keep data in; says why.
+        CliError: UNAVAILABLE, no node answers; FAILURE, the cluster does not meet a requirement, which the
+            text names.
     """
     if config.metadata.db.type == "embedded":
         return

@@ -1,11 +1,12 @@
-"""Which store a `tarn kv` command means: a configuration file, or a URL.
+"""The store of a `tarn kv` command: given as a configuration file or a URL.
 
     tarn.yaml
     embedded:///srv/tarn/kv[?installation=ID]
     cassandra://host[:port][,…][/keyspace][?installation=ID&datacenter=DC&replicas=N]
 
-The URL of the embedded store names the folder that holds `tarn.db`. Who logs in and TLS come from the
-configuration's environment (`TARN_METADATA_DB_CASSANDRA_…`): a URL has no place for a password.
+The URL of the embedded store names the folder that holds `tarn.db`. User, password and TLS come from the
+environment variables of the configuration (`TARN_METADATA_DB_CASSANDRA_…`), because a URL must not
+contain a password.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _FILE = "tarn.db"
 
 
 def config_of(where: str, environment: Mapping[str, str]) -> Config:
-    """The configuration that a file or a URL stands for.
+    """The configuration for a file or a URL.
 
     Raises:
-        CliError: USAGE, it is neither; NOT_FOUND, there is no such file.
+        CliError: USAGE, `where` is neither a file nor a URL of a store; NOT_FOUND, there is no such file.
     """
     if "://" not in where:
         path = Path(where)
         if not path.is_file():
-            hint = "a configuration file, cassandra://HOST/KEYSPACE or embedded:///FOLDER"
+            hint = "give a configuration file, cassandra://HOST/KEYSPACE or embedded:///FOLDER"
             raise CliError(Exit.NOT_FOUND, f"no such configuration file: {where}", hint)
         return read_config(path, environment)
     url, _, query = where.partition("?")
@@ -47,7 +48,7 @@ def config_of(where: str, environment: Mapping[str, str]) -> Config:
 
 
 def about(config: Config) -> str:
-    """Where the store is, for people; no secrets."""
+    """The URL of the store, for people; without secrets."""
     db = config.metadata.db
     if db.type == "embedded":
         return f"embedded://{db.embedded.path.absolute()}"
@@ -55,10 +56,14 @@ def about(config: Config) -> str:
 
 
 def check_apart(source: Config, target: Config) -> None:
-    """Raises `CliError` USAGE if both mean the same store, as `TARN_…` variables would make them."""
+    """Checks that source and target differ; `TARN_…` variables may make them equal.
+
+    Raises:
+        CliError: USAGE, both are the same store.
+    """
     if about(source) == about(target):
         text = f"source and target are the same store, {about(source)}"
-        hint = "variables TARN_METADATA_DB_… beat the configuration files"
+        hint = "environment variables TARN_METADATA_DB_… override the configuration files"
         raise CliError(Exit.USAGE, text, hint)
 
 
@@ -79,7 +84,7 @@ def _store_variables(url: str) -> dict[str, str]:
         raise CliError(Exit.USAGE, text)
     folder = Path(unquote(parts.path))
     if not (folder / _FILE).exists() and (folder / "kv" / _FILE).exists():
-        raise CliError(Exit.USAGE, f"{folder} is a data folder", f"say embedded://{folder / 'kv'}")
+        raise CliError(Exit.USAGE, f"{folder} is a data folder", f"use embedded://{folder / 'kv'}")
     return {"TARN_METADATA_DB_TYPE": "embedded", "TARN_METADATA_DB_EMBEDDED_PATH": str(folder)}
 
 
@@ -88,5 +93,5 @@ def _query_variables(where: str, query: str) -> dict[str, str]:
         found = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
         return {_QUERY[name]: value for name, value in found.items()}
     except (KeyError, ValueError):
-        text = f"{where} asks for something else than {', '.join(_QUERY)}"
+        text = f"the query of {where} is invalid; known parameters: {', '.join(_QUERY)}"
         raise CliError(Exit.USAGE, text) from None

@@ -1,9 +1,9 @@
-"""The metadata store that `tarn up --kv` names, as the variables of its configuration.
+"""Translates the URL of `tarn up --kv` to environment variables of the configuration.
 
     cassandra://host[:port][,host[:port]…][/keyspace]
 
-Who logs in, TLS and everything else comes from the configuration; a password has no place in a command
-line that every user of the machine can read.
+User, password, TLS and all other settings come from the configuration. Every user of the machine can
+read the command line, so it must not contain a password.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tarn_cli.exits import CliError, Exit
 __all__ = ["AS_MANY_AS_NODES", "kv_variables"]
 
 AS_MANY_AS_NODES = 0
-"""A replication factor: one copy on each node, at most three."""
+"""Replication factor that means one replica per node, at most three."""
 
 _FORM = "cassandra://host[:port][,host[:port]…][/keyspace]"
 _PORT = 9042
@@ -23,18 +23,18 @@ _SECTION = "TARN_METADATA_DB"
 
 
 def kv_variables(url: str, replicas: int | None) -> dict[str, str]:
-    """Environment variables that say the same; none for an empty URL.
+    """Environment variables with the same meaning; none for an empty URL.
 
     Args:
-        url: see above.
-        replicas: of the keyspace if it has to be made; None: as many as there are nodes.
+        url: of the form above, or empty.
+        replicas: replicas of a keyspace that has to be created; None: one per node, at most three.
 
     Raises:
-        CliError: USAGE, it is no such URL.
+        CliError: USAGE, the URL is not of that form.
     """
     if not url:
         if replicas is not None:
-            raise CliError(Exit.USAGE, "--kv-replicas says how --kv makes its keyspace: give both")
+            raise CliError(Exit.USAGE, "--kv-replicas needs --kv, whose keyspace it describes")
         return {}
     parts = _split(url)
     keyspace = parts.path.removeprefix("/")
@@ -63,7 +63,7 @@ def _split(url: str) -> SplitResult:
         # Not shown: it holds a password.
         raise CliError(
             Exit.USAGE,
-            "--kv takes no user and no password",
+            "the URL of --kv must not contain a user or a password",
             "set metadata.db.cassandra.username, and TARN_METADATA_DB_CASSANDRA_PASSWORD_FILE",
         )
     if parts.query or parts.fragment or "/" in parts.path.removeprefix("/"):
@@ -72,7 +72,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _contact_point(url: str, text: str) -> str:
-    """`host:port`; an IPv6 address stands in brackets."""
+    """`host:port`; an IPv6 address is in brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(_PORT)

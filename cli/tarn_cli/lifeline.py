@@ -1,8 +1,8 @@
 """Ties a process to its parent: `python -m tarn_cli.lifeline PARENT_PID COMMAND…`.
 
-The kernel sends the command SIGTERM when the parent dies, of whatever. The setting outlives the exec,
-so that the command itself need not know. It is made in the child, after the fork, by a process of its
-own: code between fork and exec in the parent (`preexec_fn`) may deadlock.
+The kernel sends the command SIGTERM when the parent dies, whatever the cause. The setting survives the
+exec, so the command needs no code for it. A separate process sets it after the fork, because code
+between fork and exec (`preexec_fn`) may deadlock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Replaces this process by the command."""
+    """Replaces this process with the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0):

@@ -1,8 +1,8 @@
 """A single-node worker: auth, graveler and the gateway in one process, over in-process calls.
 
-Every worker of a node is one more replica of all three services on the shared embedded store and the
-shared local blocks; the protocol of the branches keeps several of them correct. They share
-the S3 port and the rpc port, too: the kernel deals out the connections.
+Every worker of a node is a replica of all three services on the shared embedded store and the
+shared local blocks; the branch protocol keeps several replicas correct. They also share
+the S3 port and the rpc port: the kernel distributes the connections.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["main"]
 
 
 class _Calls:
-    """In-process calls as an application: they end when the services above no longer make any."""
+    """In-process calls as an application: it ends after the services that make the calls."""
 
     name = "calls"
     endpoints: Sequence[Endpoint] = ()
@@ -51,14 +51,14 @@ class _Calls:
         await self._transport.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits for the changes that outlived their callers."""
+        """Waits for changes that outlived their callers."""
         await self._transport.drain(timeout_s)
 
 
 async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
-    """All services over one pair of stores, each one on those before it."""
+    """All services over one pair of stores, in order: each uses only earlier ones."""
     clock, ids = runtime.clock, runtime.ids
     kv = await open_kv(config, clock, ids, runtime.meters)
     stack.push_async_callback(kv.close)
@@ -102,7 +102,7 @@ async def _assemble(
 
 
 def main() -> int:
-    """Runs a worker until it is told to stop; the exit code."""
+    """Runs a worker until SIGTERM; returns the exit code."""
     about = "A worker of `tarn up`."
     return run("node", about, _assemble, takes_rpcs_as="graveler", reuse_port=True)
 

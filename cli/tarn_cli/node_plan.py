@@ -1,7 +1,7 @@
-"""What `tarn up` will run: the configuration with the flags on top, ports, and the workers' commands.
+"""The plan of `tarn up`: the configuration overridden by flags, the ports, and the workers' commands.
 
-Workers are told everything by the environment (`TARN_…`, see `tarn.config`), which beats the
-configuration file: so the flags of `tarn up` beat it too.
+Workers get all settings through environment variables (`TARN_…`, see `tarn.config`). These override the
+configuration file, and so do the flags of `tarn up`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _SECRET_FILE = "TARN_INSTALLATION_SECRET_FILE"  # noqa: S105 - the name of a var
 def read_config(
     file: Path | None, environment: Mapping[str, str], data_dir: Path | None = None
 ) -> Config:
-    """The configuration of a node; a data folder given as a flag wins.
+    """The configuration of a node; a data folder given as a flag overrides it.
 
     Raises:
-        CliError: USAGE, names every problem.
+        CliError: USAGE, the configuration is invalid; the text names every problem.
     """
     above = {} if data_dir is None else {_DATA_DIR: str(data_dir.absolute())}
     try:
@@ -48,18 +48,18 @@ def read_config(
 
 @dataclass(frozen=True, slots=True)
 class NodeFlags:
-    """What the command line says over the configuration; None or empty: nothing.
+    """Flags that override the configuration; None or empty: not given.
 
     Attributes:
-        config_file: YAML.
-        data_dir: folder.
-        host: where the S3 endpoint listens.
-        port: its port; 0 takes a free one.
-        rpc_port: of the rpc; 0 takes a free one.
-        workers: processes.
-        separate: the services as processes of their own.
+        config_file: YAML file.
+        data_dir: data folder.
+        host: address on which the S3 endpoint listens.
+        port: port of the S3 endpoint; 0 takes a free one.
+        rpc_port: port of graveler's rpc; 0 takes a free one.
+        workers: number of worker processes; with `separate`, of graveler processes.
+        separate: run each service in a separate process.
         kv: URL of the metadata store, see `tarn_cli.kv_url`.
-        kv_replicas: of a keyspace that has to be made there.
+        kv_replicas: replicas of a keyspace that has to be created.
     """
 
     config_file: Path | None = None
@@ -73,15 +73,15 @@ class NodeFlags:
     kv_replicas: int | None = None
 
     def variables(self) -> dict[str, str]:
-        """What the flags say of the metadata store, as the configuration's environment.
+        """Environment variables for the flags of the metadata store.
 
         Raises:
-            CliError: USAGE.
+            CliError: USAGE, a flag is invalid.
         """
         return kv_variables(self.kv, self.kv_replicas)
 
     def arguments(self) -> list[str]:
-        """The same flags for another `tarn up`."""
+        """The same flags as arguments of another `tarn up`."""
         named = {
             "--config": self.config_file and str(self.config_file.absolute()),
             "--data-dir": self.data_dir and str(self.data_dir.absolute()),
@@ -99,10 +99,10 @@ class NodeFlags:
 
 @dataclass(slots=True)
 class NodePlan:
-    """A node that is about to run; holds its ports until it is left.
+    """A node that is about to run; holds its ports until the context ends.
 
     Attributes:
-        parts: for the supervisor.
+        parts: what the supervisor runs, in order of their start.
         endpoint: URL of the S3 endpoint.
         server: `host:port` of graveler's rpc.
         auth_server: `host:port` of auth's rpc.
@@ -116,7 +116,7 @@ class NodePlan:
 
     @staticmethod
     def of(flags: NodeFlags, config: Config, environment: Mapping[str, str]) -> NodePlan:
-        """Holds the ports, makes the installation's secret if need be, and plans the processes.
+        """Holds the ports, creates the installation's secret if it is missing, and plans the processes.
 
         Raises:
             CliError: CONFLICT, a port is taken; USAGE, the configuration contradicts itself.
@@ -136,7 +136,7 @@ class NodePlan:
 
             s3, graveler = held(s3), held(graveler)
             auth = held(auth) if flags.separate else graveler
-            # Another replica of graveler: wherever there is room, the gateway is told.
+            # Further replicas of graveler take free ports, which the gateway gets as a setting.
             more = [
                 held(with_port(graveler, 0))
                 for _ in range((flags.workers or 1) - 1 if flags.separate else 0)
@@ -157,7 +157,7 @@ class NodePlan:
             )
 
     def state(self, processes: dict[str, int], restart_count: int) -> State:
-        """What the state file says while these processes run."""
+        """The contents of the state file while these processes run (process id by name)."""
         return State(
             os.getpid(), self.endpoint, self.server, self.auth_server, processes, restart_count
         )
@@ -170,7 +170,7 @@ class NodePlan:
 
 
 def _rpc_addresses(flags: NodeFlags, config: Config) -> tuple[str, str]:
-    """Of graveler and of auth; one and the same unless they are separate."""
+    """The rpc addresses of graveler and of auth; auth's is used only if they are separate."""
     try:
         graveler = config.rpc_address("graveler")
         auth = config.services.auth.addresses[0]
@@ -183,7 +183,7 @@ def _rpc_addresses(flags: NodeFlags, config: Config) -> tuple[str, str]:
 
 
 def _secret(config: Config) -> dict[str, str]:
-    """How workers get the installation's secret; it is made at the first start."""
+    """The variable that gives workers the installation's secret; the first start creates the secret."""
     try:
         installation_secret(config, make=True)
     except ConfigError as error:
@@ -215,7 +215,7 @@ def _parts(
 
 
 def _url(config: Config, address: str) -> str:
-    """How this machine reaches the S3 endpoint."""
+    """The URL at which this machine reaches the S3 endpoint."""
     scheme = "http" if config.gateways.s3.tls.cert is None else "https"
     host, _, port = address.rpartition(":")
     return f"{scheme}://{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"  # noqa: S104 - not bound here

@@ -1,6 +1,6 @@
-"""What a command prints: tables for people, JSON for programs, nothing else on standard output.
+"""The output of a command: tables for people or JSON for programs, on standard output.
 
-JSON is one document: an object for one thing, an array of objects for several. Progress and remarks go
+JSON is one document: an object for one record, an array of objects for several. Progress and remarks go
 to standard error, so that output can be piped.
 """
 
@@ -18,16 +18,16 @@ from rich.table import Table
 __all__ = ["Output", "Record", "shown_size", "shown_time"]
 
 Record = Mapping[str, object]
-"""One thing, by field names that are the same in every command."""
+"""One record, with field names that are the same in every command."""
 
 
 def shown_time(timestamp: Timestamp) -> str:
-    """RFC 3339 in UTC, to the second."""
+    """A time in RFC 3339, in UTC, to the second."""
     return datetime.fromtimestamp(timestamp.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def shown_size(size: int) -> str:
-    """Bytes with at most four digits and a binary unit."""
+    """A size in bytes, as text with a binary unit and one decimal."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -40,8 +40,8 @@ class Output:
     """Prints the results of one command.
 
     Args:
-        as_json: for programs.
-        quiet: no remarks.
+        as_json: print JSON.
+        quiet: print no remarks and no progress.
     """
 
     def __init__(self, *, as_json: bool, quiet: bool = False) -> None:
@@ -50,11 +50,11 @@ class Output:
 
     @property
     def progress_console(self) -> Console:
-        """Where progress bars go."""
+        """Console for progress bars, on standard error; silent with `quiet` and `as_json`."""
         return Console(stderr=True, quiet=self.quiet or self.as_json)
 
     def one(self, record: Record, text: str | None = None) -> None:
-        """One thing; `text` is how people see it, else a list of its fields."""
+        """Prints one record: as JSON, else as `text` if given, else as a list of its fields."""
         if self.as_json:
             click.echo(json.dumps(record, indent=2, default=str))
         elif text is not None:
@@ -65,7 +65,7 @@ class Output:
                 click.echo(f"{name:<{width}}  {_shown(value)}")
 
     def many(self, records: Iterable[Record], columns: Sequence[str], empty: str = "none") -> None:
-        """Several things of one kind: a table of `columns`, or every field in JSON."""
+        """Prints records of one kind: as a table of `columns`, or with every field as JSON."""
         rows = list(records)
         if self.as_json:
             click.echo(json.dumps(rows, indent=2, default=str))

@@ -1,8 +1,8 @@
 """The ports of a node: chosen once by the supervisor, shared and re-used by its workers.
 
-The supervisor keeps a socket bound to each port, on which it never listens: nobody else can be given the
-port while a worker is restarted, and a free port (0) stays the same for all workers and all of their
-lives. Linux lets workers bind beside it because both sides set SO_REUSEADDR and SO_REUSEPORT.
+The supervisor keeps a socket bound to each port, on which it never listens. So no other program can get
+the port while a worker is restarted, and a free port (0) stays the same for all workers and their
+restarts. Linux lets workers bind to the same port because both sides set SO_REUSEADDR and SO_REUSEPORT.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Port:
     """A port held for workers.
 
     Attributes:
-        address: `host:port`, the port never 0.
+        address: `host:port`; the port is never 0.
     """
 
     address: str
     _socket: socket.socket
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Releases the port."""
         self._socket.close()
 
 
@@ -35,7 +35,7 @@ def hold_port(address: str) -> Port:
     """Holds the port of `host:port`, or a free one for port 0.
 
     Raises:
-        CliError: CONFLICT, somebody listens there; USAGE, no such host.
+        CliError: CONFLICT, another program listens there; USAGE, no such host.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -58,8 +58,14 @@ def hold_port(address: str) -> Port:
 
 
 def _refuse_listener(family: int, where: tuple[object, ...], address: str) -> None:
-    """Without SO_REUSEPORT a bind fails if somebody listens, even another Tarn, which would get a
-    share of the connections otherwise."""
+    """Fails if another program listens on the address.
+
+    The probe binds without SO_REUSEPORT, so it also detects another Tarn, which would otherwise get a
+    share of the connections.
+
+    Raises:
+        CliError: CONFLICT, the address is in use.
+    """
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""`tarn refs`: every name of a repository, and what an expression such as `main~2` names."""
+"""`tarn refs`: lists the names of a repository, and resolves an expression such as `main~2`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tarn repo`: repositories, which are the buckets of the S3 endpoint."""
+"""`tarn repo`: manages repositories, which are the buckets of the S3 endpoint."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def repo() -> None:
 @repo.command()
 @click.argument("repository")
 @click.option("--default-branch", default="", help="Name of the first branch.  [default: main]")
-@click.option(
-    "--storage-namespace", default="", help="Where its bytes live, e.g. s3://bucket/lake."
-)
+@click.option("--storage-namespace", default="", help="Place of its blocks, e.g. s3://bucket/lake.")
 @click.option("--if-absent", is_flag=True, help="Succeed if it exists already.")
 @pass_session
 def create(
@@ -69,7 +67,7 @@ def create(
 
 
 @repo.command(name="list")
-@click.option("--prefix", default="", help="Only names that start so.")
+@click.option("--prefix", default="", help="Only names with this prefix.")
 @pass_session
 def list_(session: Session, prefix: str) -> None:
     """List the repositories that you may read."""
@@ -99,10 +97,10 @@ def show(session: Session, repository: str) -> None:
 
 @repo.command()
 @click.argument("repository")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @pass_session
 def delete(session: Session, repository: str, yes: bool) -> None:
-    """Delete a repository: its branches, tags and history."""
+    """Delete a repository with its branches, tags and history."""
     name = parse_repository(repository)
     if not yes:
         click.confirm(f"Delete {name} with all of its history?", abort=True, err=True)

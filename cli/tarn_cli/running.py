@@ -1,4 +1,4 @@
-"""Runs a planned node in this process until a signal: the supervisor, the state file, the log's size."""
+"""Runs a planned node until a signal: runs the supervisor, writes the state file, limits the log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LOG_CHECK_SECONDS = 30.0
 
 
 def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None:
-    """Returns after SIGTERM or Ctrl-C, when everything has drained.
+    """Runs the node; returns after SIGTERM, SIGHUP or Ctrl-C, when all workers have drained.
 
     Raises:
-        CliError: a worker never served.
+        CliError: a worker was never ready.
     """
     clock = SystemClock()
 
@@ -32,7 +32,7 @@ def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None
         try:
             where.write_state(plan.state(processes, restart_count))
         except OSError as error:
-            # A full disk must not end the workers that still answer reads.
+            # A full disk must not stop workers that can still answer reads.
             say(f"cannot write the state file: {error.strerror}")
 
     async def run() -> None:
@@ -49,10 +49,10 @@ def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None
 
 
 async def _keep_log_short(where: DataDir, clock: Clock) -> None:
-    """Moves the log aside when it is large, if this process writes to it; keeps one old part.
+    """Rotates the log when it exceeds 256 MiB, if this process writes to it; keeps one old file.
 
-    Everybody appends to the same open file, so it is copied and cut, not renamed; the lines of the
-    moment between may be lost.
+    All processes append to the same open file, so it is copied and truncated, not renamed. Lines that
+    are written between the copy and the truncation may be lost.
     """
     log = where.log_file
     while True:

@@ -1,6 +1,6 @@
-"""Objects of one ref through the S3 endpoint: what `tarn fs` does, without the command line.
+"""Reads and writes objects through the S3 endpoint, for `tarn fs`.
 
-boto3 is the client, the same that users have: the commands are also a daily test of the endpoint.
+The client is boto3, as for many users, so the commands also test the endpoint.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Listed:
     """A line of a listing.
 
     Attributes:
-        path: of an object, or a common prefix.
+        path: path of an object, or a common prefix.
         size: bytes; None for a common prefix.
-        modified: None for a common prefix.
-        etag: without quotes.
+        modified: time of the last write; None for a common prefix.
+        etag: without quotes; empty for a common prefix.
     """
 
     path: str
@@ -47,11 +47,11 @@ class Objects:
     """Objects of all repositories.
 
     Args:
-        settings: where, and whose key.
-        workers: how many threads will use this.
+        settings: endpoint and key pair.
+        workers: number of threads that will use this object.
 
     Raises:
-        CliError: DENIED, there are no credentials.
+        CliError: DENIED, no credentials are set.
     """
 
     def __init__(self, settings: Settings, workers: int = 1) -> None:
@@ -67,7 +67,7 @@ class Objects:
             aws_secret_access_key=settings.secret_access_key,
             region_name="us-east-1",
             config=Config(
-                s3={"addressing_style": "path"},  # a repository is no host name
+                s3={"addressing_style": "path"},  # a repository is not a host name
                 retries={"mode": "standard", "max_attempts": 5},  # outlives a worker's restart
                 max_pool_connections=workers + 1,
                 connect_timeout=10,
@@ -75,21 +75,21 @@ class Objects:
             ),
         )
         self._parallel = TransferConfig(max_concurrency=workers)
-        # Of several files each goes in one thread: the parallelism is over the files.
+        # With several files, each uses one thread: the files are transferred concurrently.
         self._serial = TransferConfig(use_threads=False)
 
     def head(self, uri: ObjectUri) -> dict[str, Any]:
-        """What HeadObject answers."""
+        """The answer of HeadObject."""
         answer: dict[str, Any] = self._client.head_object(Bucket=uri.repository, Key=uri.key)
         return answer
 
     def read(self, uri: ObjectUri, chunk_bytes: int) -> Iterator[bytes]:
-        """The bytes of an object."""
+        """The bytes of an object, in chunks."""
         body = self._client.get_object(Bucket=uri.repository, Key=uri.key)["Body"]
         yield from body.iter_chunks(chunk_bytes)
 
     def listing(self, uri: ObjectUri, *, recursive: bool) -> Iterator[Listed]:
-        """What lies at or below a prefix, in byte order; one level of it unless recursive."""
+        """Objects at or below a prefix, in byte order; one level with common prefixes unless recursive."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=uri.repository, Prefix=uri.key, Delimiter="" if recursive else "/"
         )
@@ -105,12 +105,12 @@ class Objects:
             yield from sorted(found, key=lambda each: each.path)
 
     def upload_stream(self, source: Any, uri: ObjectUri, content_type: str) -> None:  # noqa: ANN401 - any binary file
-        """Uploads what can be read until its end."""
+        """Uploads a binary file, read until its end."""
         extra = _extra(content_type)
         self._client.upload_fileobj(source, uri.repository, uri.key, ExtraArgs=extra)
 
     def upload(self, source: Path, uri: ObjectUri, content_type: str, advance: Advance) -> None:
-        """Uploads one file, its parts in parallel."""
+        """Uploads one file, its parts concurrently."""
         self._client.upload_file(
             str(source),
             uri.repository,
@@ -121,7 +121,7 @@ class Objects:
         )
 
     def uploads(self, source: Path, folder: ObjectUri) -> Iterator[Transfer]:
-        """Transfers of every file below a local folder; links to folders are not followed."""
+        """Transfers of every file below a local folder. Symbolic links to folders are not followed."""
         prefix = folder.key if folder.key.endswith("/") else f"{folder.key}/"
         for where, folders, names in os.walk(source):
             folders.sort()
@@ -138,11 +138,11 @@ class Objects:
         return Transfer(path.stat().st_size, start)
 
     def download(self, uri: ObjectUri, target: Path, advance: Advance) -> None:
-        """Downloads one object, its ranges in parallel."""
+        """Downloads one object, its ranges concurrently."""
         self._download(uri.repository, uri.key, target, advance, self._parallel)
 
     def downloads(self, folder: ObjectUri, target: Path) -> Iterator[Transfer]:
-        """Transfers of every object below a prefix that ends with `/`; markers of folders are left out.
+        """Transfers of every object below a prefix that ends with `/`. Directory objects are skipped.
 
         Raises:
             CliError: an object's path cannot be a file below the target.
@@ -162,7 +162,7 @@ class Objects:
     def _download(
         self, bucket: str, key: str, target: Path, advance: Advance, config: object
     ) -> None:
-        """Downloads beside the target and renames: a file is there whole or not at all."""
+        """Downloads to a temporary file and renames it, so the target is never partial."""
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}.tarn-part")
         try:
@@ -172,11 +172,11 @@ class Objects:
             partial.unlink(missing_ok=True)
 
     def remove(self, uri: ObjectUri) -> None:
-        """Removes one object; S3 calls it a success when there is none."""
+        """Removes one object; succeeds if there is none, as in S3."""
         self._client.delete_object(Bucket=uri.repository, Key=uri.key)
 
     def removals(self, uri: ObjectUri, advance: Advance) -> Iterator[Callable[[], int]]:
-        """Work that removes everything that starts with a prefix, and how much, in batches."""
+        """Batches of work that remove all objects with a prefix; each returns how many it removed."""
         found = self.listing(uri, recursive=True)
         while batch := [f"{uri.ref}/{each.path}" for each in islice(found, _DELETE_KEYS_MAX)]:
             yield self._removal_of(uri.repository, batch, advance)
@@ -199,10 +199,10 @@ def _extra(content_type: str) -> dict[str, str]:
 
 
 def _local_path(target: Path, path: str) -> Path:
-    """Where an object is stored below a folder.
+    """The file for an object below a folder.
 
     Raises:
-        CliError: its path would lead out of the folder, or names no file.
+        CliError: the object's path leads out of the folder or is not a valid file name.
     """
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\0" in path:

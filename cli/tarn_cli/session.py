@@ -1,4 +1,4 @@
-"""What every command is given, and the command class that gives every command `--json`."""
+"""The context of every command, and the command class that adds `--json` to every command."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Session:
 
     Attributes:
         flags: settings given as flags.
-        environment: of the process; read nowhere else.
-        settings_file: instead of the default files, or None.
-        timeout_s: how long one call may take.
-        as_json: output for programs.
-        quiet: no remarks, no progress.
-        debug: tracebacks.
+        environment: environment of the process; read nowhere else.
+        settings_file: file to read instead of the default files, or None.
+        timeout_s: most seconds that one call may take.
+        as_json: print JSON.
+        quiet: print no remarks and no progress.
+        debug: show tracebacks.
     """
 
     flags: Settings
@@ -46,11 +46,11 @@ class Session:
 
     @property
     def output(self) -> Output:
-        """Where results go."""
+        """Prints the results."""
         return Output(as_json=self.as_json, quiet=self.quiet)
 
     def settings(self) -> Settings:
-        """Where Tarn is and who asks; see `tarn_cli.settings.load`."""
+        """Addresses and key pair; see `tarn_cli.settings.load`."""
         return settings_module.load(self.flags, self.environment, self.settings_file)
 
     def run(
@@ -60,12 +60,12 @@ class Session:
         log_in: bool = True,
         settings: Settings | None = None,
     ) -> T:
-        """Does some work over a connection and returns its result.
+        """Runs `work` over a connection and returns its result.
 
         Args:
-            work: takes the connection.
-            log_in: False for the calls that need no user.
-            settings: instead of those of the session.
+            work: called with the connection.
+            log_in: False for calls that need no user.
+            settings: overrides the settings of the session.
         """
         from tarn.rpc.system import SystemClock, SystemIds
         from tarn_cli.connection import connect
@@ -92,7 +92,7 @@ def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) 
 
 
 class Command(click.Command):
-    """A command; `--json` is accepted behind its name too, where people type it."""
+    """A command that also accepts `--json` after its name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
         super().__init__(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""Where a command finds Tarn and with which key.
+"""The addresses and the key pair that commands use.
 
-Each value comes from the first place that has it: a flag, the environment, `.tarn/credentials` in the
-working directory (what `make quickstart` leaves there), the user's `config.yaml`. The files are YAML
-with the keys of `Settings`, written with mode 0600; the secret leaves them only to sign.
+Each value comes from the first source that has it: a flag, the environment, `.tarn/credentials` in the
+working directory (which `make quickstart` writes), the user's `config.yaml`. The files are YAML
+with the keys of `Settings` and mode 0600. The secret is used only to sign.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LOCAL_FILE = Path(".tarn/credentials")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where Tarn is, and who asks. Empty means: not said.
+    """Addresses and key pair. An empty value is not set.
 
     Attributes:
-        server: `host:port` of the rpc.
-        auth_server: `host:port` of auth, if it is another process than the others.
+        server: `host:port` of graveler's rpc.
+        auth_server: `host:port` of auth, if it is a separate process.
         endpoint: URL of the S3 endpoint.
-        access_key_id: public half of the key.
-        secret_access_key: secret half.
+        access_key_id: public half of the key pair.
+        secret_access_key: secret half of the key pair.
     """
 
     server: str = ""
@@ -54,9 +54,9 @@ class Settings:
         return f"Settings({self.server!r}, {self.endpoint!r}, {self.access_key_id!r})"
 
     def over(self, other: Settings) -> Settings:
-        """These values, and the other's where these say nothing.
+        """These values, and the other's values where these are not set.
 
-        What belongs together is never mixed: the halves of a key pair, the addresses of a server.
+        The halves of a key pair, and the two addresses of a server, are never mixed.
         """
         merged = {f.name: getattr(self, f.name) or getattr(other, f.name) for f in fields(self)}
         if self.access_key_id and self.access_key_id != other.access_key_id:
@@ -66,14 +66,14 @@ class Settings:
         return Settings(**merged)
 
     def with_defaults(self) -> Settings:
-        """Where `tarn up` listens if it is not told otherwise."""
+        """These values, and the default addresses of `tarn up` where these are not set."""
         return self.over(Settings(server=DEFAULT_SERVER, endpoint=DEFAULT_ENDPOINT))
 
     def require_key(self) -> Settings:
-        """The same, if it has a whole key pair.
+        """Returns these settings if they have a complete key pair.
 
         Raises:
-            CliError: DENIED, with how to get one.
+            CliError: DENIED, no complete key pair is set; the hint says how to set one.
         """
         if self.access_key_id and self.secret_access_key:
             return self
@@ -88,18 +88,18 @@ def variable_of(name: str) -> str:
 
 
 def settings_of_environment(environment: Mapping[str, str]) -> Settings:
-    """What the environment says."""
+    """The settings in the environment variables."""
     return Settings(**{f.name: environment.get(variable_of(f.name), "") for f in fields(Settings)})
 
 
 def default_file(environment: Mapping[str, str]) -> Path:
-    """`config.yaml` of this user, by the XDG rules."""
+    """Path of this user's `config.yaml`, by the XDG rules."""
     base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "tarn" / "config.yaml"
 
 
 def read_file(path: Path) -> Settings:
-    """The settings of a file; none if there is no such file.
+    """The settings in a file; none are set if the file does not exist.
 
     Raises:
         CliError: USAGE, the file is not a YAML mapping of known keys to strings.
@@ -141,12 +141,12 @@ def load(flags: Settings, environment: Mapping[str, str], file: Path | None) -> 
     """The settings of one command.
 
     Args:
-        flags: from the command line.
+        flags: settings of the command line.
         environment: `TARN_SERVER`, `TARN_ENDPOINT`, `TARN_ACCESS_KEY_ID`, … for every field.
-        file: instead of the two default files.
+        file: read instead of the two default files; None reads those.
 
     Raises:
-        CliError: USAGE, a file cannot be read as settings, or `file` does not exist.
+        CliError: USAGE, a file cannot be read as settings; NOT_FOUND, `file` does not exist.
     """
     settings = flags.over(settings_of_environment(environment))
     if file is not None:

@@ -1,12 +1,12 @@
 """Keeps the worker processes of one machine running: starts them, restarts the dead, stops them all.
 
 A worker is any command that writes to the file descriptor named by `TARN_READY_FD` when it
-serves, and drains on SIGTERM. The kernel sends it SIGTERM when the supervisor dies, whatever it died of
-(`tarn_cli.lifeline`), so that no worker is ever left alone.
+serves, and drains on SIGTERM. The kernel sends it SIGTERM when the supervisor dies, whatever the cause
+(`tarn_cli.lifeline`), so no worker outlives its supervisor.
 
-A worker that dies before it was ever ready is a mistake in the installation: everything stops, and the
-log says why. One that dies later is started again, at once the first time and then after pauses that
-double, until it has lived for a while.
+If a worker dies before it was ever ready, the installation is faulty: all workers stop, and the
+log gives the reason. A worker that dies later is restarted: immediately the first time, then after pauses
+that double until the worker has lived for `Limits.settled_s`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LAST_WORDS_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A sort of worker.
+    """A kind of worker.
 
     Attributes:
-        name: of its processes, followed by a number if there are several.
-        command: what to run.
-        environment: what it sees.
-        count: how many of them.
+        name: name of its processes, followed by a number if there are several.
+        command: the program and its arguments.
+        environment: environment variables of its processes.
+        count: number of processes.
     """
 
     name: str
@@ -46,20 +46,20 @@ class Part:
     count: int = 1
 
     def names(self) -> list[str]:
-        """Of its processes."""
+        """Names of its processes."""
         return [self.name] if self.count == 1 else [f"{self.name}-{n}" for n in range(self.count)]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long the supervisor waits for what.
+    """Time limits of the supervisor, in seconds.
 
     Attributes:
-        ready_s: for a worker to serve.
-        stop_s: for a worker to drain; then it is killed.
-        pause_min_s: before a worker that died early is started again; doubles each time.
-        pause_max_s: the longest such pause.
-        settled_s: a worker that lived so long starts from no pause again.
+        ready_s: time for a worker to become ready.
+        stop_s: time for a worker to drain; then it is killed.
+        pause_min_s: pause before the second restart in a row; doubles with each further one.
+        pause_max_s: longest pause before a restart.
+        settled_s: a worker that lived this long counts as settled; its next restart has no pause.
     """
 
     ready_s: float = 60.0
@@ -74,10 +74,10 @@ class _Slot:
     """One worker that must run.
 
     Attributes:
-        pid: 0 while none runs.
-        failures: deaths in a row without a settled life between them.
-        ready: it was ready at least once.
-        quit: it shall run no more.
+        pid: process id; 0 while no process runs.
+        failures: deaths since the worker was last settled.
+        ready: set when it was ready at least once.
+        quit: set when it must stop.
     """
 
     name: str
@@ -90,15 +90,16 @@ class _Slot:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs parts until it is told to stop.
+    """Runs parts until `stop`.
 
     Attributes:
-        parts: each one starts when those before it are ready, and drains when those after it ended.
-        clock: for pauses and ages.
-        on_change: called with the pids by name, and the number of restarts, when all are ready for
-            the first time and after each change from then on.
-        say: takes one line for the log.
-        limits: see `Limits`.
+        parts: each part starts when the parts before it are ready, and drains when the parts after it
+            have ended.
+        clock: measures pauses and ages.
+        on_change: called with the process ids by name and the number of restarts, when all workers are
+            ready for the first time and after each later change.
+        say: writes one line to the log.
+        limits: time limits.
     """
 
     parts: Sequence[Part]
@@ -112,11 +113,11 @@ class Supervisor:
     _is_up: bool = field(default=False, init=False)
 
     def stop(self) -> None:
-        """Ends `run`; may be called again."""
+        """Ends `run`; may be called repeatedly."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Starts everything, keeps it running until `stop`, then drains it.
+        """Starts all workers, keeps them running until `stop`, then drains them.
 
         Raises:
             CliError: a worker was never ready.
@@ -150,7 +151,7 @@ class Supervisor:
             self.on_change({slot.name: slot.pid for slot in self._slots}, self._restarts)
 
     async def _keep(self, slot: _Slot) -> None:
-        """Keeps one slot filled until it is told to quit."""
+        """Restarts the worker of a slot until `slot.quit` is set."""
         while not slot.quit.is_set():
             began = self.clock.monotonic()
             await self._live(slot)
@@ -164,7 +165,7 @@ class Supervisor:
             await self._pause(slot)
 
     async def _pause(self, slot: _Slot) -> None:
-        """Before a restart; none after the first of several deaths."""
+        """Pauses before a restart; not after the first of several deaths."""
         if slot.failures <= 1:
             return
         doubled = self.limits.pause_min_s * 2 ** min(slot.failures - 2, 30)
@@ -173,7 +174,7 @@ class Supervisor:
                 await slot.quit.wait()
 
     async def _live(self, slot: _Slot) -> None:
-        """One life of a worker: returns after its end."""
+        """Runs a worker once; returns after its end."""
         read_fd, write_fd = os.pipe()
         try:
             process = await self._spawn(slot.part, write_fd)
@@ -212,7 +213,7 @@ class Supervisor:
     async def _until_ready(
         self, slot: _Slot, process: asyncio.subprocess.Process, read_fd: int
     ) -> bool:
-        """True when the worker said so; False when it died, is to quit, or the time is over."""
+        """True when the worker is ready; False when it died, must stop, or exceeded the time limit."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(read_fd, readable.set)
@@ -223,7 +224,7 @@ class Supervisor:
                 return False
             if os.read(read_fd, 1):
                 return True
-            # The other end is closed: the worker ends, and how it ends shall be told.
+            # The worker closed its end of the pipe: it is ending. Wait, to log its exit code.
             await _ended_within(process, _LAST_WORDS_SECONDS)
             return False
         except TimeoutError:
@@ -234,11 +235,11 @@ class Supervisor:
             os.close(read_fd)
 
     async def _end(self, slot: _Slot, process: asyncio.subprocess.Process) -> None:
-        """Drains a worker that still runs; says how one ended that should not have."""
+        """Drains a worker that still runs; logs an unexpected end."""
         if process.returncode is None:
             _signal(process, signal.SIGTERM)
             if not await _ended_within(process, self.limits.stop_s):
-                self.say(f"{slot.name} does not end by itself: killed")
+                self.say(f"{slot.name} did not stop within {self.limits.stop_s:g} s: killed")
                 _signal(process, signal.SIGKILL)
                 await process.wait()
         slot.pid = 0
@@ -250,14 +251,14 @@ class Supervisor:
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     """Signals a process that may have just ended.
 
-    `process.send_signal` would ask for its exit code behind asyncio's back, which is then lost.
+    `process.send_signal` would collect the exit code before asyncio can, which then loses it.
     """
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)
 
 
 async def _ended_within(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    """Waits for the end of a process; whether it came in time."""
+    """Waits for the end of a process; returns whether it ended in time."""
     try:
         async with asyncio.timeout(seconds):
             await process.wait()
@@ -276,7 +277,7 @@ async def _any_of(*events: asyncio.Event) -> None:
 
 
 async def _until_end(slot: _Slot, process: asyncio.subprocess.Process) -> None:
-    """Returns when the worker is dead or is to quit."""
+    """Returns when the worker is dead or must stop."""
     ended = asyncio.Event()
 
     async def watch() -> None:

@@ -23,15 +23,17 @@ def _record(found: Tag) -> Record:
 
 @click.group(cls=Group)
 def tag() -> None:
-    """Tags."""
+    """Tags: names of commits that never move."""
 
 
 @tag.command()
 @click.argument("tag_uri", metavar="REPOSITORY/TAG")
-@click.option("--from", "--ref", "source", default="main", show_default=True, help="Any ref.")
+@click.option(
+    "--from", "--ref", "source", default="main", show_default=True, help="Ref whose commit to name."
+)
 @pass_session
 def create(session: Session, tag_uri: str, source: str) -> None:
-    """Give a commit a name.
+    """Create a tag for the commit of any ref.
 
     \b
     Example:
@@ -47,7 +49,7 @@ def create(session: Session, tag_uri: str, source: str) -> None:
 
 @tag.command(name="list")
 @click.argument("repository")
-@click.option("--prefix", default="", help="Only names that start so.")
+@click.option("--prefix", default="", help="Only names with this prefix.")
 @pass_session
 def list_(session: Session, repository: str, prefix: str) -> None:
     """List the tags of a repository."""

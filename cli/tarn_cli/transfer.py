@@ -1,4 +1,4 @@
-"""Many transfers at once: bounded, with a progress bar, stopped by the first failure."""
+"""Runs many transfers concurrently: bounded, with a progress bar, stopped by the first failure."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from rich.progress import (
 __all__ = ["Advance", "Transfer", "bytes_bar", "count_bar", "run_all"]
 
 Advance = Callable[[int], None]
-"""Moves a bar on by some bytes or things; may be called from any thread."""
+"""Advances a progress bar by a number of bytes or items; may be called from any thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One file on its way.
+    """The transfer of one file.
 
     Attributes:
-        size: bytes, for the bar.
-        start: does it; is given how to report bytes.
+        size: bytes, for the progress bar.
+        start: transfers the file; its argument reports transferred bytes.
     """
 
     size: int
     start: Callable[[Advance], None]
 
     def bound(self, advance: Advance) -> Callable[[], int]:
-        """The work, reporting to `advance`; returns 1, for one file."""
+        """The work of this transfer, which reports to `advance` and returns 1, for one file."""
 
         def work() -> int:
             self.start(advance)
@@ -46,10 +46,10 @@ class Transfer:
 
 
 def run_all(work: Iterable[Callable[[], int]], workers: int) -> int:
-    """Runs the work in threads and returns the sum of what it returns.
+    """Runs the work in threads and returns the sum of the results.
 
-    `work` may be endless: no more than a few per thread are taken ahead. The first failure is raised
-    after what had begun has ended; nothing new is begun.
+    `work` may be endless: at most two items per thread are taken ahead. After the first failure no
+    further work begins; the failure is raised when the running work has ended.
     """
     done = 0
     pending: set[Future[int]] = set()
@@ -75,7 +75,7 @@ def _settled(finished: set[Future[int]]) -> int:
 
 @contextmanager
 def bytes_bar(console: Console, what: str) -> Iterator[tuple[Advance, Advance]]:
-    """A bar of bytes: yields how to announce more, and how to report some as done."""
+    """A progress bar of bytes: yields one function that adds to the total and one that reports progress."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -96,7 +96,7 @@ def bytes_bar(console: Console, what: str) -> Iterator[tuple[Advance, Advance]]:
 
 @contextmanager
 def count_bar(console: Console, what: str) -> Iterator[Advance]:
-    """A bar of things, of which nobody knows how many there are."""
+    """A progress bar of items whose total is unknown; yields a function that reports progress."""
     columns = (TextColumn("{task.description}"), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)

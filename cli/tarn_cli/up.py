@@ -1,4 +1,4 @@
-"""`tarn up`, `tarn down`, `tarn status`: Tarn on this machine."""
+"""`tarn up`, `tarn down`, `tarn status`: run Tarn on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _POLL_SECONDS = 0.05
 _TAIL_LINES = 12
 
 _port = click.IntRange(0, 65_535)
-_WORKERS = "Processes; with --separate: of graveler.  [default: one per core; 1]"
+_WORKERS = (
+    "Worker processes; with --separate, graveler processes.  "
+    "[default: one per core; with --separate 1]"
+)
 
 config_option = click.option(
     "--config",
@@ -42,27 +45,29 @@ config_option = click.option(
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything is kept.  [default: ~/tarn]",
+    help="Data folder.  [default: ~/tarn]",
 )
 
 
 @click.command(cls=Command)
 @config_option
 @data_dir_option
-@click.option("--host", default="", help="Where the S3 endpoint listens.  [default: 127.0.0.1]")
-@click.option("--port", type=_port, help="Of the S3 endpoint; 0 takes a free one.  [default: 8000]")
-@click.option("--rpc-port", type=_port, help="For `tarn`; 0 takes a free one.  [default: 8102]")
+@click.option("--host", default="", help="Address of the S3 endpoint.  [default: 127.0.0.1]")
+@click.option("--port", type=_port, help="Port of the S3 endpoint; 0: a free one.  [default: 8000]")
+@click.option(
+    "--rpc-port", type=_port, help="Port for the `tarn` command; 0: a free one.  [default: 8102]"
+)
 @click.option("--workers", type=click.IntRange(1, 256), help=_WORKERS)
-@click.option("--separate", is_flag=True, help="Each service in a process of its own, over gRPC.")
+@click.option("--separate", is_flag=True, help="Run each service in a separate process, over gRPC.")
 @click.option(
     "--kv", default="", help="Metadata in Cassandra: cassandra://HOST[:PORT][,…][/KEYSPACE]."
 )
 @click.option(
     "--kv-replicas",
     type=click.IntRange(1, 9),
-    help="Of the keyspace, if it has to be made.  [default: one per node, at most 3]",
+    help="Replicas of a keyspace that --kv creates.  [default: one per node, at most 3]",
 )
-@click.option("-d", "--detach", is_flag=True, help="Go to the background as soon as it serves.")
+@click.option("-d", "--detach", is_flag=True, help="Return when Tarn serves; keep it running.")
 @pass_session
 def up(
     session: Session,
@@ -77,10 +82,10 @@ def up(
     kv_replicas: int | None,
     detach: bool,
 ) -> None:
-    """Start Tarn on this machine: one command, nothing else to install or to run.
+    """Start all services of Tarn on this machine.
 
-    It stays in the foreground until Ctrl-C; with --detach it goes to the background, and `tarn down`
-    stops it.
+    The command runs in the foreground until Ctrl-C. With --detach Tarn runs in the background until
+    `tarn down`.
 
     \b
     Examples:
@@ -117,9 +122,11 @@ def _record(where: DataDir, state: State) -> Record:
 
 
 def _detach(flags: NodeFlags, where: DataDir) -> State:
-    """Starts the same node in a session of its own, and returns when it serves."""
+    """Starts the same node in a new session, and returns its state when it serves."""
     if where.is_locked():
-        raise CliError(Exit.CONFLICT, f"a Tarn runs on {where.path} already", "see `tarn status`")
+        raise CliError(
+            Exit.CONFLICT, f"another Tarn already runs on {where.path}", "see `tarn status`"
+        )
     where.create()
     command = [sys.executable, "-m", "tarn_cli", "up", *flags.arguments()]
     with where.log_file.open("ab") as log:
@@ -137,11 +144,11 @@ def _detach(flags: NodeFlags, where: DataDir) -> State:
     said = where.log_file.read_bytes()[start:].decode(errors="replace").splitlines()
     tail = "\n".join(said[-_TAIL_LINES:])
     code = Exit(process.returncode) if process.returncode in list(Exit) else Exit.FAILURE
-    raise CliError(code, f"Tarn did not start:\n{tail}", f"all of it is in {where.log_file}")
+    raise CliError(code, f"Tarn did not start:\n{tail}", f"the full log is {where.log_file}")
 
 
 def _started(where: DataDir, process: subprocess.Popen[bytes]) -> State | bool | None:
-    """The state when it serves, False when it ended, None when it goes on starting."""
+    """The state when it serves, False when it ended, None while it is starting."""
     if process.poll() is not None:
         return False
     state = where.state()
@@ -149,10 +156,10 @@ def _started(where: DataDir, process: subprocess.Popen[bytes]) -> State | bool |
 
 
 def _wait(look: Callable[[], T | None], seconds: float) -> T:
-    """What `look` finds.
+    """Calls `look` until it returns a value, and returns that.
 
     Raises:
-        CliError: UNAVAILABLE, it found nothing in time.
+        CliError: UNAVAILABLE, `look` returned None until the time was over.
     """
     end = time.monotonic() + seconds
     while (found := look()) is None:
@@ -167,13 +174,13 @@ def _wait(look: Callable[[], T | None], seconds: float) -> T:
 @data_dir_option
 @pass_session
 def down(session: Session, config_file: Path | None, data_dir: Path | None) -> None:
-    """Stop the Tarn of a data folder; requests under way are answered first."""
+    """Stop the Tarn of a data folder; requests in flight are answered first."""
     where = DataDir(read_config(config_file, session.environment, data_dir).data_dir)
     state = where.state()
     if state is None:
         session.output.remark(f"no Tarn runs on {where.path}")
         return
-    # The lock is held, so the process of the state file is the supervisor and no other.
+    # The lock is held, so the process id in the state file is the supervisor's.
     os.kill(state.pid, signal.SIGTERM)
     _wait(lambda: None if where.is_locked() else True, _STOP_SECONDS)
     session.output.remark(f"stopped; the data stays in {where.path}")
@@ -184,7 +191,7 @@ def down(session: Session, config_file: Path | None, data_dir: Path | None) -> N
 @data_dir_option
 @pass_session
 def status(session: Session, config_file: Path | None, data_dir: Path | None) -> None:
-    """Show whether Tarn runs on a data folder, and where. Exit code 6 if it does not."""
+    """Show whether Tarn runs on a data folder, and its addresses. Exit code 6 if it does not run."""
     where = DataDir(read_config(config_file, session.environment, data_dir).data_dir)
     state = where.state()
     if state is None:

@@ -1,7 +1,7 @@
-"""How objects are named on the command line: `repository/ref/path`, with or without `tarn://`.
+"""Names of objects on the command line: `repository/ref/path`, with or without `tarn://`.
 
-The same string with `s3://` or `s3a://` in front is what S3 clients use; both are taken too, so that a
-name can be copied from anywhere.
+S3 clients use the same string with `s3://` or `s3a://` in front. Both are also accepted, so that a
+name can be copied from any of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ObjectUri:
 
     @property
     def key(self) -> str:
-        """The S3 key in the bucket that the repository is."""
+        """The S3 key in the repository's bucket."""
         return f"{self.ref}/{self.path}"
 
     def __str__(self) -> str:
@@ -54,10 +54,10 @@ def _without_scheme(text: str) -> str:
 
 
 def parse_repository(text: str) -> RepositoryId:
-    """`lake`.
+    """Parses `lake`.
 
     Raises:
-        CliError: there is more than a repository.
+        CliError: the text names more than a repository.
         TarnError: INVALID, a name that no repository can have.
     """
     name = _without_scheme(text).rstrip("/")
@@ -67,10 +67,10 @@ def parse_repository(text: str) -> RepositoryId:
 
 
 def parse_ref(text: str) -> RefUri:
-    """`lake/main`, `lake/main~2`, `lake/v1`, `lake/<commit id>`.
+    """Parses `lake/main`, `lake/main~2`, `lake/v1`, `lake/<commit id>`.
 
     Raises:
-        CliError: no ref, or a path behind it.
+        CliError: the text names no ref, or a path after it.
         TarnError: INVALID, a name that no repository can have.
     """
     repository, _, ref = _without_scheme(text).rstrip("/").partition("/")
@@ -80,10 +80,10 @@ def parse_ref(text: str) -> RefUri:
 
 
 def parse_prefix(text: str) -> ObjectUri:
-    """`lake/main`, `lake/main/raw/`: where a listing or a recursive command works.
+    """Parses `lake/main` or `lake/main/raw/`: the prefix of a listing or of a recursive command.
 
     Raises:
-        CliError: no ref.
+        CliError: the text names no ref.
         TarnError: INVALID, a name that no repository can have.
     """
     repository, _, rest = _without_scheme(text).partition("/")
@@ -94,10 +94,10 @@ def parse_prefix(text: str) -> ObjectUri:
 
 
 def parse_object(text: str) -> ObjectUri:
-    """`lake/main/raw/2026.csv`: one object.
+    """Parses `lake/main/raw/2026.csv`: one object.
 
     Raises:
-        CliError: no ref or no path.
+        CliError: the text names no ref or no path.
         TarnError: INVALID, a name that no repository or no object can have.
     """
     uri = parse_prefix(text)

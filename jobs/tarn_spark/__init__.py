@@ -1,1 +1,1 @@
-"""PySpark jobs on Tarn. They talk S3 and the command line only: executors never import `tarn`."""
+"""PySpark jobs on Tarn. They use only S3 and the command line: executors never import `tarn`."""

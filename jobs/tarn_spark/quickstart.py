@@ -1,11 +1,10 @@
-"""The main job: what a branch is good for, shown with Spark on real files.
+"""The main job: demonstrates branches with Spark on real files.
 
     python -m tarn_spark.quickstart --settings .tarn/credentials --jars FOLDER --tarn .venv/bin/tarn
 
-Writes trips to `main` as partitioned Parquet and commits them; makes a branch; rewrites one day and drops
-another on the branch and commits that; then reads both versions at once, in one Spark query. Run again, it
-does the same on the next branch. Everything that it does to versions it does by the `tarn` command, as a
-person would.
+Writes trips to `main` as partitioned Parquet and commits them. Creates a branch, rewrites one day and
+drops another there, and commits that. Then reads both versions in one Spark query. The next run does the
+same on a new branch. The job uses the `tarn` command, as a person would, to commit, branch and compare.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ class Tarn:
     program: str
     settings: Path
 
-    def __call__(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever the command's JSON is
-        """Runs a command and returns what it prints; ends the job when it fails."""
+    def __call__(self, *arguments: str) -> Any:  # noqa: ANN401 - any JSON
+        """Runs a command and returns its JSON output; exits if the command fails."""
         command = [self.program, "--settings", str(self.settings), *arguments, "--json"]
         print(f"$ tarn {' '.join(arguments)}", flush=True)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -47,7 +46,13 @@ class Tarn:
 
 
 def trips(spark: SparkSession, days: tuple[str, ...], fare: float) -> DataFrame:
-    """Made-up taxi trips; the same on every run."""
+    """Generated taxi trips, the same on every run: columns `trip` (int), `fare` (number), `day` (string).
+
+    Args:
+        spark: session.
+        days: the days, as `yyyy-mm-dd`; each gets `TRIPS_PER_DAY` rows.
+        fare: lowest fare; fares are up to 16 higher.
+    """
     rows = spark.range(len(days) * TRIPS_PER_DAY)
     day = f.element_at(f.array(*map(f.lit, days)), (f.col("id") % len(days) + 1).cast("int"))
     return rows.select(
@@ -58,12 +63,17 @@ def trips(spark: SparkSession, days: tuple[str, ...], fare: float) -> DataFrame:
 
 
 def write(frame: DataFrame, where: str) -> None:
-    """One folder per day, replacing what is there."""
+    """Writes one folder per day and replaces the existing data.
+
+    Args:
+        frame: columns of `trips`.
+        where: `s3a://` URL of the table.
+    """
     frame.write.mode("overwrite").partitionBy("day").parquet(where)
 
 
 def load_main(spark: SparkSession, tarn: Tarn, repository: str) -> None:
-    """The first version, on `main`."""
+    """Writes and commits the first version, on `main`."""
     write(trips(spark, DAYS, 10.0), f"s3a://{repository}/main/trips")
     made = tarn("commit", f"{repository}/main", "-m", "Load three days of trips", "--allow-empty")
     print(
@@ -72,7 +82,7 @@ def load_main(spark: SparkSession, tarn: Tarn, repository: str) -> None:
 
 
 def fix_on_branch(spark: SparkSession, tarn: Tarn, repository: str, branch: str) -> None:
-    """The second version, on a branch: `main` does not see it."""
+    """Writes and commits the second version, on a branch; `main` stays unchanged."""
     tarn("branch", "create", f"{repository}/{branch}", "--from", "main")
     folder = f"{repository}/{branch}/trips"
     fixed = trips(spark, DAYS[1:2], 20.0).drop("day")
@@ -82,7 +92,7 @@ def fix_on_branch(spark: SparkSession, tarn: Tarn, repository: str, branch: str)
 
 
 def show_diff(tarn: Tarn, repository: str, branch: str) -> None:
-    """What the branch changes, by file."""
+    """Prints the files that the branch changes."""
     signs = {"added": "+", "removed": "-", "changed": "~"}
     for change in tarn("diff", f"{repository}/main", f"{repository}/{branch}"):
         print(f"  {signs[change['change']]} {change['path']}")
@@ -90,7 +100,12 @@ def show_diff(tarn: Tarn, repository: str, branch: str) -> None:
 
 
 def compare(spark: SparkSession, repository: str, branch: str) -> list[tuple[str, Any, Any]]:
-    """Both versions in one query: average fare by day on `main` and on the branch."""
+    """Compares both versions in one query.
+
+    Returns:
+        One row per day in order: the day, its average fare on `main`, and its average fare on the branch,
+        None if the branch has no such day.
+    """
     main = (
         spark.read.parquet(f"s3a://{repository}/main/trips")
         .groupBy("day")
@@ -106,13 +121,13 @@ def compare(spark: SparkSession, repository: str, branch: str) -> list[tuple[str
 
 
 def next_branch(tarn: Tarn, repository: str) -> str:
-    """`fix-1`, `fix-2`, …: the first that does not exist."""
+    """The first of `fix-1`, `fix-2`, … that does not exist."""
     taken = {each["branch"] for each in tarn("branch", "list", repository, "--prefix", "fix-")}
     return next(name for n in range(1, len(taken) + 2) if (name := f"fix-{n}") not in taken)
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Of the command line."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(description="Shows branches of a data lake with Spark.")
     parser.add_argument("--settings", type=Path, required=True, help="settings file of `tarn`")
     parser.add_argument(
@@ -144,7 +159,7 @@ def main() -> None:
         print(f"  {day:<12} {on_main:>6} {on_branch if on_branch is not None else '-':>7}")
     expected = [(DAYS[0], False), (DAYS[1], True), (DAYS[2], True)]
     if [(day, on_main != on_branch) for day, on_main, on_branch in compared] != expected:
-        raise SystemExit("the two versions are not what was written")
+        raise SystemExit("the two versions differ from the data that this job wrote")
 
 
 if __name__ == "__main__":

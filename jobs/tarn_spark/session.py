@@ -1,9 +1,9 @@
-"""A Spark session that reads and writes Tarn through S3A: the settings that users need, in one place.
+"""A Spark session that reads and writes Tarn through S3A, with all settings that users need.
 
-See `docs/user/spark.md`. The jars come from `tools/spark/pom.xml`. With spark-hadoop-cloud among them
-Spark commits its jobs by the magic committer: tasks upload, and the driver completes the uploads, so that
-a file appears once and nothing is renamed. Without it the classic file committer writes to `_temporary`
-and renames, which Tarn does without copying bytes.
+See `docs/user/spark.md`. `tools/spark/pom.xml` lists the jars. If they include spark-hadoop-cloud, Spark
+commits its jobs with the magic committer: tasks upload and the driver completes the uploads, so files
+appear without a rename. Otherwise the classic file committer writes to `_temporary` and renames, which
+Tarn does without copying bytes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Lake", "spark_session", "spark_settings"]
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Where Tarn is, and with which key.
+    """Endpoint and key pair of a Tarn.
 
     Attributes:
         endpoint: URL of the S3 endpoint.
-        access_key_id: public half.
-        secret_access_key: secret half.
+        access_key_id: public half of the key pair.
+        secret_access_key: secret half of the key pair.
     """
 
     endpoint: str
@@ -35,17 +35,17 @@ class Lake:
 
 
 def spark_settings(lake: Lake) -> dict[str, str]:
-    """What S3A must know, as Spark settings."""
+    """Settings of S3A, as Spark settings by their full names."""
     s3a = {
         "endpoint": lake.endpoint,
-        # Any region will do, but it must be named.
+        # S3A needs a region; Tarn accepts this one by default.
         "endpoint.region": "us-east-1",
         "access.key": lake.access_key_id,
         "secret.key": lake.secret_access_key,
         # A repository is a bucket, not a host name.
         "path.style.access": "true",
         "connection.ssl.enabled": str(lake.endpoint.startswith("https:")).lower(),
-        # Skips checks before creating, at the price of less early errors; Tarn's listings are consistent.
+        # Skips checks before creation, so some errors appear later; Tarn's listings are consistent.
         "performance.flags": "create,mkdir",
     }
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()}
@@ -55,10 +55,10 @@ def spark_session(name: str, lake: Lake, jars: Path, *, magic: bool = True) -> S
     """A session on this machine, with two threads.
 
     Args:
-        name: of the application.
-        lake: where to.
+        name: name of the Spark application.
+        lake: endpoint and key pair.
         jars: the folder that `tools/jars-dir` prints; holds `s3` and `cloud`.
-        magic: commit by the magic committer; else by the classic file committer.
+        magic: True: commit with the magic committer. False: with the classic file committer.
     """
     folders = [jars / "s3", jars / "cloud"] if magic else [jars / "s3"]
     class_path = [str(jar) for folder in folders for jar in sorted(folder.glob("*.jar"))]

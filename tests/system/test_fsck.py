@@ -35,7 +35,7 @@ def test_a_running_tarn_is_clean(tarn: RunningTarn, repository: str) -> None:
     tarn.ok("fs", "upload", "-", f"{repository}/main/c", stdin=b"c")
     done = fsck(tarn.data, "--repository", repository, "--verify-data", "--grace-hours", "0")
     assert (done.code, done.out) == (0, ""), done.err
-    assert "everything is there" in done.err
+    assert "no data is missing or inconsistent" in done.err
 
 
 def test_damage_is_found_while_tarn_runs_and_after_it_stopped(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_an_interrupted_check_goes_on(tarn: RunningTarn, repository: str, tmp_pa
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert (process.returncode, b"goes on from here" in said) == (128 + signal.SIGTERM, True), said
+    assert (process.returncode, b"resumes from here" in said) == (128 + signal.SIGTERM, True), said
     done = fsck(tarn.data, *options, "--json")
     assert (done.code, codes(done)) == (0, [])
 

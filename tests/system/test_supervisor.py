@@ -127,7 +127,7 @@ async def test_a_worker_that_does_not_drain_is_killed() -> None:
 
     await during(watched, story)
     assert not is_alive(pids["deaf"])
-    assert any("does not end by itself" in line for line in watched.lines)
+    assert any("did not stop within" in line for line in watched.lines)
 
 
 async def test_parts_start_in_order_and_end_in_the_other(tmp_path: Path) -> None:

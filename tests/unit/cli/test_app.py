@@ -52,7 +52,7 @@ def test_a_bug_is_told_in_one_line_unless_debugged(
     monkeypatch.setattr("tarn_cli.session.Session.settings", broken)
     assert run(["config", "show"]) == 1
     said = capsys.readouterr().err
-    assert said == "tarn: unexpected ZeroDivisionError: a bug (--debug shows where)\n"
+    assert said == "tarn: unexpected ZeroDivisionError: a bug (--debug shows the traceback)\n"
     with pytest.raises(ZeroDivisionError):
         run(["--debug", "config", "show"])
 
