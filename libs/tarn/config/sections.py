@@ -1,11 +1,12 @@
 """The table of every setting: one frozen class for each section, one field for each key.
 
-A key's name, type, default and documentation stand here and nowhere else: loading, errors, `tarn config
-reference` and `docs/operate/configuration.md` follow (`tarn.config.keys`). A field is named by the last part
-of its key, with the unit of durations (`_ms`) and sizes (`_bytes`) behind it; its order is that of the page.
+A key's name, type, default and documentation are defined only here; loading, errors, `tarn config
+reference` and `docs/operate/configuration.md` derive from them (`tarn.config.keys`). A field has the name of
+the last part of its key, followed by the unit of durations (`_ms`) and sizes (`_bytes`). The order of the
+fields is the order of the page.
 
-Names and defaults of the first draft of lakeFS (docs/design/departures.md) are kept, with two departures:
-nothing listens beyond this machine unless it is told to, and paths lie in one data folder.
+Names and defaults are those of the first draft of lakeFS (docs/design/departures.md), except that services
+listen only on loopback by default and all paths are in one data folder.
 """
 
 from __future__ import annotations
@@ -40,34 +41,34 @@ _SOME_TIME = Within(Sort.DURATION, "1ms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """Which Tarn this is."""
+    """The identity and the secrets of an installation."""
 
     id: str = setting(
         "tarn",
-        "Tells several installations on one shared store apart.",
+        "Distinguishes several installations on one shared store.",
         Form("[a-z0-9][a-z0-9-]{0,31}", "1 to 32 of a-z, 0-9 and '-', not starting with '-'"),
     )
     secret: Secret | None = setting(
         None,
-        "What auth's keys are derived from, the same for all of its replicas; `openssl rand "
+        "Secret from which auth derives its keys, the same for all replicas of auth; `openssl rand "
         "-hex 32` makes one. A single-node Tarn makes its own, in `<data_dir>/secret`.",
         Sort.HEX_SECRET,
     )
     previous_secret: Secret | None = setting(
         None,
-        "The secret before the current one, so that what it sealed can still be opened.",
+        "The secret before the current one, to decrypt data that was encrypted with it.",
         Sort.HEX_SECRET,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
-    """What is logged and where."""
+    """Level, form and destination of the log."""
 
     format: Literal["json", "text"] = setting("text", "Form of a log line.")
     level: Literal["debug", "info", "warning", "error", "none"] = setting(
         "INFO",
-        "Least level that is logged.",
+        "Lowest level that is logged.",
         Choice(
             ("DEBUG", "INFO", "WARN", "ERROR", "NONE"),
             (("warn", "warning"), ("warning", "warning")),
@@ -77,12 +78,12 @@ class Logging:
 
     @property
     def threshold(self) -> str:
-        """The least level that is logged, for loggers that know no `none`; see `sink`."""
+        """The lowest level that is logged, for loggers that do not know `none`; see `sink`."""
         return "error" if self.level == "none" else self.level
 
     @property
     def sink(self) -> str:
-        """Where lines go: nowhere if none are wanted."""
+        """The destination of log lines; the null device for level `none`."""
         return os.devnull if self.level == "none" else self.output
 
 
@@ -92,7 +93,7 @@ class Embedded:
 
     path: Path = setting(
         None,
-        "Folder of the embedded store; `<data_dir>/kv` if not given. On a local file system.",
+        "Folder of the embedded store, on a local file system; `<data_dir>/kv` if not given.",
         aliases=("metadata.db.badger.path", "metadata.badger.path"),
         folder="kv",
     )
@@ -112,9 +113,9 @@ class CassandraTls:
     )
     ca: Path | None = setting(
         None,
-        "Certificates that the nodes' must descend from, PEM; those of the system if not given.",
+        "Authorities that must have signed the nodes' certificates, PEM; the system's if not given.",
     )
-    cert: Path | None = setting(None, "Tarn's own certificate, for nodes that ask for one, PEM.")
+    cert: Path | None = setting(None, "Tarn's own certificate, for nodes that require one, PEM.")
     key: Path | None = setting(None, "Private key of that certificate, PEM.")
 
 
@@ -127,21 +128,23 @@ class Cassandra:
     )
     local_datacenter: str = setting(
         "datacenter1",
-        "Data centre whose nodes are used. Equal on all processes of an installation: one "
-        "that differs is refused.",
+        "Data centre whose nodes are used. Equal in all processes of an installation: a process "
+        "with another value is refused.",
     )
     keyspace: str = setting(
-        "tarn", "Keyspace; made if it is not there. Several installations may share one."
+        "tarn", "Keyspace; created if it does not exist. Several installations may share one."
     )
     replication_factor: int = setting(
         "3",
-        "Copies of each row, in a keyspace that Tarn makes; 0: one per node, 3 at most.",
+        "Replicas of each row, in a keyspace that Tarn creates; 0: one per node, at most 3.",
         Number(0, 9),
     )
     username: str | None = setting(None, "Role that Tarn logs in as.")
-    password: Secret | None = setting(None, "Its password.")
+    password: Secret | None = setting(None, "Password of that role.")
     tls: CassandraTls
-    request_timeout_ms: int = setting("5s", "Of one request; longer than the nodes' own time-outs.")
+    request_timeout_ms: int = setting(
+        "5s", "Time-out of one request; must be longer than the nodes' own time-outs."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,7 @@ class Db:
 
     type: Literal["embedded", "cassandra"] = setting(
         "embedded",
-        "Store of the metadata. `badger` and `sqlite` are other words for `embedded`.",
+        "Store of the metadata. `badger` and `sqlite` are aliases of `embedded`.",
         Choice(("embedded", "cassandra"), (("badger", "embedded"), ("sqlite", "embedded"))),
     )
     embedded: Embedded
@@ -188,7 +191,7 @@ class S3ServerTls:
 
     ca: Path | None = setting(
         None,
-        "Certificates that the server's may descend from, PEM; those of the system if not given.",
+        "Authorities that may have signed the server's certificate, PEM; the system's if not given.",
     )
 
 
@@ -207,8 +210,8 @@ class S3:
     region: str = setting("us-east-1", "Region of the bucket.")
     force_path_style: bool = setting(
         "false",
-        "Whether the bucket is in the path of the URL, not in the host name; most servers but"
-        " AWS need it.",
+        "Whether the bucket is in the path of the URL instead of the host name; most servers "
+        "except AWS need it.",
     )
     tls: S3ServerTls
     profile: str | None = setting(None, "Named profile of the AWS credentials file.")
@@ -216,34 +219,36 @@ class S3:
     credentials: S3Credentials
     part_size_bytes: int = setting(
         "8MiB",
-        "Largest body of one request; larger objects are written in parts of it. A process holds "
-        "one part for each object that it writes.",
+        "Largest body of one request; larger objects are written in parts of this size. A process "
+        "holds one part in memory for each object that it writes.",
         Within(Sort.SIZE, "5MiB", "1GiB"),  # what S3 takes, and what a process may hold
     )
     spool: Path | None = setting(
         None,
         "Folder for parts of multipart uploads that are larger than `part_size`, until they "
-        "are complete; the system's temporary one if not given. Needs room for `large_writes`"
-        " of them.",
+        "are complete; the system's temporary folder if not given. Needs room for `large_writes`"
+        " parts.",
     )
     requests: int = setting(
-        "64", "Requests of one process that may be on their way.", Number(1, 10_000)
+        "64", "Most requests that one process has in flight.", Number(1, 10_000)
     )
     large_writes: int = setting(
         "32",
-        "Objects of more than 1 MiB that one process may write at a time; others wait, then "
+        "Most objects of more than 1 MiB that one process writes concurrently; others wait, then "
         "get 503.",
         Number(1, 10_000),
     )
     attempts: int = setting(
         "6",
-        "How often a request is made, the first time included, when the server is busy or "
+        "Most attempts of one request, including the first, when the server is busy or "
         "cannot be reached.",
         Number(1, 100),
     )
-    connect_timeout_ms: int = setting("5s", "Of a new connection.", _SOME_TIME)
-    request_timeout_ms: int = setting("30s", "Of one attempt.", _SOME_TIME)
-    deadline_ms: int = setting("60s", "Of all attempts and the pauses between.", _SOME_TIME)
+    connect_timeout_ms: int = setting("5s", "Time-out of a new connection.", _SOME_TIME)
+    request_timeout_ms: int = setting("30s", "Time-out of one attempt.", _SOME_TIME)
+    deadline_ms: int = setting(
+        "60s", "Time limit of all attempts and the pauses between them.", _SOME_TIME
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,20 +256,20 @@ class Blockstore:
     """Objects."""
 
     type: Literal["local", "s3"] = setting(
-        "local", "Where objects are kept; see `docs/operate/blockstores.md`."
+        "local", "Kind of the block store; see `docs/operate/blockstores.md`."
     )
     default_namespace_prefix: str | None = setting(
         None,
-        "Where repositories are kept that name no storage namespace; `local://` if not given."
-        " With `s3` it must be given, such as `s3://bucket/tarn`: the server is checked "
-        "there.",
+        "Prefix of the storage namespaces of repositories that name none; `local://` if not given."
+        " With `s3` it must be given, such as `s3://bucket/tarn`: Tarn checks the server "
+        "there at start.",
     )
     local: Local
     s3: S3
 
     @property
     def namespace_prefix(self) -> str:
-        """What the storage namespaces of repositories begin with that name none; ends in `/`."""
+        """Prefix of the storage namespaces of repositories that name none; ends in `/`."""
         given = self.default_namespace_prefix or "local://"
         return given if given.endswith("/") else given + "/"
 
@@ -273,7 +278,7 @@ class Blockstore:
 class S3Tls:
     """The S3 endpoint's certificate; both or neither is set."""
 
-    cert: Path | None = setting(None, "Certificate chain, PEM; with `key` turns on TLS.")
+    cert: Path | None = setting(None, "Certificate chain, PEM; enables TLS together with `key`.")
     key: Path | None = setting(None, "Private key of the certificate, PEM.")
 
 
@@ -281,14 +286,14 @@ class S3Tls:
 class S3Gateway:
     """The S3 endpoint."""
 
-    listen_address: str = setting("127.0.0.1:8000", "Where S3 clients connect.", Sort.ADDRESS)
+    listen_address: str = setting("127.0.0.1:8000", "Address for S3 clients.", Sort.ADDRESS)
     domain_name: str = setting(
         "s3.local", "Name of the endpoint, for buckets in host names (`lake.s3.local`)."
     )
-    region: str = setting("us-east-1", "Region that S3 clients sign for; other ones are refused.")
+    region: str = setting("us-east-1", "Region that S3 clients sign for; others are refused.")
     tls: S3Tls
     access_log: bool = setting(
-        "true", "A log line for every request; without it only for those that failed on our side."
+        "true", "Log a line for every request; if false, only for requests that failed with 5xx."
     )
 
 
@@ -314,49 +319,51 @@ class Api:
 class RpcTls:
     """Mutual TLS between services; all three or none is set."""
 
-    ca: Path | None = setting(None, "Certificates that the other services must have, PEM.")
+    ca: Path | None = setting(
+        None, "Authorities that must have signed the other services' certificates, PEM."
+    )
     cert: Path | None = setting(None, "Certificate of this service, PEM.")
     key: Path | None = setting(None, "Private key of this service, PEM.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rpc:
-    """How services take calls."""
+    """How services accept rpcs."""
 
     listen_address: str | None = setting(
         None,
-        "Where this service takes rpcs; its own first address below if not given.",
+        "Address on which this service accepts rpcs; its first address below if not given.",
         Sort.ADDRESS,
     )
     tls: RpcTls
     allow_plaintext: bool = setting(
         "false",
-        "Lets a service take rpcs from other machines without TLS: whoever reaches auth then "
-        "gets signing keys. Only behind a mesh that encrypts and authenticates.",
+        "Lets a service accept rpcs from other machines without TLS. Any client that reaches auth "
+        "then gets signing keys: use it only behind a mesh that encrypts and authenticates.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthPlace:
-    """Where auth is; at least one address."""
+    """Addresses of auth; at least one."""
 
     addresses: tuple[str, ...] = setting(
-        "127.0.0.1:8101", "Where auth is.", aliases=("services.auth.address",)
+        "127.0.0.1:8101", "Addresses of auth.", aliases=("services.auth.address",)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GravelerPlace:
-    """Where graveler is; at least one address."""
+    """Addresses of graveler; at least one."""
 
     addresses: tuple[str, ...] = setting(
-        "127.0.0.1:8102", "Where graveler is.", aliases=("services.graveler.address",)
+        "127.0.0.1:8102", "Addresses of graveler.", aliases=("services.graveler.address",)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Where services are."""
+    """Addresses of the services."""
 
     auth: AuthPlace
     graveler: GravelerPlace
@@ -368,14 +375,14 @@ class Graveler:
 
     cleanup_delay_ms: int = setting(
         "60s",
-        "How long data outlives the last record that names it; longer than any read takes. "
-        "Equal on all replicas: one that differs is refused.",
+        "The drop delay: how long data outlives the last record that names it; longer than any "
+        "read takes. Equal on all replicas: a replica with another value is refused.",
     )
-    cleanup_poll_ms: int = setting("5s", "How often graveler looks for data that may go.")
+    cleanup_poll_ms: int = setting("5s", "Interval at which graveler looks for data to drop.")
     heavy_process: bool = setting(
         "true",
-        "Large commits are built in a second process, so that requests do not feel them; it "
-        "starts with the first of them and ends when none has come for some minutes (see "
+        "Build large commits in a second process, so that they do not delay requests. It "
+        "starts with the first large commit and ends after some minutes without one (see "
         "`docs/design/heavy-process.md`).",
     )
 
@@ -389,30 +396,34 @@ class Ranges:
         "Folder of decoded ranges; `<data_dir>/cache` if not given. May be emptied at any time.",
         folder="cache",
     )
-    size_bytes: int = setting("1GiB", "Bytes that it may take.")
+    size_bytes: int = setting("1GiB", "Most bytes that the cache may take.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """What is kept to be quick."""
+    """Caches on the local disk."""
 
     ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one gateway takes."""
+    """Limits of one gateway."""
 
-    connections: int = setting("10000", "Open connections of one gateway.", Number(1, 1_000_000))
-    body_size_bytes: int = setting("5GiB", "Largest body of one S3 request; S3's own limit.")
+    connections: int = setting(
+        "10000", "Most open connections of one gateway.", Number(1, 1_000_000)
+    )
+    body_size_bytes: int = setting(
+        "5GiB", "Largest body of one S3 request; the default is S3's own limit."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """What is traced."""
+    """Tracing of requests."""
 
     sample_ratio: float = setting(
-        "0", "Requests that are traced, of those that do not come with a decision."
+        "0", "Fraction of the requests without a sampling decision of their own that are traced."
     )
 
 
@@ -420,14 +431,16 @@ class Tracing:
 class Config:
     """Every setting, checked. Its repr holds no secret."""
 
-    data_dir: Path = setting("~/tarn", "Folder of everything that this machine keeps.")
+    data_dir: Path = setting("~/tarn", "Folder of all data on this machine.")
     durability: Literal["fsync", "os"] = setting(
         "fsync",
-        "When a local write counts as done: `fsync`, on the disk; `os`, in the operating "
-        "system, where a power failure may take or damage the writes of the last half minute "
-        "(see `docs/design/crash.md`).",
+        "When a local write is acknowledged: `fsync`, when it is on the disk; `os`, when the "
+        "operating system has it, so that a power failure may lose or damage the writes of the last "
+        "half minute (see `docs/design/crash.md`).",
     )
-    workers: int = setting("0", "Processes of a single-node Tarn; 0: one per core.", Number(0, 256))
+    workers: int = setting(
+        "0", "Worker processes of a single-node Tarn; 0: one per core.", Number(0, 256)
+    )
     installation: Installation
     logging: Logging
     metadata: Metadata
@@ -442,7 +455,7 @@ class Config:
     tracing: Tracing
 
     def rpc_address(self, service: Literal["auth", "graveler"]) -> str:
-        """Where a service takes rpcs.
+        """The address on which a service accepts rpcs.
 
         Raises:
             ConfigError: it would take them from other machines, without knowing who they are.

@@ -52,7 +52,7 @@ def test_the_documentation_holds_the_table_and_nothing_else_that_looks_like_it()
 
 def test_each_key_stands_in_the_documentation_with_type_default_and_meaning() -> None:
     rows = dict(re.findall(r"^\| `([a-z0-9_.]+)` \| (.*) \|$", DOC.read_text(), re.MULTILINE))
-    assert rows["workers"].startswith("0 to 256 | `0` | Processes")
+    assert rows["workers"].startswith("0 to 256 | `0` | Worker processes")
     assert rows["durability"].startswith("one of `fsync`, `os` | `fsync` | ")
     assert rows["blockstore.s3.part_size"].startswith("size, 5MiB to 1GiB | `8MiB` | ")
     assert rows["blockstore.s3.deadline"].startswith("duration, 1ms or more | `60s` | ")

@@ -1,4 +1,4 @@
-"""What a check can find: one code for each sort of damage, with its severity and its remedy.
+"""The findings of a check: one code for each kind of damage, with its severity and its remedy.
 
 `docs/operate/fsck.md` shows the same table; a test keeps the two equal.
 """
@@ -17,13 +17,13 @@ class Severity(enum.StrEnum):
     LOST = "lost"
     """Data that a ref leads to cannot be read."""
     INCONSISTENT = "inconsistent"
-    """Two records contradict each other; what they describe may be whole."""
+    """Two records contradict each other; the data that they describe may be whole."""
     ORPHAN = "orphan"
-    """Nothing refers to it: wasted space, and no reason to worry."""
+    """Unreferenced data: wasted space, and normal."""
 
 
 class Code(enum.Enum):
-    """The sorts of findings: name, severity, remedy."""
+    """The kinds of findings: label, severity, remedy."""
 
     BLOCK_MISSING = (
         "block-missing",
@@ -64,7 +64,7 @@ class Code(enum.Enum):
     COMMIT_GENERATION = (
         "commit-generation",
         Severity.INCONSISTENT,
-        "report it: merge bases may be found wrongly",
+        "report it: Tarn may compute wrong merge bases",
     )
     RANGE_BOUNDS = ("range-bounds", Severity.INCONSISTENT, "report it: rows are not found by path")
     ENTRY_INVALID = ("entry-invalid", Severity.INCONSISTENT, "write or remove the object again")
@@ -73,7 +73,7 @@ class Code(enum.Enum):
     NAMESPACE_TAKEN = (
         "namespace-taken",
         Severity.INCONSISTENT,
-        "do not collect garbage before it is settled whose the namespace is",
+        "do not collect garbage until the owner of the namespace is known",
     )
     REF_TWICE = (
         "ref-twice",
@@ -83,12 +83,12 @@ class Code(enum.Enum):
     NAME_UNHELD = (
         "name-unheld",
         Severity.INCONSISTENT,
-        "report it; create no namesake until the store was restored",
+        "report it; create no ref of the same name until the store is restored",
     )
     TOKEN_SHARED = (
         "token-shared",
         Severity.INCONSISTENT,
-        "report it: two branches write to one place",
+        "report it: two branches write to one token",
     )
     TOKEN_UNREADABLE = (
         "token-unreadable",
@@ -105,19 +105,19 @@ class Code(enum.Enum):
     NAMESPACE_ORPHAN = (
         "namespace-orphan",
         Severity.ORPHAN,
-        "remove its blocks by hand if the deleted repository is not wanted back",
+        "remove its blocks by hand if the deleted repository is no longer needed",
     )
     NAME_ORPHAN = ("name-orphan", Severity.ORPHAN, "none needed; the name is free")
     CREATION_ORPHAN = (
         "creation-orphan",
         Severity.ORPHAN,
-        "none needed; the name is free, and the next creation of it takes this over",
+        "none needed; the name is free, and the next creation of this name takes it over",
     )
     UPLOAD_ORPHAN = ("upload-orphan", Severity.ORPHAN, "none needed")
-    COMMIT_ORPHAN = ("commit-orphan", Severity.ORPHAN, "none needed; garbage collection")
-    METARANGE_ORPHAN = ("metarange-orphan", Severity.ORPHAN, "none needed; garbage collection")
-    RANGE_ORPHAN = ("range-orphan", Severity.ORPHAN, "none needed; garbage collection")
-    BLOCK_ORPHAN = ("block-orphan", Severity.ORPHAN, "none needed; garbage collection")
+    COMMIT_ORPHAN = ("commit-orphan", Severity.ORPHAN, "left to garbage collection")
+    METARANGE_ORPHAN = ("metarange-orphan", Severity.ORPHAN, "left to garbage collection")
+    RANGE_ORPHAN = ("range-orphan", Severity.ORPHAN, "left to garbage collection")
+    BLOCK_ORPHAN = ("block-orphan", Severity.ORPHAN, "left to garbage collection")
     BLOCK_FOREIGN = ("block-foreign", Severity.ORPHAN, "find out who wrote it; Tarn did not")
 
     def __init__(self, label: str, severity: Severity, remedy: str) -> None:
@@ -136,14 +136,14 @@ _BY_LABEL = {code.label: code for code in Code}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One lost, inconsistent or orphaned object.
 
     Attributes:
-        code: what sort.
-        repository: its name, or empty for what belongs to the installation.
-        subject: the thing itself: a block's path, `branch main`, `commit 12ab…`, a partition's name.
-        detail: what was expected and found, and what leads there.
-        size_bytes: what it wastes or what is lost of it, where that is known.
+        code: kind of the finding.
+        repository: its name, or empty if the object belongs to the installation.
+        subject: the object: a block's path, `branch main`, `commit 12ab…`, a partition's name.
+        detail: the expected and the actual state, and the reference that leads there.
+        size_bytes: bytes that are wasted or lost, 0 if unknown.
     """
 
     code: Code
