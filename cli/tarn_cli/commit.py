@@ -39,7 +39,7 @@ def _pairs(values: tuple[str, ...]) -> dict[str, str]:
 
 @click.command(cls=Command)
 @click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
-@click.option("-m", "--message", required=True, help="What this commit does.")
+@click.option("-m", "--message", required=True, help="Message of the commit.")
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @click.option("--allow-empty", is_flag=True, help="Commit even if nothing changed.")
 @pass_session

@@ -88,7 +88,7 @@ class Output:
         console.print(table)
 
     def remark(self, text: str) -> None:
-        """A word to people on standard error: what was done, what to do next."""
+        """Prints a remark on standard error, for people; silent with `quiet` and `as_json`."""
         if not (self.quiet or self.as_json):
             click.echo(text, err=True)
 
