@@ -129,9 +129,7 @@ class Cleaning:
         before = self._keys.drop(one_pass.done_before_us, "")
         self._done = {key for key in self._done if key >= before}
         count = 0
-        async for key, drop in one_pass.due():
-            if key in self._done:
-                continue
+        async for key, drop in one_pass.due(self._done):
             if drop.owner is None:
                 await self._drop(drop)
                 count += 1

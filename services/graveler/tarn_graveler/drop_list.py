@@ -8,7 +8,7 @@ may differ, so that nothing is put behind it; what lies between it and now is re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
 
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
@@ -82,13 +82,17 @@ class DropListPass:
         # A time to come is of a clock that was wrong; the right one looks back, and sets it back.
         self.done_before_us = done_us if done_us < now_us else now_us - _FIRST_LOOK_US
 
-    async def due(self) -> AsyncIterator[tuple[bytes, Drop]]:
-        """Key and drop of everything on the list that is due and not known to be done."""
+    async def due(self, done: Container[bytes] = ()) -> AsyncIterator[tuple[bytes, Drop]]:
+        """Key and drop of everything on the list that is due, but for the keys that are `done`.
+
+        Each pass reads minutes of rows again; those that are done are not even decoded.
+        """
         end = self._keys.drop(self._now_us + 1, "")
         for hour in range(self.done_before_us // _HOUR_US, self._now_us // _HOUR_US + 1):
             start = self._keys.drop(self.done_before_us, "")
             async for key, value in rows_of(self._kv, self._keys.drops(hour), start, end, _PAGE):
-                yield key, decode_drop(value)
+                if key not in done:
+                    yield key, decode_drop(value)
 
     async def finish(self) -> None:
         """Everything that was due is done: hours that are over are dropped, and later passes begin later.

@@ -181,3 +181,10 @@ async def test_a_clock_that_was_a_day_ahead_hides_nothing_when_it_is_right_again
     clock.advance(600)
     assert await work_off(drops) == ["a"]
     assert (await drops.begin()).done_before_us == clock.now_us() - 180_000_000
+
+
+async def test_what_is_done_is_not_told_again(drops: DropList, clock: ManualClock) -> None:
+    assert await drops.add([drop(clock, "a", 0), drop(clock, "b", 0)]) == [None, None]
+    one_pass = await drops.begin()
+    (first, _), (_, second) = [each async for each in one_pass.due()]
+    assert [each async for _, each in one_pass.due({first})] == [second]
