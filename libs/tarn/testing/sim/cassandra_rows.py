@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarn.kv.port import Predicate, Versioned
@@ -37,7 +37,6 @@ class Node:
                     del row[key]
 
 
-@dataclass(slots=True)
 class Register:
     """One row of a register partition.
 
@@ -48,10 +47,45 @@ class Register:
         is_beside: it lies in the bucket of another row, its group's anchor, so that only scans find it.
     """
 
-    decided: Versioned | None = None
-    committed: Versioned | None = None
-    proposal: Proposal | None = None
-    is_beside: bool = False
+    __slots__ = ("_beside", "_committed", "_decided", "is_beside", "proposal")
+
+    def __init__(self) -> None:
+        self._decided: Versioned | None = None
+        self._committed: Versioned | None = None
+        self._beside: list[tuple[Versioned, Sequence[tuple[Register, Versioned]]]] = []
+        self.proposal: Proposal | None = None
+        self.is_beside = False
+
+    def couple(self, after: Versioned, beside: Sequence[tuple[Register, Versioned]]) -> None:
+        """Other rows of one atomic group: they are decided and committed with this value of the row."""
+        self._beside.append((after, beside))
+
+    @property
+    def decided(self) -> Versioned | None:
+        """See the class."""
+        return self._decided
+
+    @decided.setter
+    def decided(self, value: Versioned | None) -> None:
+        self._decided = value
+        for other, row in self._rows_beside(value):
+            other.decided = row
+
+    @property
+    def committed(self) -> Versioned | None:
+        """See the class."""
+        return self._committed
+
+    @committed.setter
+    def committed(self, value: Versioned | None) -> None:
+        self._committed = value
+        for other, row in self._rows_beside(value):
+            other.committed = row
+
+    def _rows_beside(self, value: Versioned | None) -> Iterator[tuple[Register, Versioned]]:
+        for after, beside in self._beside:
+            if after is value:
+                yield from beside
 
 
 @dataclass(slots=True, eq=False)

@@ -392,12 +392,17 @@ class _Client:
             return [task.result() for task in tasks]
         for group in groups:
             try:
-                for key, value in group.rows:
-                    register = self._cluster.register(partition, key)
-                    register.is_beside = partition.buckets > 1 and key != group.anchor
-                    await self._compare(
-                        partition, key, None, self._cluster.version(value), is_conditional=False
-                    )
+                # One batch of one Paxos partition: all rows of a group or none.
+                (key, value), *rest = group.rows
+                after = self._cluster.version(value)
+                beside = [
+                    (self._cluster.register(partition, k), self._cluster.version(v))
+                    for k, v in rest
+                ]
+                for other, _ in beside:
+                    other.is_beside = partition.buckets > 1
+                self._cluster.register(partition, key).couple(after, beside)
+                await self._compare(partition, key, None, after, is_conditional=False)
             except TarnError as error:
                 outcomes.append(error)
             else:
