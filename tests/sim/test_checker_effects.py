@@ -38,6 +38,18 @@ def test_an_unsettled_delete_takes_another_write_away_for_each_seal_that_it_met(
     assert story.broken() == []
 
 
+def test_an_upload_seals_whatever_becomes_of_it(story: Story) -> None:
+    story.delete(0, 1, INFO)
+    story.put(1, 10, 11)
+    story.get(ABSENT, 12, 13)
+    upload = story.put(3, 14, 15, Outcome.FAIL)
+    story.put(2, 20, 21)
+    story.get(ABSENT, 22, 23)
+    assert story.broken() == ["I1"]
+    upload.is_upload = True
+    assert story.broken() == []
+
+
 def test_an_unsettled_write_makes_at_most_eight_attempts(story: Story) -> None:
     story.put(1, 0, 1, INFO)
     for number in range(9):
@@ -58,6 +70,56 @@ def test_an_unsettled_upload_makes_as_many_attempts_for_each_of_its_completions(
     assert story.broken() == ["I1"]
     upload.calls = 2
     assert story.broken() == []
+
+
+def test_a_write_that_was_seen_may_hide_one_that_began_since(story: Story) -> None:
+    story.put(1, 0, 20)
+    story.get(1, 2, 3)
+    story.put(2, 10, 30)
+    story.get(1, 40, 41)
+    assert story.broken() == ["I1"], "it has no reason to be written again"
+    story.commit("c", {"k": 1}, 4, 5)
+    assert story.broken() == []
+
+
+def test_an_unsettled_creation_vanishes_before_another_one_wins(story: Story) -> None:
+    put_if(story, 1, ABSENT, 10, 11, INFO)
+    story.commit("c", {"k": 1}, 12, 20)
+    put_if(story, 2, ABSENT, 14, 15)
+    story.get(2, 30, 31)
+    assert story.broken() == [], "its row lay in the token that the commit sealed"
+    story.get(1, 16, 17)
+    assert story.broken() != [], "afterwards it shows to no one"
+
+
+def test_an_upload_that_was_written_over_does_not_come_back(story: Story) -> None:
+    write = story.put(1, 0, 50)
+    story.get(1, 3, 4)
+    story.commit("c", {"k": 1}, 5, 6)
+    story.put(2, 10, 11)
+    story.get(1, 20, 21)
+    assert story.broken() == [], "a write whose token was sealed is written again"
+    write.is_upload = True
+    assert story.broken() == ["I1"]
+
+
+def test_an_upload_that_nobody_saw_lands_over_a_newer_write(story: Story) -> None:
+    write = story.put(1, 0, 50)
+    write.is_upload = True
+    story.put(2, 10, 11)
+    story.get(1, 20, 21)
+    assert story.broken() == []
+
+
+def test_an_upload_did_not_begin_with_a_record_that_was_cached(story: Story) -> None:
+    story.commit("c", {}, 0, 1)
+    write = story.put(1, 2, 50)
+    story.get(1, 3, 4)
+    story.get(ABSENT, 5, 6)
+    story.get(1, 7, 8)
+    assert story.broken() == []
+    write.is_upload = True
+    assert story.broken() == ["I1"]
 
 
 def test_an_unsettled_write_rises_over_one_acknowledged_write(story: Story) -> None:

@@ -56,10 +56,11 @@ class Reading:
 
 
 class Seals:
-    """When a branch may have been sealed: by commits, and by conditional writes.
+    """When a branch may have been sealed: by commits, by conditional writes, and by uploads.
 
     The first conditional write of a branch seals, so that rows are registers from then on; each commit
-    goes back to plain rows, and the next conditional write seals again.
+    goes back to plain rows, and the next conditional write seals again. A completion of an upload that is
+    repeated seals the token that a first attempt of it may still write to, so once for each upload.
     """
 
     def __init__(self, ops: Sequence[Op]) -> None:
@@ -70,7 +71,8 @@ class Seals:
             _span(op) for op in ops if op.kind is OpKind.REMOVE and op.outcome is not Outcome.FAIL
         ]
         self._first_over = min((op.end for op in conditional if op.is_ok), default=NEVER)
-        spans = [*self._commits, *self._conditional, *self._removals]
+        self._uploads = [_span(op) for op in ops if op.is_upload]
+        spans = [*self._commits, *self._conditional, *self._removals, *self._uploads]
         self._first = min((inv for inv, _ in spans), default=NEVER)
 
     def any_before(self, time: float) -> bool:
@@ -88,7 +90,11 @@ class Seals:
         first = effect.inv < self._first_over and last < self._first_over
         seals = commits + min(conditional, commits + first)
         seals += _overlapping(self._removals, effect.inv, time)
+        # An upload's own seal is no reason to write the object again over something else.
+        seals += _overlapping(self._uploads, effect.inv, time) - effect.op.is_upload
+        # Completions of uploads begin with a fresh record.
         is_plain = effect.op.kind is OpKind.PUT and effect.op.expected is None
+        is_plain = is_plain and not effect.op.is_upload
         return seals + (is_plain and self.any_before(effect.inv))
 
 

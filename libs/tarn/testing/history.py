@@ -61,6 +61,7 @@ class Op:
         expected: of a conditional put, what the key must hold right before.
         observed: of a conditional put that was refused, what was there instead.
         calls: how many requests it is made of, each of which may write (completions of one upload).
+        is_upload: a put that is the completion of an upload: its object is staged once.
         is_stepwise: of a branch that comes and goes with its repository: until the answer some replicas know
             it and others do not.
     """
@@ -80,6 +81,7 @@ class Op:
     expected: int | None = None
     observed: int | None = None
     calls: int = 1
+    is_upload: bool = False
     is_stepwise: bool = False
     note: str = ""
 

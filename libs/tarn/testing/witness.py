@@ -10,6 +10,8 @@ An *effect* is a row that becomes visible. The protocol (docs/design/protocol.md
 - An effect may vanish, and what lay beneath it shows again: its row came too late for the commit that
   scanned its token, or only readers of an older record see it. That, too, needs a seal.
 - The last effect of an acknowledged write never vanishes (rule 1), and nothing beneath it comes back.
+- The completion of an upload does not take effect again while an effect of its lies beneath another one: an
+  attempt that landed and was written over is done. It begins with a fresh record.
 - A conditional write takes effect only right on top of what it expects (I6).
 - Creating and removing a branch take effect once, and do not vanish.
 
@@ -20,6 +22,8 @@ The search goes through the answers in the order of time and keeps every state (
 answers so far. Effects are put as late as possible: an effect that no answer needs is left out, one that an
 answer needs comes at the end of that answer's operation, or hidden right beneath an effect that came since
 the write began. That loses nothing: an operation whose moment is wanted earlier has an answer that is earlier.
+Two effects that no answer needs are tried all the same: one more of a write that settles on top, if it may hide
+a write that began since; and one that has vanished before a conditional write came that does not expect it.
 So there is one state most of the time, and as many as orders of concurrent writes now and then.
 """
 
@@ -136,7 +140,8 @@ class _Search:
             placed = [at for at, entry in enumerate(state.stack) if entry[0] == number]
             if placed:
                 yield self._grounded(state, placed[-1], number)
-            if placed and placed[-1] == len(state.stack) - 1:
+            is_top = bool(placed) and placed[-1] == len(state.stack) - 1
+            if is_top and not self._may_hide(state, number):
                 return
         for put, _ in self._put(state, number, self.effects[number].inv, ()):
             if number in put.buried:
@@ -145,6 +150,16 @@ class _Search:
             placed = [at for at, entry in enumerate(put.stack) if entry[0] == number]
             if placed:
                 yield self._grounded(put, placed[-1], number)
+
+    def _may_hide(self, state: _State, number: int) -> bool:
+        """Whether one more effect of the write on top, which no answer needs, may have hidden another write.
+
+        That one began after the last effect, so it cannot lie beneath that; it is acknowledged later.
+        """
+        since = state.periods[-1].start
+        others = (effect for effect in self.effects if since < effect.inv < self.now)
+        is_upload = self.effects[number].op.is_upload  # it would come back over the other one
+        return not is_upload and any(self.now < effect.ret < NEVER for effect in others)
 
     # ---- what may happen
 
@@ -207,7 +222,15 @@ class _Search:
             return True
         if effect.is_turn or count >= EFFECTS_MAX * effect.op.calls:
             return False
+        if effect.op.is_upload and self._is_covered(state, number):
+            return False
         return count < effect.op.calls * (1 + self.seals.met(effect, time, last))
+
+    @staticmethod
+    def _is_covered(state: _State, number: int) -> bool:
+        """Whether an effect of a write lies beneath another one."""
+        is_beneath = any(entry[0] == number for entry in state.stack[:-1])
+        return is_beneath or number in state.buried
 
     def _put(
         self, state: _State, number: int, after: float, chain: tuple[int, ...]
@@ -223,15 +246,34 @@ class _Search:
         expected = effect.op.expected
         if expected is None:
             for at in range(1, len(state.periods)):
-                if state.periods[at].start > after and self._fits_beneath(state, at, effect):
-                    yield self._inserted(state, number, after, at), at
+                if state.periods[at].start > after:
+                    yield from self._beneath(state, number, after, at)
             yield self._on_top(state, number, after), len(state.periods)
             return
         for shown, at in self._show(state, expected, effect.inv, (*chain, number)):
             if at == len(shown.periods) - 1:
                 yield self._on_top(shown, number, after), at + 1
-            elif shown.end_of(at) > after and self._fits_beneath(shown, at + 1, effect):
-                yield self._inserted(shown, number, after, at + 1), at + 1
+            elif shown.end_of(at) > after:
+                yield from self._beneath(shown, number, after, at + 1)
+
+    def _beneath(
+        self, state: _State, number: int, after: float, at: int
+    ) -> Iterator[tuple[_State, int]]:
+        """The state in which an effect came right before a period began.
+
+        If the one that the period begins with does not expect it, it has vanished before that one came.
+        """
+        if self._fits_beneath(state, at, self.effects[number]):
+            yield self._inserted(state, number, after, at), at
+            return
+        period, below = state.periods[at], state.periods[at - 1]
+        is_right = period.is_put and self._expected(period.entry) == self.value(below.entry)
+        if is_right and not self.effects[number].is_turn and self.seals.any_before(self.now):
+            entry, state = self._counted(state, number, after)
+            shown = _Period(period.start, entry, is_put=True)
+            again = _Period(period.start, below.entry, is_put=False)
+            periods = (*state.periods[:at], shown, again, *state.periods[at:])
+            yield replace(state, periods=periods), at
 
     def _fits_beneath(self, state: _State, at: int, effect: Effect) -> bool:
         """Whether an effect may have come right before a period began."""
