@@ -68,8 +68,8 @@ class Gateway(Machine):
             self.clock,
             self.ids,
             Bounds(
-                call_timeout_s=plan.claim_seconds / 5,
-                list_timeout_s=plan.claim_seconds / 5,
+                call_timeout_s=plan.claim_seconds,
+                list_timeout_s=plan.claim_seconds,
                 complete_timeout_s=plan.claim_seconds / 5,
             ),
             "us-east-1",

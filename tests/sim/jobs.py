@@ -10,7 +10,15 @@ from tests.sim.run import run_seed
 
 from tarn.testing.guards import Guard, switched_off
 
-__all__ = ["Missed", "guard_seeds", "keep_guard_seeds", "miss", "missed_at", "play"]
+__all__ = [
+    "Missed",
+    "broken_without",
+    "guard_seeds",
+    "keep_guard_seeds",
+    "miss",
+    "missed_at",
+    "play",
+]
 
 Missed = tuple[str, list[int], str]
 """A guard, the seeds that miss it, and the invariants that broke."""
@@ -49,14 +57,18 @@ def _order(guard: Guard) -> Iterator[int]:
 
 
 def missed_at(guard: Guard, seed: int) -> set[str]:
-    """The guard's invariants that a seed breaks without it; none if it breaks one with it, too.
+    """The guard's invariants that a seed breaks without it; none if it breaks any with it, too."""
+    broken = broken_without(guard, seed)
+    return broken if broken and not run_seed(seed).violations else set()
+
+
+def broken_without(guard: Guard, seed: int) -> set[str]:
+    """The guard's invariants that a seed breaks without it.
 
     Others do not count: a weakening that no longer fits the code fails in ways of its own.
     """
     with switched_off(guard):
-        broken = {violation.invariant for violation in run_seed(seed).violations}
-    broken &= set(guard.protects.split())
-    return broken if broken and not run_seed(seed).violations else set()
+        return {each.invariant for each in run_seed(seed).violations} & set(guard.protects.split())
 
 
 def guard_seeds() -> dict[str, list[int]]:

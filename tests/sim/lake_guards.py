@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
 
@@ -27,11 +28,10 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
-from tarn.kv.records import Drop, Repository, TokenOwner, encode_branch
+from tarn.kv.records import Repository, encode_branch
 from tarn.testing.guards import Guard, Weakening
 from tarn_graveler.attempts import BranchLife
 from tarn_graveler.branches import Attempts, BranchChange, Branches, BranchVersion
-from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.committing import CommitRequest, Committing
 from tarn_graveler.conditional import ConditionalStaging
 from tarn_graveler.diffing import Diffing
@@ -216,36 +216,9 @@ def _finish_overlap(built_from: Branch, current: Branch, commit_id: Any, op_id: 
     return replace(after, staging=current.staging, sealed=kept)
 
 
-def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
-    return before.tokens
-
-
-async def _drop_announced(self: Cleaning, drop: Drop, owner: TokenOwner) -> None:
-    """Whatever was announced is dropped, whether its record still names it or not."""
-    del owner
-    await self._add_or_raise(Drop(drop.partition, self._clock.now_us() + self._drop_delay_us))
-
-
-_cleaning_init = Cleaning.__init__
-
-
-def _hasty_cleaning(
-    self: Cleaning, kv: Any, keys: Any, repositories: Any, clock: Any, delay: float, poll: float
-) -> None:
-    _cleaning_init(self, kv, keys, repositories, clock, 0.0, poll)
-
-
-_build = Committing._build
-
-
-async def _build_and_drop(
-    self: Committing, repository: Repository, branch_id: BranchId, record: Branch, request: Any
-) -> Any:
-    """Tokens are given up when they are scanned, before the commit is confirmed."""
-    built = await _build(self, repository, branch_id, record, request)
-    keys = self._layers._repositories.keys_of(repository)
-    await self._cleaning.register([keys.token(branch_id, token) for token in record.sealed])
-    return built
+def _forget_overlap(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
+    after = _finish_overlap(built_from, current, current.commit_id, op_id)
+    return replace(after, commit_id=current.commit_id)
 
 
 async def _assume_applied(
@@ -407,48 +380,16 @@ GUARDS: Sequence[Guard] = (
     Guard(
         "no-overlap-rule",
         "4",
-        "I1 I3",
+        "I1 I3 I4",
         "a lost last step is repeated if any sealed token is left (the KV proposal)",
         (
             Weakening(tarn_graveler.committing, "after_lost_finish", _overlap),
             Weakening(tarn_graveler.committing, "finish_commit", _finish_overlap),
+            Weakening(tarn_graveler.committing, "forget_sealed", _forget_overlap),
         ),
         runs=150,
     ),
-    Guard(
-        "drop-exactly-removed",
-        "5",
-        "I1",
-        "a commit drops every token of the record that it replaced",
-        (
-            Weakening(tarn_graveler.committing, "removed_tokens", _all_tokens),
-            Weakening(Cleaning, "_look", _drop_announced),
-        ),
-    ),
-    Guard(
-        "drop-looks",
-        "5",
-        "I1 I4",
-        "announced tokens are dropped without a look at the record that may still name them",
-        (Weakening(Cleaning, "_look", _drop_announced),),
-        runs=300,
-    ),
-    Guard(
-        "drop-after-d",
-        "5",
-        "I1",
-        "tokens are dropped at once",
-        (Weakening(Cleaning, "__init__", _hasty_cleaning),),
-        runs=100,
-    ),
-    Guard(
-        "drop-after-finish",
-        "5",
-        "I1",
-        "tokens are registered for dropping before the commit is confirmed",
-        (Weakening(Committing, "_build", _build_and_drop),),
-        runs=200,
-    ),
+    *DROP_GUARDS,
     Guard(
         "unknown-is-settled",
         "8",

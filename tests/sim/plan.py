@@ -1,7 +1,11 @@
 """What one seed means: how large the installation is, how bad its day, how busy its clients."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+from tests.sim import narrow
+from tests.sim.narrow import Narrowing
 
 from tarn.testing.sim.weather import HOPS, Weather
 
@@ -22,6 +26,7 @@ class Plan:
         claim_seconds: how long a completion of an upload may be silent before another one takes over; a
             gateway waits a fifth of it for an answer, as in production.
         away_seconds: mean time between outages in which the block store takes no writes; 0: none.
+        is_narrow: it looks at one thing (`tests.sim.narrow`).
         quiet_rate: turns in which a client does nothing for a while, so that caches grow old.
     """
 
@@ -43,6 +48,8 @@ class Plan:
     quiet_rate: float
     page_rows: int
     rows_mean: int
+    put_weight: int
+    get_weight: int
     commit_weight: int
     delete_weight: int
     scratch_weight: int
@@ -54,6 +61,7 @@ class Plan:
     has_namesakes: bool
     weather: Weather
     conditional_weight: int
+    is_narrow: bool = False
 
     @property
     def registered_seconds(self) -> float:
@@ -64,10 +72,10 @@ class Plan:
     def weights(self) -> dict[str, int]:
         """How often a client does what, by the name of its method."""
         return {
-            "put": 6,
+            "put": self.put_weight,
             "delete": self.delete_weight,
             "delete_many": 1,
-            "get": 6,
+            "get": self.get_weight,
             "list_page": 3,
             "commit": self.commit_weight,
             "multipart": self.upload_weight,
@@ -89,61 +97,30 @@ class Plan:
         )
 
 
+_KINDS: Mapping[int, Narrowing] = {
+    2: narrow.clocks,
+    3: narrow.uploads,
+    5: narrow.contention,
+    6: narrow.queues,
+    7: narrow.late_deletes,
+    9: narrow.late_conditions,
+    10: narrow.lost_answers,
+    11: narrow.uploads,
+    12: narrow.late_rechecks,
+    13: narrow.late_scans,
+    14: narrow.hasty_drops,
+    15: narrow.contention,
+}
+"""Of sixteen seeds, those whose plan looks at one thing."""
+
+
 def draw(seed: int) -> Plan:
-    """The run of a seed: every other one is a storm, the others are races; some look at one thing."""
+    """The run of a seed: of sixteen, twelve look at one thing; of the others, three are storms."""
     rng = random.Random(f"plan {seed}")
-    match seed % 8:
-        case 3:
-            return _uploads(_race(seed, rng), rng)
-        case 6:
-            return _queues(_storm(seed, rng), rng)
-        case _:
-            return _race(seed, rng) if seed % 2 else _storm(seed, rng)
-
-
-def _uploads(plan: Plan, rng: random.Random) -> Plan:
-    """A race of completions with each other and with puts of the same few keys.
-
-    Claims live about as long as a slow write takes; some processes pause for longer.
-    """
-    weather = replace(
-        plan.weather,
-        slow_seconds=rng.choice([0.9, 1.5]),
-        slow_what=frozenset({"write rows", rng.choice(HOPS)}),
-        pause_rate=rng.choice([0.0, 0.002]),
-        pause_seconds=4.0,
-    )
-    return replace(
-        plan,
-        store=rng.choice(["sqlite", "sqlite", "cassandra"]),
-        gateways=rng.choice([2, 3]),
-        keys=rng.choice([1, 2]),
-        claim_seconds=rng.choice([1.0, 3.0]),
-        upload_weight=10,
-        scratch_weight=0,
-        has_branch_turns=False,
-        has_repository_turns=False,
-        weather=weather,
-    )
-
-
-def _queues(plan: Plan, rng: random.Random) -> Plan:
-    """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
-    weather = Weather(
-        hop_seconds=rng.choice([0.005, 0.02]),
-        queued_rate=rng.choice([0.02, 0.05]),
-        queue_seconds=rng.choice([0.3, 2.0, 6.0]),
-        linger_rate=plan.weather.linger_rate,
-    )
-    return replace(
-        plan,
-        store="cassandra",
-        replicas=rng.choice([2, 3]),
-        commit_weight=rng.choice([4, 8]),
-        hang_up_seconds=30.0,
-        crash_seconds=0.0,
-        weather=weather,
-    )
+    kind = _KINDS.get(seed % 16)
+    if kind is not None:
+        return kind(_race(seed, rng), rng)
+    return _race(seed, rng) if seed % 2 else _storm(seed, rng)
 
 
 def _race(seed: int, rng: random.Random) -> Plan:
@@ -167,6 +144,8 @@ def _race(seed: int, rng: random.Random) -> Plan:
         quiet_rate=rng.choice([0.0, 0.1]),
         page_rows=rng.choice([1, 1000]),
         rows_mean=1,
+        put_weight=6,
+        get_weight=6,
         commit_weight=rng.choice([2, 4]),
         delete_weight=2,
         scratch_weight=6,
@@ -228,6 +207,8 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         quiet_rate=rng.choice([0.0, 0.1]),
         page_rows=rng.choice([1, 2, 1000]),
         rows_mean=rng.choice([1, 2, 100]),
+        put_weight=6,
+        get_weight=6,
         commit_weight=rng.choice([1, 2, 4]),
         delete_weight=rng.choice([1, 3, 6]),
         scratch_weight=rng.choice([0, 2]),

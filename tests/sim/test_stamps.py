@@ -72,7 +72,7 @@ def test_a_rule_that_reads_or_waits_loses_none(rule: type[StampRule]) -> None:
     assert not [seed for seed in range(SEEDS) if is_lost(rule, seed)]
 
 
-@pytest.mark.parametrize("seed", [38, 162])
+@pytest.mark.parametrize("seed", [2, 18])
 def test_reading_beside_the_write_keeps_the_promises_of_a_whole_run(seed: int) -> None:
     """Seeds in which the others break them."""
     guard = Guard("stamps", "", "", "", (Weakening(SimCassandra, "stamps", BesideWrite),))

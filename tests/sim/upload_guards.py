@@ -17,13 +17,6 @@ from tarn_graveler.uploads import Claim, Uploads
 __all__ = ["UPLOAD_GUARDS"]
 
 
-async def _always_claims(
-    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
-) -> Claim:
-    """A repeated completion completes again."""
-    return Claim(self._ids.nonce(), b"")
-
-
 async def _no_attempts(self: RecordedAttempts) -> Sequence[StagingAttempt]:
     """Every attempt takes itself for the first one."""
     self._read = await self._records.read(self._repository, self._upload_id)
@@ -37,6 +30,14 @@ async def _not_landed(self: Any, record: Branch, attempts: Sequence[StagingAttem
 
 
 _begin_complete = Uploads.begin_complete
+
+
+async def _always_claims(
+    self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
+) -> Claim:
+    """A repeated completion completes again, although the upload is complete."""
+    claim = await _begin_complete(self, repository, upload_id, manifest_hash)
+    return claim if claim.op_id else Claim(self._ids.nonce(), b"")
 
 
 async def _any_manifest(

@@ -110,7 +110,7 @@ class Uploading:
         made, body = upload.made, b"".join(upload.parts[n] for n in sorted(upload.parts))
         value = values.joined(upload.etag, made.storage_namespace, made.address, body)
         upload.op = history.begin(self._client.name, OpKind.PUT, branch, key, value)
-        upload.op.expected = upload.expected
+        upload.op.expected, upload.op.is_upload = upload.expected, True
         async with asyncio.TaskGroup() as group:
             group.create_task(self._complete(upload))
             if self._random.random() < 0.4:

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable
 
+from tests.sim.least import DIFFERENCE
 from tests.sim.transport import SimTransport
 from tests.sim.uploading import Uploading
 from tests.sim.values import packed_value
@@ -139,8 +140,11 @@ class Client:
     async def put_if(self, branch: str, key: str) -> None:
         """A new value, if there is none or if it is the one that was seen; asked for again, as SDKs do,
         while nobody knows what became of it."""
-        seen = self._seen.get((branch, key), ABSENT)
-        expected = ABSENT if self.random.random() < 0.6 else seen
+        if looks := self.random.random() < 0.5:  # as who changes what he has read
+            await self.get(branch, key)
+        expected = self._seen.get((branch, key), ABSENT)
+        if not looks and self.random.random() < 0.6:
+            expected = ABSENT
         value = await self.world.values.new()
         first: float | None = None
         packed = packed_value(value, f"{self.name}-{value}")
@@ -218,8 +222,10 @@ class Client:
         except TarnError as error:
             self._finish_read(op, error)
         else:
-            op.value = self._seen[branch, key] = self.world.values.of(found.entry)
+            op.value = self.world.values.of(found.entry)
             self.history.finish(op, Outcome.OK)
+        if op.is_ok:
+            self._seen[branch, key] = max(op.value or ABSENT, ABSENT)
         return op
 
     def _finish_read(self, op: Op, error: TarnError) -> None:
@@ -325,7 +331,7 @@ class Client:
             if path in changes:
                 right = changes[path][1]
                 op.value = self.world.values.of(right) if right else ABSENT
-                self.history.finish(op, Outcome.OK, "difference")
+                self.history.finish(op, Outcome.OK, DIFFERENCE)
             else:
                 self.history.finish(op, Outcome.INFO, "no difference")
         return [*ops.values()]

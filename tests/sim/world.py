@@ -28,8 +28,6 @@ from tarn_graveler.assembly import GravelerSettings, assemble
 
 __all__ = ["Replica", "World"]
 
-_POLL_SECONDS = 0.05
-
 
 class _End(Kv, Protocol):
     def crash(self) -> None: ...
@@ -58,7 +56,7 @@ class Replica(Machine):
             settings=GravelerSettings(
                 "sim",
                 drop_delay_seconds=plan.registered_seconds,
-                cleanup_poll_seconds=_POLL_SECONDS,
+                cleanup_poll_seconds=plan.registered_seconds / 4,
                 clock_skew_seconds=2 * plan.skew_seconds,
             ),
             kv=KvLink(self._end, self.wire, plan.page_rows),

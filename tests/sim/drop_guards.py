@@ -1,0 +1,102 @@
+"""Guards of dropping tokens, and how they are switched off (see `lake_guards`)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import tarn_graveler.committing
+from tarn.core.branch import Branch, Token
+from tarn.core.ids import BranchId
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.records import Drop, Repository, TokenOwner, decode_branch
+from tarn.testing.guards import Guard, Weakening
+from tarn_graveler.cleaning import Cleaning
+from tarn_graveler.committing import Committing
+
+__all__ = ["DROP_GUARDS"]
+
+_LOOK_AGAIN_US = 50_000
+
+
+def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
+    return before.tokens
+
+
+async def _drop_announced(self: Cleaning, drop: Drop, owner: TokenOwner) -> None:
+    """Whatever was announced is dropped, whether its record still names it or not."""
+    del owner
+    await self._add_or_raise(Drop(drop.partition, self._clock.now_us() + self._drop_delay_us))
+
+
+_cleaning_init = Cleaning.__init__
+
+
+def _hasty_cleaning(
+    self: Cleaning, kv: Any, keys: Any, repositories: Any, clock: Any, delay: float, poll: float
+) -> None:
+    _cleaning_init(self, kv, keys, repositories, clock, 0.0, poll)
+
+
+async def _look_and_drop(self: Cleaning, drop: Drop, owner: TokenOwner) -> None:
+    """Drops at once what the record does not name: readers by an older record get no time to end."""
+    keys = RepositoryKeys(owner.root)
+    (found,) = await self._kv.get_many(keys.refs, [keys.branch(owner.branch_id)], settle=True)
+    if found is None or not decode_branch(found.value).names(owner.token_id):
+        await self._drop(drop)
+        return
+    again_us = drop.drop_time_us + _LOOK_AGAIN_US
+    await self._add_or_raise(replace(drop, drop_time_us=again_us))
+
+
+_build = Committing._build
+
+
+async def _build_and_drop(
+    self: Committing, repository: Repository, branch_id: BranchId, record: Branch, request: Any
+) -> Any:
+    """Tokens are given up when they are scanned, before the commit is confirmed."""
+    built = await _build(self, repository, branch_id, record, request)
+    keys = self._layers._repositories.keys_of(repository)
+    await self._cleaning.register([keys.token(branch_id, token) for token in record.sealed])
+    return built
+
+
+DROP_GUARDS: Sequence[Guard] = (
+    Guard(
+        "drop-exactly-removed",
+        "5",
+        "I1",
+        "a commit drops every token of the record that it replaced",
+        (
+            Weakening(tarn_graveler.committing, "removed_tokens", _all_tokens),
+            Weakening(Cleaning, "_look", _drop_announced),
+        ),
+    ),
+    Guard(
+        "drop-looks",
+        "5",
+        "I1 I4",
+        "announced tokens are dropped without a look at the record that may still name them",
+        (Weakening(Cleaning, "_look", _drop_announced),),
+        runs=300,
+    ),
+    Guard(
+        "drop-after-d",
+        "5",
+        "I1",
+        "tokens are dropped at once",
+        (
+            Weakening(Cleaning, "__init__", _hasty_cleaning),
+            Weakening(Cleaning, "_look", _look_and_drop),
+        ),
+        runs=100,
+    ),
+    Guard(
+        "drop-after-finish",
+        "5",
+        "I1",
+        "tokens are registered for dropping before the commit is confirmed",
+        (Weakening(Committing, "_build", _build_and_drop),),
+        runs=200,
+    ),
+)

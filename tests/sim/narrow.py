@@ -1,0 +1,236 @@
+"""Plans that look at one thing: few keys, one branch, and what has to meet is late.
+
+A wide plan plays everything at once, on many keys; that two requests meet on one key in one order is rare there.
+Each plan here makes one sort of meeting common. It changes a plan that was drawn before, so that store, replicas
+and the rest vary as in the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tarn.testing.sim.weather import Weather
+
+if TYPE_CHECKING:
+    from tests.sim.plan import Plan
+
+__all__ = [
+    "Narrowing",
+    "clocks",
+    "contention",
+    "hasty_drops",
+    "late_conditions",
+    "late_deletes",
+    "late_rechecks",
+    "late_scans",
+    "lost_answers",
+    "queues",
+    "uploads",
+]
+
+Narrowing = Callable[["Plan", random.Random], "Plan"]
+
+
+def _narrow(plan: Plan, rng: random.Random) -> Plan:
+    """One branch, one or two keys, and nothing that takes turns from what has to meet."""
+    return replace(
+        plan,
+        keys=rng.choice([1, 1, 2]),
+        clients=4,
+        operations=40,
+        hang_up_seconds=60.0,
+        crash_seconds=0.0,
+        skew_seconds=0.0,
+        away_seconds=0.0,
+        scratch_weight=0,
+        tag_weight=0,
+        upload_weight=0,
+        has_branch_turns=False,
+        has_repository_turns=False,
+        has_namesakes=False,
+        is_narrow=True,
+    )
+
+
+def uploads(plan: Plan, rng: random.Random) -> Plan:
+    """Completions meet each other, and puts of the same few keys.
+
+    Claims live about as long as a slow write takes; some processes pause for longer. Every other plan keeps off
+    all that seals a token: then nothing but a second effect explains that an object comes back.
+    """
+    is_sealed = rng.random() < 0.4
+    also = ["read record", "write rows"] if is_sealed else ["read record"]
+    weather = Weather(
+        hop_seconds=0.001,
+        slow_seconds=rng.choice([0.9, 1.5]),
+        slow_what=frozenset({"change record", rng.choice(also)}),
+        pause_rate=rng.choice([0.0, 0.002]) if is_sealed else 0.0,
+        pause_seconds=4.0,
+    )
+    return replace(
+        _narrow(plan, rng),
+        store=rng.choice(["sqlite", "sqlite", "cassandra"]),
+        operations=60,
+        replicas=2,
+        gateways=rng.choice([2, 3]),
+        claim_seconds=rng.choice([1.0, 3.0]) if is_sealed else 3.0,
+        put_weight=6,
+        get_weight=30,
+        upload_weight=8,
+        commit_weight=3 if is_sealed else 1,
+        conditional_weight=rng.choice([0, 4]) if is_sealed else 0,
+        think_seconds=0.1,
+        weather=weather,
+    )
+
+
+def queues(plan: Plan, rng: random.Random) -> Plan:
+    """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
+    weather = Weather(
+        hop_seconds=0.005,
+        queued_rate=rng.choice([0.05, 0.1]),
+        queue_seconds=rng.choice([0.3, 2.0, 6.0]),
+        linger_rate=plan.weather.linger_rate,
+    )
+    return replace(
+        _narrow(plan, rng),
+        store="cassandra",
+        replicas=rng.choice([2, 3]),
+        keys=rng.choice([1, 6]),
+        commit_weight=10,
+        hang_up_seconds=30.0,
+        weather=weather,
+    )
+
+
+def late_deletes(plan: Plan, rng: random.Random) -> Plan:
+    """Deletes read layers for longer than tokens live that a commit gives up; in every other plan their markers
+    land later than a commit scans. Some keys come and go between two commits."""
+    also = {"write rows"} if plan.seed % 32 >= 16 else set[str]()
+    plan = _late_layers(plan, rng, also)
+    return replace(plan, put_weight=6, delete_weight=4, scratch_weight=10)
+
+
+def late_conditions(plan: Plan, rng: random.Random) -> Plan:
+    """Conditional writes read layers for longer than tokens live that a commit gives up."""
+    plan = _late_layers(plan, rng, set())
+    return replace(plan, put_weight=2, delete_weight=10, conditional_weight=10)
+
+
+def _late_layers(plan: Plan, rng: random.Random, also: AbstractSet[str]) -> Plan:
+    slow_what = frozenset({"read rows", "block", *also})
+    return replace(
+        _narrow(plan, rng),
+        replicas=2,
+        drop_delay_seconds=0.2,
+        cache_seconds=30.0,
+        commit_weight=6,
+        conditional_weight=0,
+        weather=Weather(hop_seconds=0.001, slow_seconds=3.0, slow_what=slow_what),
+    )
+
+
+def late_scans(plan: Plan, rng: random.Random) -> Plan:
+    """Commits scan for longer than tokens live that other commits give up."""
+    weather = Weather(hop_seconds=0.001, slow_seconds=3.0, slow_what=frozenset({"scan"}))
+    return replace(
+        _narrow(plan, rng),
+        replicas=3,
+        drop_delay_seconds=0.2,
+        commit_weight=10,
+        difference_weight=6,
+        conditional_weight=0,
+        weather=weather,
+    )
+
+
+def late_rechecks(plan: Plan, rng: random.Random) -> Plan:
+    """Records are read for longer than a commit takes that another replica makes."""
+    slow_what = frozenset({"read record"})
+    return replace(
+        _narrow(plan, rng),
+        keys=6,
+        clients=8,
+        operations=24,
+        replicas=2,
+        cache_seconds=30.0,
+        think_seconds=0.05,
+        put_weight=10,
+        get_weight=10,
+        commit_weight=6,
+        conditional_weight=0,
+        weather=Weather(hop_seconds=0.001, slow_seconds=0.9, slow_what=slow_what),
+    )
+
+
+def hasty_drops(plan: Plan, rng: random.Random) -> Plan:
+    """Layers are read slowly, and within D: only a token that is dropped too early is missed."""
+    return replace(
+        _narrow(plan, rng),
+        replicas=rng.choice([1, 2]),
+        drop_delay_seconds=1.0,
+        cache_seconds=30.0,
+        commit_weight=6,
+        conditional_weight=0,
+        weather=Weather(hop_seconds=0.001, slow_seconds=0.9, slow_what=frozenset({"read rows"})),
+    )
+
+
+def contention(plan: Plan, rng: random.Random) -> Plan:
+    """Conditional writes of one key meet each other, deletes and commits."""
+    weather = Weather(
+        hop_seconds=0.001,
+        slow_seconds=1.5,
+        slow_what=frozenset({"change record", "block"}),
+    )
+    return replace(
+        _narrow(plan, rng),
+        keys=rng.choice([1, 3, 3]),
+        clients=7,
+        operations=24,
+        replicas=rng.choice([1, 2]),
+        cache_seconds=30.0,
+        think_seconds=0.1,
+        put_weight=2,
+        commit_weight=10,
+        delete_weight=3,
+        conditional_weight=20,
+        weather=weather,
+    )
+
+
+def clocks(plan: Plan, rng: random.Random) -> Plan:
+    """Replicas on Cassandra whose clocks are apart write the same few plain rows."""
+    return replace(
+        _narrow(plan, rng),
+        store="cassandra",
+        replicas=3,
+        skew_seconds=0.5,
+        think_seconds=0.1,
+        commit_weight=1,
+        conditional_weight=0,
+        weather=Weather(hop_seconds=0.005, down_rate=rng.choice([0.0, 0.5])),
+    )
+
+
+def lost_answers(plan: Plan, rng: random.Random) -> Plan:
+    """Answers to changes of a record are lost, and the reads that settle them are refused."""
+    weather = Weather(
+        hop_seconds=0.005,
+        lost_rate=0.1,
+        refused_rate=rng.choice([0.02, 0.05]),
+        late_rate=rng.choice([0.0, 0.05]),
+        queued_rate=rng.choice([0.0, 0.05]),
+        queue_seconds=0.3,
+    )
+    return replace(
+        _narrow(plan, rng),
+        replicas=2,
+        commit_weight=8,
+        conditional_weight=rng.choice([0, 2]),
+        weather=weather,
+    )
