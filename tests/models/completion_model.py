@@ -8,13 +8,15 @@ step, which is what a process does that dies, or go on much later, which is what
     python -m tests.models.completion_model NAME       one guard off, with its trace
 
 Values of the key: 0 what was there before, `UPLOAD`, and one value for each PUT (a PUT stands for a delete
-as well: a tombstone is a row like any other).
+as well: a tombstone is a row like any other) and each creation, for which 0 is an absent key.
 
 What must hold in every state:
 - *once*: a PUT that replaced the upload and that is acknowledged is not replaced by the upload again;
 - *kept*: once the completion was acknowledged, the key shows the upload or a PUT that was not
   acknowledged before the completion began;
-- *put kept*: an acknowledged PUT is visible, or a write is that was not over before that PUT began.
+- *put kept*: an acknowledged PUT is visible, or a write is that was not over before that PUT began;
+- *condition kept*: once a creation (`If-None-Match`) and the completion were both acknowledged, the creation is
+  not visible: it began on an absent key, so the upload came after it.
 """
 
 # ruff: noqa: T201 - it is a command
@@ -37,6 +39,7 @@ GUARDS = {
     "compares": "a later attempt compares-and-sets its row over the one that it read",
     "rows first": "notes are read after the row that the comparison expects",
     "once": "an upload that was written over is done, not written again",
+    "doubts": "an upload that a conditional write of another token covers is not taken for written over",
     "carries": "a row in a sealed token that the answer rests on is set in the staging token",
     "rechecks": "the row counts only if a record read after it still names its token",
 }
@@ -79,6 +82,7 @@ class Lake:
     )  # PUTs that began after the upload was acknowledged
     acked: frozenset[int] = frozenset()
     acked_before_upload: frozenset[int] = frozenset()
+    creations: frozenset[int] = frozenset()
     replaced_upload: frozenset[int] = frozenset()  # PUTs that were visible after the upload was
     undone: frozenset[int] = frozenset()  # those of them that the upload replaced once more
     before: tuple[tuple[int, frozenset[int]], ...] = ()  # PUT → PUTs that were over when it began
@@ -131,6 +135,8 @@ class Local:
     value: int = UPLOAD
     fate: str = ""
     order: tuple[str, ...] = ()
+    landed: frozenset[int] = frozenset()  # tokens that hold a row or note of the upload
+    newest_in: int | None = None
     tries_of: tuple[Attempt, ...] = ()
     tries: int = 0
 
@@ -181,6 +187,37 @@ class Model:
             yield "met a seal, writes again", lake, again
         else:
             yield "gives up", lake, replace(me, pc="end")
+
+    def _create(self, lake: Lake, me: Local) -> Iterator[Step]:
+        """A conditional write: on a new token, over an absent key."""
+        if me.pc == "begin":
+            lake = replace(lake, creations=lake.creations | {me.number})
+            sealed = lake.seal()
+            record = (sealed.staging, sealed.sealed, sealed.committed)
+            yield f"seals T{lake.staging}", sealed, replace(me, pc="look", record=record)
+            return
+        assert me.record is not None
+        if me.pc == "look":
+            rows = [lake.tokens[token].row for token in (me.record[0], *me.record[1])]
+            newest = next((row for row in rows if row is not None), me.record[2])
+            yield f"reads {newest}", lake, replace(me, pc="judge", read=newest)
+        elif me.pc == "judge":
+            if (lake.staging, lake.sealed, lake.committed) != me.record or me.read != 0:
+                yield "gives up, or is refused", lake, replace(me, pc="end")
+            else:
+                yield "its condition holds", lake, replace(me, pc="set")
+        elif me.pc == "set":
+            token = lake.tokens[me.record[0]]
+            if token.row is not None:
+                yield "lost to another row", lake, replace(me, pc="end")
+            else:
+                written = lake.with_token(me.record[0], replace(token, row=me.number))
+                yield f"sets its row in T{me.record[0]}", written, replace(me, pc="check")
+        elif lake.staging == me.record[0]:
+            told = replace(lake, acked=lake.acked | {me.number})
+            yield "is acknowledged", told, replace(me, pc="end")
+        else:
+            yield "met a seal: its outcome is unknown", lake, replace(me, pc="end")
 
     def _commit(self, lake: Lake, me: Local) -> Iterator[Step]:
         if me.pc == "begin":
@@ -276,24 +313,33 @@ class Model:
 
     def _at_row(self, lake: Lake, me: Local) -> Iterator[Step]:
         assert me.record is not None
-        row = lake.tokens[me.record[0]].row
-        yield f"its staging token has {row}", lake, replace(me, pc=_after(me), row=row, read=row)
+        staging = me.record[0]
+        row = lake.tokens[staging].row
+        found = replace(me, pc=_after(me), row=row, read=row, newest_in=staging)
+        yield f"its staging token has {row}", lake, found
 
     def _at_look(self, lake: Lake, me: Local) -> Iterator[Step]:
         assert me.record is not None
         named = (me.record[0], *me.record[1])
-        fates = {self._fate(lake, each, named) for each in me.tries_of}
-        fate = next((each for each in ("landed", "unknown") if each in fates), "not landed")
-        yield f"earlier attempts: {fate}", lake, replace(me, pc=_after(me), fate=fate)
+        fates = {each.token: self._fate(lake, each, named) for each in me.tries_of}
+        fate = next(
+            (each for each in ("landed", "unknown") if each in fates.values()), "not landed"
+        )
+        landed = frozenset(token for token, each in fates.items() if each == "landed")
+        yield (
+            f"earlier attempts: {fate}",
+            lake,
+            replace(me, pc=_after(me), fate=fate, landed=landed),
+        )
 
     def _at_beneath(self, lake: Lake, me: Local) -> Iterator[Step]:
         assert me.record is not None
         if me.row is not None:
             yield "no need to look beneath", lake, replace(me, pc="decide")
             return
-        rows = [lake.tokens[token].row for token in me.record[1]]
-        newest = next((each for each in rows if each is not None), me.record[2])
-        yield f"newest is {newest}", lake, replace(me, pc="decide", read=newest)
+        token = next((each for each in me.record[1] if lake.tokens[each].row is not None), None)
+        newest = me.record[2] if token is None else lake.tokens[token].row
+        yield f"newest is {newest}", lake, replace(me, pc="decide", read=newest, newest_in=token)
 
     def _at_decide(self, lake: Lake, me: Local) -> Iterator[Step]:
         assert me.record is not None
@@ -302,6 +348,13 @@ class Model:
             yield from self._again(lake, me, "the record changed", pc="record")
         elif me.read == UPLOAD and me.row == UPLOAD:
             yield "its row is in the staging token", lake, replace(me, pc="answer")
+        elif (
+            me.read in lake.creations
+            and me.fate == "landed"
+            and me.newest_in not in me.landed
+            and self.has("doubts")
+        ):
+            yield "a conditional write may have missed it: cannot tell", lake, replace(me, pc="end")
         elif me.read != UPLOAD and me.fate == "landed" and self.has("once"):
             if me.row is not None or not self.has("carries"):
                 yield "it was written over", lake, replace(me, pc="answer")
@@ -373,7 +426,15 @@ class Model:
     def _again(self, lake: Lake, me: Local, why: str, pc: str = "begin") -> Iterator[Step]:
         if me.tries < self.tries + 1:
             again = replace(
-                me, pc=pc, tries=me.tries + 1, record=None, read=None, row=None, fate=""
+                me,
+                pc=pc,
+                tries=me.tries + 1,
+                record=None,
+                read=None,
+                row=None,
+                fate="",
+                landed=frozenset(),
+                newest_in=None,
             )
             yield why, lake, again
         else:
@@ -394,8 +455,10 @@ class Model:
             )
         if lake.upload_acked and (shown == 0 or shown in lake.acked_before_upload):
             return f"kept: the completion was acknowledged, and the key shows {shown}"
+        if lake.upload_acked and shown in lake.creations & lake.acked:
+            return f"condition kept: creation {shown} was acknowledged beside the completion, and shows"
         over = dict(lake.before)
-        for put in lake.acked:
+        for put in lake.acked - lake.creations:
             lost = shown == 0 or (shown > 0 and shown in over[put])
             if lost or (shown == UPLOAD and put in lake.upload_done_before):
                 return f"put kept: PUT {put} was acknowledged, and the key shows {shown}"
@@ -446,6 +509,7 @@ SCENARIOS = (
     ("complete", "complete", "put"),
     ("complete", "complete", "put", "commit"),
     ("complete", "put", "commit", "commit"),
+    ("complete", "complete", "create"),
 )
 
 

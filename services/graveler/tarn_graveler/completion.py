@@ -10,6 +10,9 @@ and notes tell. It writes by a compare-and-set over the row that it read before 
 - One landed and is the newest row: it is set in the staging token, unless it is there already.
 - One landed and was written over: the upload is complete. If the newer row lies in a sealed token, where
   a commit may have missed it, that row is set in the staging token.
+- One landed, and the newer row is a conditional write's, in a token that no attempt landed in: that writer
+  may have read the attempt's token before the attempt landed there, late. Then no order explains both
+  answers, so the outcome stays unknown.
 - A token has left the record, and the object is not the newest row: nothing can tell whether it was
   committed and written over, or never there. The outcome stays unknown; the client uploads again.
 
@@ -27,7 +30,7 @@ from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import is_marker, operation_of
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId
+from tarn.core.ids import BranchId, TokenId
 from tarn.kv.keys import path_key, staged_upload
 from tarn.kv.port import (
     Group,
@@ -41,7 +44,7 @@ from tarn.kv.port import (
 from tarn.kv.records import Repository
 from tarn_graveler.attempts import TRIES, BranchLife, set_settled, unknown_if
 from tarn_graveler.branches import Branches
-from tarn_graveler.layers import Layers
+from tarn_graveler.layers import Found, Layers
 
 __all__ = ["Completion", "CompletionLog", "StagingAttempt", "UploadedObject"]
 
@@ -183,14 +186,17 @@ class _Staging:
         record = await self._conditional(attempts)
         with unknown_if(written):
             row = await self._staged_row(record)
-            fate = await self._fate(record, attempts)  # after the row: see the model, "rows first"
-            newest = row.value if row is not None else await self._beneath(record)
+            # After the row: see the model, "rows first".
+            fate, landed_in = await self._fate(record, attempts)
+            found = await self._beneath(record) if row is None else Found(row.value, 0)
+            newest = found.packed
         verified = await self._life.fresh(written=written)
         if not verified.same_layers(record):
             return False
         if self._made.is_in(newest) and row is not None:
             return True
         if self._made.is_in(newest) or fate is _Fate.LANDED:
+            self._check_order(record, found, landed_in)
             if row is not None:
                 return True  # written over, by a row that every commit will find
             if newest is None:
@@ -208,6 +214,22 @@ class _Staging:
             return False
         self.may_be_staged = True
         return (await self._life.fresh(written=True)).takes_writes_as(record)
+
+    def _check_order(self, record: Branch, found: Found, landed_in: frozenset[TokenId]) -> None:
+        """Whether the upload surely came before the row that covers it, if one does.
+
+        Raises:
+            OutcomeUnknownError: the row is conditional and lies in a token of its own, so that its writer may
+                have seen the path without the upload.
+        """
+        if found.packed is None or self._made.is_in(found.packed) or not operation_of(found.packed):
+            return
+        if found.depth < 0 or record.tokens[found.depth].token_id not in landed_in:
+            text = (
+                f"upload {self._made.upload_id}: a conditional write covers {self._made.path} and may "
+                "not have seen the upload; upload again"
+            )
+            raise OutcomeUnknownError(text)
 
     def _check(self, fate: _Fate, newest: bytes | None) -> None:
         if fate is _Fate.UNKNOWN:
@@ -244,17 +266,23 @@ class _Staging:
         (row,) = await self._kv.get_many(partition, [path_key(self._made.path)])
         return row
 
-    async def _beneath(self, record: Branch) -> bytes | None:
+    async def _beneath(self, record: Branch) -> Found:
         made = self._made
         (found,) = await self._layers.find(
             self._repository, made.branch_id, record, [made.path], depth_min=1
         )
-        return found.packed
+        return found
 
-    async def _fate(self, record: Branch, attempts: Sequence[StagingAttempt]) -> _Fate:
-        fates = {await self._fate_of(record, attempt) for attempt in attempts}
-        order = (_Fate.LANDED, _Fate.UNKNOWN)
-        return next((fate for fate in order if fate in fates), _Fate.NOT_LANDED)
+    async def _fate(
+        self, record: Branch, attempts: Sequence[StagingAttempt]
+    ) -> tuple[_Fate, frozenset[TokenId]]:
+        """What became of all attempts together, and the tokens that one landed in."""
+        fates = [(each.token.token_id, await self._fate_of(record, each)) for each in attempts]
+        landed_in = frozenset(each for each, fate in fates if fate is _Fate.LANDED)
+        if landed_in:
+            return _Fate.LANDED, landed_in
+        is_unknown = any(fate is _Fate.UNKNOWN for _, fate in fates)
+        return (_Fate.UNKNOWN if is_unknown else _Fate.NOT_LANDED), landed_in
 
     async def _fate_of(self, record: Branch, attempt: StagingAttempt) -> _Fate:
         if not record.names(attempt.token.token_id):

@@ -14,6 +14,7 @@ from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.uploads import Claim, NewUpload
 
 NEW = WriteCondition(if_none_match=True)
+ANY_OBJECT = WriteCondition(if_match="*")
 
 
 @dataclass
@@ -85,6 +86,11 @@ async def seal_main(lake: Lake) -> None:
     await branches.change(
         lake.repository, MAIN, lambda b, op: seal(b, branches.new_token(b.staging.kind), op)
     )
+
+
+async def put_if(lake: Lake, path: str, size: int, condition: WriteCondition) -> None:
+    packed = entry(size, f"put {size}")
+    await lake.graveler.conditional.stage(lake.repository, MAIN, path, packed, condition)
 
 
 async def commit_and_drop(lake: Lake) -> None:
@@ -215,6 +221,37 @@ async def test_a_row_that_a_commit_has_missed_is_carried_over(
     await ended(commit)
     await other.drop_everything_removed()
     assert await other.get("k") == 1
+
+
+async def test_a_row_that_a_conditional_write_has_missed_is_not_taken_for_written_over(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """It lands in a sealed token that the conditional writer has read: the object was never visible."""
+    held = lake.kv.hold("set_many", lake.row_key("k"))
+    first = running.start(upload.finish())
+    await reached(held)
+    await put_if(other, "k", 2, NEW)
+    held.open()
+    await ended(first)
+    assert isinstance(first.exception(), OutcomeUnknownError)
+    with pytest.raises(OutcomeUnknownError) as raised:
+        await upload.finish(other)
+    assert "upload again" in raised.value.message
+    assert await other.get("k") == 2
+
+
+async def test_a_conditional_write_of_the_same_token_has_seen_the_upload(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """Both rows lie in one token, where one was compared with the other."""
+    await lake.graveler.branches.seal(
+        lake.repository, MAIN, TokenKind.CONDITIONAL, unless=lambda _: False
+    )
+    await upload.dies_after_its_row(running)
+    await put_if(other, "k", 2, ANY_OBJECT)
+    await upload.finish(other)
+    assert await upload.is_complete()
+    assert await other.get("k") == 2
 
 
 async def test_what_cannot_be_told_any_more_stays_unknown_and_stages_nothing(
@@ -376,9 +413,6 @@ async def test_an_attempt_that_cannot_record_its_token_writes_nothing(
     assert isinstance(error, TarnError)
     assert error.reason is Reason.UPLOAD_BUSY
     assert await other.get("k") is None
-
-
-ANY_OBJECT = WriteCondition(if_match="*")
 
 
 async def test_a_refusal_is_unknown_while_an_earlier_attempt_may_still_land(
