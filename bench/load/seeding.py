@@ -20,6 +20,7 @@ import pyarrow as pa
 from bench.commit import staged
 from bench.load.node import Node
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.local import open_local
 from tarn.client.graveler import GravelerClient
 from tarn.core.commit import Commit
@@ -29,7 +30,6 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository
 from tarn.rpc.system import SystemClock, SystemIds
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.cassandra_nodes import CassandraNodes
 from tarn_cli.connection import Connection, connect
 from tarn_cli.settings import Settings

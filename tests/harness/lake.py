@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.core.branch import Token
 from tarn.core.breaks import BreakRule
@@ -16,7 +17,6 @@ from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition
 from tarn.kv.records import Repository
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.gates import Gate, GatedKv
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.sim.lost import LostError
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.sim.clock import SimClock, SimIds
 from tarn.testing.sim.link import Wire
 from tarn.testing.sim.pauses import STRAND, Process, Strand

@@ -9,8 +9,8 @@ import pytest
 from tests.sim.lake_guards import GUARDS
 from tests.sim.run import run_seed
 
+from tarn.aio.task_set import TaskSet
 from tarn.kv.port import Group, Partition, PartitionKind
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.guards import Guard, Weakening, switched_off
 from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.kv_cassandra import SimCassandra

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.port import (
     Group,
@@ -17,7 +18,6 @@ from tarn.kv.port import (
     PartitionKind,
     PredicateFailedError,
 )
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite

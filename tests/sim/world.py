@@ -11,10 +11,10 @@ from tests.sim.plan import Plan
 from tests.sim.transport import OPEN
 from tests.sim.values import Values
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.kv.port import Kv
 from tarn.rpc.inprocess import InProcessTransport
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.history import History
 from tarn.testing.sim.blocks import BlockLink, committed_over
 from tarn.testing.sim.clock import SimClock

@@ -16,16 +16,16 @@ import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
+from tarn.aio.backoff import backoff_seconds
+from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.addresses import is_literal, resolve
-from tarn.rpc.backoff import backoff_seconds
 from tarn.rpc.call import Call
 from tarn.rpc.errors import unavailable_error
 from tarn.rpc.methods import UnaryMethod, operate_method, unary_methods
 from tarn.rpc.peer import Peer
 from tarn.rpc.stream import OperationStreams
-from tarn.rpc.tasks import TaskSet
 
 __all__ = ["GrpcTransport"]
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import structlog
 from google.protobuf.message import Message
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.rpc.call import Call
@@ -25,7 +26,6 @@ from tarn.rpc.errors import deadline_error, internal_error, unavailable_error, u
 from tarn.rpc.log import REQUEST_ID
 from tarn.rpc.methods import Handle
 from tarn.rpc.sweep import DeadlineSweep
-from tarn.rpc.tasks import TaskSet
 
 __all__ = ["OVERRUN_SECONDS", "Done", "InFlight"]
 

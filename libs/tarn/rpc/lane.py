@@ -15,9 +15,9 @@ import grpc
 import structlog
 from google.protobuf.message import Message
 
+from tarn.aio.backoff import backoff_seconds
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.backoff import backoff_seconds
 from tarn.rpc.batch import BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch
 from tarn.rpc.call import Call
 from tarn.rpc.errors import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.call import Call
-from tarn.rpc.tasks import TaskSet
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
 from tarn_gateway.homes import Homes

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Self
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.client.access import Access
@@ -13,7 +14,6 @@ from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.port import Kv
 from tarn.rpc.endpoint import Endpoint
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch_service import BranchHandler, TagHandler
 from tarn_graveler.building import Builder

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.branches import Branches
 from tarn_graveler.building import Builder, InlineBuilder
 from tarn_graveler.cleaning import Cleaning

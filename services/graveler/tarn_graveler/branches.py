@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch, Settled, Token, TokenKind, seal, settle
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
@@ -33,7 +34,6 @@ from tarn.kv.records import (
     encode_branch,
     is_pending_branch,
 )
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.ref_names import RefNames
 from tarn_graveler.repositories import Repositories
 from tarn_graveler.turn import TurnBatches

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch
 from tarn.core.entry import MARKER, is_marker
 from tarn.core.errors import TarnError
@@ -15,7 +16,6 @@ from tarn.core.ids import BranchId
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
 from tarn.kv.records import Repository
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.attempts import TRIES, BranchLife, unknown_if
 from tarn_graveler.branches import Branches
 from tarn_graveler.layers import Found, Layers

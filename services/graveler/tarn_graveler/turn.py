@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from tarn.rpc.tasks import TaskSet
+from tarn.aio.task_set import TaskSet
 
 __all__ = ["TurnBatches"]
 

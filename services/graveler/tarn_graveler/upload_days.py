@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
@@ -22,7 +23,6 @@ from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
 from tarn.kv.paging import pages_of, rows_of
 from tarn.kv.port import Kv, Partition, PredicateFailedError
 from tarn.kv.records import Repository, parse_record
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.cleaning import Cleaning
 from tarn_graveler.repositories import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from google.protobuf.message import Message
 
 from tarn.core.errors import Kind, TarnError
@@ -10,7 +9,6 @@ from tarn.rpc.call import Call
 from tarn.rpc.inflight import OVERRUN_SECONDS, InFlight
 from tarn.rpc.log import REQUEST_ID
 from tarn.rpc.sweep import DeadlineSweep
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.clock import ManualClock
 from tarn.testing.toy_service import failure, until
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
@@ -92,16 +90,3 @@ async def test_sweep_expires_in_time_and_only_once() -> None:
     clock.advance(1.0)
     await until(lambda: expired == ["first", "second"])
     sweep.close()
-
-
-async def test_error_of_a_background_task_is_logged(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    async def break_down() -> None:
-        raise ZeroDivisionError
-
-    tasks = TaskSet()
-    tasks.spawn(break_down())
-    assert await tasks.drain(5.0)
-
-    assert "background task failed" in capsys.readouterr().out

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.limits import check_group, check_register, check_row, check_scan_limit
 from tarn.kv.port import (
@@ -40,7 +41,6 @@ from tarn.kv.port import (
     Row,
     Versioned,
 )
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.sim.cassandra_rows import Change, Node, Proposal, Register
 from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.stamps import Cell, ReadFirst, StampRule

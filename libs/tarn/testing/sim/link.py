@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.paging import pages_of
 from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned
 from tarn.kv.rows import row_batch
-from tarn.rpc.tasks import TaskSet
 from tarn.testing.sim.weather import refused
 
 __all__ = ["KvLink", "Wire"]

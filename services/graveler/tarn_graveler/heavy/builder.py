@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import structlog
+from tarn.aio.backoff import backoff_seconds
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.committed import BuildResult, Committed
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import Kv
-from tarn.rpc.backoff import backoff_seconds
 from tarn.rpc.errors import unavailable_error
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.building import BuildOrder
 from tarn_graveler.heavy.weighing import again, few_rows, rows_touched
 from tarn_graveler.heavy.worker import HeavyProcess

@@ -19,6 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import structlog
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.opening import open_blocks
 from tarn.config import Config, load
 from tarn.core.clock import Clock
@@ -29,7 +30,6 @@ from tarn.rpc.errors import internal_error, unavailable_error
 from tarn.rpc.log import REQUEST_ID, logging_to
 from tarn.rpc.process import log_config
 from tarn.rpc.system import SystemClock, SystemIds
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.building import Builder, InlineBuilder
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.heavy.wire import (

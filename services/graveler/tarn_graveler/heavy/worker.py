@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.committed import BuildResult
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.rpc.errors import unavailable_error
 from tarn.rpc.log import REQUEST_ID
-from tarn.rpc.tasks import TaskSet
 from tarn_graveler.building import BuildOrder
 from tarn_graveler.heavy.wire import (
     Message,

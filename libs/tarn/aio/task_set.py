@@ -19,7 +19,12 @@ _log = structlog.get_logger()
 
 
 class TaskSet:
-    """Tasks with a common end."""
+    """Tasks with a common end. Belongs to one event loop.
+
+    - A caller that is cancelled leaves the tasks that it spawned alone.
+    - A task that fails is logged as an error; the other tasks go on.
+    - After `close` no task of the set runs. It may be used again.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -45,7 +50,7 @@ class TaskSet:
         return True
 
     async def close(self) -> None:
-        """Cancels all tasks and waits for their end. Idempotent."""
+        """Cancels all tasks, again and again if they spawn others, and waits for their end. Idempotent."""
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
