@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tarn.aio.backoff import doubled_seconds
 from tarn.core.clock import Clock
 from tarn.rpc.process import READY_FD
 from tarn_cli.exits import CliError, Exit
@@ -168,9 +169,12 @@ class Supervisor:
         """Pauses before a restart; not after the first of several deaths."""
         if slot.failures <= 1:
             return
-        doubled = self.limits.pause_min_s * 2 ** min(slot.failures - 2, 30)
+        limits = self.limits
+        pause = doubled_seconds(
+            slot.failures - 2, first_s=limits.pause_min_s, most_s=limits.pause_max_s
+        )
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(self.limits.pause_max_s, doubled)):
+            async with asyncio.timeout(pause):
                 await slot.quit.wait()
 
     async def _live(self, slot: _Slot) -> None:

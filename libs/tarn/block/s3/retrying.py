@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from tarn.aio.backoff import backoff_seconds
 from tarn.block.s3.faults import RAISED, CallError, Failure, fault_of
 from tarn.block.s3.settings import S3Limits
 from tarn.core.clock import Clock
@@ -106,5 +107,11 @@ class Retrying:
         raise AssertionError("the loop returns or raises")
 
     def _pause(self, number: int) -> float:
-        most = min(self._limits.pause_seconds * 2 ** (number - 1), self._limits.pause_seconds_max)
-        return self._chance.uniform(most / 4, most)
+        limits = self._limits
+        return backoff_seconds(
+            self._chance,
+            number - 1,
+            first_s=limits.pause_seconds,
+            most_s=limits.pause_seconds_max,
+            chance=0.75,
+        )

@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tarn.aio.backoff import backoff_seconds
 from tarn.core.clock import Clock
 from tarn.kv.cassandra.outcomes import is_transient
 
@@ -68,14 +69,17 @@ class Attempts:
         self._clock = clock
         self._chance = chance
         self._left = attempts - 1
+        self._failed = 0
         self._until = clock.monotonic() + seconds
-        self._pause = _FIRST_SECONDS
 
     async def again(self) -> bool:
         """Pauses before another attempt; False: there should be none."""
         if self._left <= 0 and self._clock.monotonic() >= self._until:
             return False
         self._left -= 1
-        await self._clock.sleep(self._pause * self._chance.uniform(0.5, 1.0))
-        self._pause = min(_MOST_SECONDS, 2 * self._pause)
+        pause = backoff_seconds(
+            self._chance, self._failed, first_s=_FIRST_SECONDS, most_s=_MOST_SECONDS
+        )
+        self._failed += 1
+        await self._clock.sleep(pause)
         return True

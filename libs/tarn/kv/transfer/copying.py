@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tarn.aio.backoff import doubled_seconds
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, ListingKv, Partition, Row
 from tarn.kv.transfer.dumping import PASSES_MAX, restless_error
@@ -123,7 +124,7 @@ async def _write(
     pending = [Group(row[0], (row,)) for row in rows]
     for attempt in range(_ATTEMPTS):
         if attempt:
-            pause = min(_PAUSE_SECONDS_MAX, _PAUSE_SECONDS * 2 ** (attempt - 1))
+            pause = doubled_seconds(attempt - 1, first_s=_PAUSE_SECONDS, most_s=_PAUSE_SECONDS_MAX)
             await effort.clock.sleep(pause)
         try:
             outcomes = await target.set_many(partition, pending)

@@ -11,6 +11,7 @@ from typing import Self
 import structlog
 from tarn.aio.backoff import backoff_seconds
 
+from tarn.aio.backoff import backoff_seconds
 from tarn.aio.task_set import TaskSet
 from tarn.block.committed import BuildResult, Committed
 from tarn.core.clock import Clock
