@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import botocore.exceptions
 
+from tarn.aio.first_error import first_error
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["CliError", "Exit", "Failure", "failure_of"]
@@ -135,16 +136,9 @@ def _of_s3(error: botocore.exceptions.ClientError) -> Failure:
     return Failure(exit_code, code, f"{error.operation_name}: {message}", _S3_HINTS.get(code, ""))
 
 
-def _single(error: BaseException) -> BaseException:
-    """The first error inside nested exception groups; one is enough to act on."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def failure_of(error: BaseException) -> Failure | None:
     """The message for an error; None for an unexpected error, which is a bug and needs a traceback."""
-    error = _single(error)
+    error = first_error(error)
     match error:
         case CliError():
             return Failure(error.exit_code, error.exit_code.name, error.message, error.hint)

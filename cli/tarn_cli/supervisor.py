@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tarn.aio.backoff import doubled_seconds
+from tarn.aio.first_error import collapse_error_groups
 from tarn.core.clock import Clock
 from tarn.rpc.process import READY_FD
 from tarn_cli.exits import CliError, Exit
@@ -123,10 +124,8 @@ class Supervisor:
         Raises:
             CliError: a worker was never ready.
         """
-        try:
+        with collapse_error_groups(prefer=CliError):
             await self._run_parts(self.parts)
-        except* CliError as errors:
-            raise _first(errors) from None
 
     async def _run_parts(self, parts: Sequence[Part]) -> None:
         """Runs the first part around the others: it starts before them and drains after them."""
@@ -292,15 +291,6 @@ async def _until_end(slot: _Slot, process: asyncio.subprocess.Process) -> None:
         watching = group.create_task(watch())
         await _any_of(ended, slot.quit)
         watching.cancel()
-
-
-def _first(errors: BaseExceptionGroup[CliError]) -> CliError:
-    """The first error inside nested groups."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, CliError), "the group holds nothing else"
-    return error
 
 
 def _ending(code: int | None) -> str:

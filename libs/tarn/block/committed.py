@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from tarn.aio.first_error import collapse_error_groups
 from tarn.block.building import Building, BuildResult, overlaid
 from tarn.block.comparing import Window, compared
 from tarn.block.port import BlockStore
@@ -97,11 +98,9 @@ class Committed:
         if base is not None:
             metarange = await self._reader.metarange(namespace, base)
         building = Building(self._reader, namespace, metarange, self._rule)
-        try:
+        with collapse_error_groups(prefer=TarnError):
             async with aclosing(overlaid(layers, self._reader)) as changes:
                 return await building.run(changes)
-        except ExceptionGroup as group:
-            raise _first(group) from None
 
     async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
         """The ranges of a listing: for what walks all of it, and for its totals.
@@ -258,13 +257,3 @@ class Committed:
             if found.add(await self._reader.compute(diff_changes, rows, here)):
                 return found.page(found.paths[-1])
         return found.page(None)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """What went wrong first; callers know one error at a time."""
-    for error in group.exceptions:
-        if isinstance(error, ExceptionGroup):
-            return _first(error)
-        if isinstance(error, TarnError):
-            return error
-    return group.exceptions[0]

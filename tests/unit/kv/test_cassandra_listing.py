@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import listing
+from tarn.kv.cassandra.heads import HEAD_BUCKET, Head, Heads
 from tarn.kv.cassandra.listing import Listing
 from tarn.kv.cassandra.retry import Retry
 from tarn.testing.clock import ManualClock
@@ -19,9 +22,10 @@ Place = tuple[bytes, int, int]
 class Ring(Listing):
     """A table as a list of places and tokens."""
 
-    def __init__(self, rows: list[Place]) -> None:
-        nothing = cast("Any", None)
-        super().__init__(nothing, nothing, nothing, Retry(ManualClock(), random.Random(0), 1))
+    def __init__(self, rows: list[Place], heads: object = None) -> None:
+        unused = cast("Any", SimpleNamespace(cas_list=None, plain_list=None))
+        retry = Retry(ManualClock(), random.Random(0), 1)
+        super().__init__(unused, unused, cast("Heads", heads), retry)
         self._rows = sorted(rows, key=lambda row: (row[2], row[0], row[1]))
 
     def _ask(self, statement: object, token: int, limit: int) -> asyncio.Future[list[Place]]:
@@ -41,3 +45,19 @@ async def test_every_place_comes_once(
     rows = [(b"p%d" % n, n % 3, chance.randrange(tokens) - tokens // 2) for n in range(count)]
     found = [place async for page in Ring(rows)._pages(None) for place in page]
     assert sorted(found) == sorted((p, b) for p, b, _ in rows)
+
+
+class DamagedHeads:
+    """Descriptions that cannot be read."""
+
+    async def describe(self, _name: str) -> Head | None:
+        await asyncio.sleep(0)
+        return Head.decode(b"not a head")
+
+
+async def test_a_damaged_head_is_told_as_damage() -> None:
+    """Heads are read side by side; the group of their errors is no `TarnError`, and was taken for a node's."""
+    ring = Ring([(b"p", HEAD_BUCKET, 1), (b"q", HEAD_BUCKET, 2)], DamagedHeads())
+    with pytest.raises(TarnError, match="cannot be read") as caught:
+        [listed async for listed in ring.partitions("")]
+    assert caught.value.kind is Kind.CORRUPT

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 
+from tarn.aio.first_error import collapse_error_groups
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.heads import HEAD_BUCKET, Head, Heads
 from tarn.kv.cassandra.retry import Retry
@@ -70,8 +71,9 @@ class Listing:
                 yield Listed(name, head.kind, head.buckets)
 
     async def _describe(self, names: list[str]) -> list[tuple[str, Head | None]]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._heads.describe(name)) for name in names]
+        with collapse_error_groups():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._heads.describe(name)) for name in names]
         return [(name, task.result()) for name, task in zip(names, tasks, strict=True)]
 
     async def _pages(self, statement: Prepared) -> AsyncIterator[list[Place]]:

@@ -7,13 +7,14 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tarn.aio.parallel import for_each
 from tarn.kv.port import ListingKv, Partition
 from tarn.kv.transfer.dump_folder import DumpFolder
 from tarn.kv.transfer.layout import take_inventory
 from tarn.kv.transfer.parts import read_part
 from tarn.kv.transfer.ranges import Chunk, digest_of, rows_of
 from tarn.kv.transfer.sources import Source, Unit
-from tarn.kv.transfer.work import Effort, Progress, in_parallel
+from tarn.kv.transfer.work import Effort, Progress
 
 __all__ = ["DIFFERENCES_MAX", "Comparison", "Difference", "Sort", "check_dump", "compare"]
 
@@ -88,7 +89,7 @@ async def compare(
             await effort.pace.take(each.rows)
         progress.units += 1
 
-    await in_parallel(units, work, effort.concurrency)
+    await for_each(units, work, effort.concurrency)
     for name, partition in others.items():
         if name not in partitions:
             async for batch in second.scan_arrow(partition, b"", None):
@@ -113,7 +114,7 @@ async def check_dump(dump: DumpFolder, effort: Effort) -> Progress:
             progress.add(each.rows, each.size_bytes, changed=False)
         effort.report(progress)
 
-    await in_parallel(range(len(dump.parts)), work, effort.concurrency)
+    await for_each(range(len(dump.parts)), work, effort.concurrency)
     return progress
 
 

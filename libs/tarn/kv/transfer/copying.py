@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tarn.aio.backoff import doubled_seconds
+from tarn.aio.parallel import for_each
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, ListingKv, Partition, Row
 from tarn.kv.transfer.dumping import PASSES_MAX, restless_error
 from tarn.kv.transfer.layout import take_inventory
 from tarn.kv.transfer.ranges import Chunk, Range, digest_of, rows_of
 from tarn.kv.transfer.sources import Source, Unit
-from tarn.kv.transfer.work import Effort, Progress, in_parallel
+from tarn.kv.transfer.work import Effort, Progress
 
 __all__ = ["copy_into", "extra_error"]
 
@@ -82,7 +83,7 @@ async def _pass(
         progress.units += 1
         effort.report(progress)
 
-    await in_parallel(units, copy, effort.concurrency)
+    await for_each(units, copy, effort.concurrency)
     return progress
 
 

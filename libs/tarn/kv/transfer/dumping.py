@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from tarn.aio.parallel import for_each
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import ListingKv, Partition
 from tarn.kv.transfer.dump_folder import DumpWriter
 from tarn.kv.transfer.layout import Inventory, take_inventory
 from tarn.kv.transfer.parts import Batches
 from tarn.kv.transfer.ranges import Range, digest_of, read_chunks
-from tarn.kv.transfer.work import Effort, Progress, in_parallel
+from tarn.kv.transfer.work import Effort, Progress
 
 __all__ = ["PASSES_MAX", "Dumped", "batches_of_partitions", "dump_store", "restless_error"]
 
@@ -106,7 +107,7 @@ async def _dump(
         progress.units += 1
         effort.report(progress)
 
-    await in_parallel(units, dump, effort.concurrency)
+    await for_each(units, dump, effort.concurrency)
 
 
 async def _differences(
@@ -128,7 +129,7 @@ async def _differences(
         progress.units += 1
         effort.report(progress)
 
-    await in_parallel([part.ranges for part in parts], check, effort.concurrency)
+    await for_each([part.ranges for part in parts], check, effort.concurrency)
     dumped = writer.covered()
     # What came since: no digest tells of a partition that nobody has read.
     now = (await take_inventory(kv, installation_id)).partitions

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tarn.core.clock import Clock
-from tarn.core.errors import TarnError
 
-__all__ = ["Effort", "Pace", "Progress", "Report", "in_parallel"]
-
-T = TypeVar("T")
+__all__ = ["Effort", "Pace", "Progress", "Report"]
 
 
 @dataclass(slots=True)
@@ -87,27 +82,3 @@ class Effort:
     pace: Pace
     concurrency: int = 4
     report: Report = lambda _progress: None
-
-
-async def in_parallel(
-    items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int
-) -> None:
-    """Does the work for every item, some at once. The first failure stops all and is raised."""
-    waiting = iter(items)
-
-    async def worker() -> None:
-        for item in waiting:
-            await work(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(worker())
-    except* TarnError as errors:
-        raise _first(errors) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.entry import FLAG_EXTERNAL, FLAG_MARKER, HEAD_BYTES, unpack
 from tarn.core.errors import TarnError
@@ -25,7 +26,6 @@ from tarn.core.run import VALUE_END, heads_of
 from tarn.kv.keys import path_key
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.listings import read_range
-from tarn_graveler.fsck.reads import each
 from tarn_graveler.fsck.session import Lake, or_corrupt
 from tarn_graveler.fsck.staged import named_token, token_of_source
 
@@ -110,7 +110,7 @@ class Confirming:
         async def look(victim: _Victim) -> None:
             await self._look(victim, source, where, check_bytes=wanted[victim.block])
 
-        await each(found.values(), look, self._lake.session.options.concurrency)
+        await for_each(found.values(), look, self._lake.session.options.concurrency)
 
     async def _columns(
         self, kind: str, referrer: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tarn.aio.parallel import for_each
 from tarn_graveler.fsck.confirming import is_intact
-from tarn_graveler.fsck.reads import each
 from tarn_graveler.fsck.references import Records, SortedReferences, path_of_address
 from tarn_graveler.fsck.session import Lake
 
@@ -34,6 +34,6 @@ async def verify_data(lake: Lake) -> None:
     for records in SortedReferences(state, lake.uid, 1, state.meta(step)).upto(None):
         plain = records[records["plain"]]
         _, first = np.unique(plain["address"], return_index=True)
-        await each(plain[first], verify, lake.session.options.concurrency)
+        await for_each(plain[first], verify, lake.session.options.concurrency)
         state.set_meta(step, path_of_address(records["address"][-1]))
         state.save()

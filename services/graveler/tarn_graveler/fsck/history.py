@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.commit import Commit, commit_id_of, from_json, to_json
 from tarn.core.errors import Kind, Reason, TarnError
@@ -10,7 +11,6 @@ from tarn.kv.keys import after_prefix
 from tarn.kv.records import decode_tag
 from tarn_graveler.commits import decode_commit
 from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.reads import each
 from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 from tarn_graveler.fsck.staged import branch_names, read_branch
 
@@ -182,7 +182,7 @@ class History:
                 " WHERE uid=? AND NOT done AND commit_id>? ORDER BY commit_id",
                 uid,
             )
-            await each(rows, self._check, self._lake.session.options.concurrency)
+            await for_each(rows, self._check, self._lake.session.options.concurrency)
 
     async def _check(self, row: tuple[str, str, str, int, int]) -> None:
         commit_id, parents, metarange_id, generation, has_row = row

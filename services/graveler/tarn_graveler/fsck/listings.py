@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.block.rangefile import (
     decode_metarange,
@@ -22,7 +23,6 @@ from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.metarange import EMPTY_METARANGE, Metarange, RangeInfo
 from tarn.core.run import Run, markers_of
 from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.reads import each
 from tarn_graveler.fsck.references import RECORD, Records, References, records_of
 from tarn_graveler.fsck.session import Lake, or_corrupt
 
@@ -79,7 +79,7 @@ class Listings:
         total = self._state.count(f"SELECT count(*) FROM {table} WHERE uid=?", uid)  # noqa: S608 - one of two names
         done = self._state.count(f"SELECT count(*) FROM {table} WHERE uid=? AND done", uid)  # noqa: S608 - likewise
         session.progress.begin(f"{self._lake.repository.repository_id}: {table}", total, done)
-        await each(self._state.pages(query, uid), work, session.options.concurrency)
+        await for_each(self._state.pages(query, uid), work, session.options.concurrency)
 
     async def _metarange(self, row: tuple[str, str]) -> None:
         metarange_id, referrer = MetarangeId(row[0]), row[1]

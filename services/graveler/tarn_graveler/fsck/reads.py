@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TypeVar, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -17,9 +16,8 @@ from tarn.kv.port import Listed, Partition, Row, Versioned
 from tarn.kv.reading import ReadKv
 from tarn_graveler.fsck.progress import Progress
 
-__all__ = ["Reads", "each"]
+__all__ = ["Reads"]
 
-T = TypeVar("T")
 
 _PAGE = 1000
 _LIST_PAGE = 10_000
@@ -108,28 +106,3 @@ class Reads:
         """The next blocks of a listing; none at its end."""
         await self._take()
         return await self._blocks.list_page(namespace, prefix, after, _LIST_PAGE)
-
-
-async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
-    """Does some work on every item, a few at a time; the first failure ends it.
-
-    Items are taken as they are needed, so they may come from a query that pages.
-    """
-    left = iter(items)
-
-    async def worker() -> None:
-        for item in left:
-            await work(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(worker())
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What went wrong first; callers know one error at a time."""
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
