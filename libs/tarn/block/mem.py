@@ -22,6 +22,7 @@ from tarn.block.port import (
     BlockInfo,
     BlockKey,
     BlockNotFoundError,
+    closed_error,
 )
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -121,7 +122,7 @@ class MemBlockStore:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the block store is closed")
+            raise closed_error()
 
     def find(self, key: BlockKey) -> _Block:
         """The block, or BlockNotFoundError."""

@@ -27,6 +27,7 @@ __all__ = [
     "CHUNK_BYTES",
     "FileBacked",
     "PartWriter",
+    "closed_error",
 ]
 
 CHUNK_BYTES = 1 << 20
@@ -59,6 +60,11 @@ class BlockInfo:
     path: str
     size: int
     mtime_us: int
+
+
+def closed_error() -> TarnError:
+    """The store was closed before the call began: nothing was done."""
+    return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the block store is closed")
 
 
 class BlockNotFoundError(TarnError):

@@ -16,6 +16,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from tarn.aio.close_guard import UseCount
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.call import Call
@@ -116,9 +117,7 @@ class RpcServer:
         self._streams: list[OperationServer] = []
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
-        self._active = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._calls = UseCount()  # grpc refuses what comes too late
         for endpoint in endpoints:
             check_handler(endpoint)
 
@@ -161,7 +160,7 @@ class RpcServer:
         assert self._server is not None
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.stop(timeout_s + _FLUSH_SECONDS))
-            idle = await _within(timeout_s, self._idle)
+            idle = await self._calls.drain(timeout_s)
             # A health watch lasts for ever and shall not keep us; answers still get on their way.
             group.create_task(self._server.stop(_FLUSH_SECONDS))
         rest = max(0.0, end - self._clock.monotonic())
@@ -211,25 +210,23 @@ class RpcServer:
             REQUEST_ID.set(call.request_id)
             failure: TarnError | None = None
             code = "CANCELLED"
-            self._enter()
-            try:
+            with self._calls:
                 try:
-                    with self._tracing.span(method.path, headers.get(TRACEPARENT_HEADER, "")):
-                        response = await answer(handle, request, call)
-                    code = "OK"
+                    try:
+                        with self._tracing.span(method.path, headers.get(TRACEPARENT_HEADER, "")):
+                            response = await answer(handle, request, call)
+                        code = "OK"
+                    except TarnError as error:
+                        failure, code = error, code_of(error.kind).name
+                        raise
+                    finally:
+                        # Before the answer is on its way: who has it finds it counted.
+                        observer.rpc(call, code, failure, started)
                 except TarnError as error:
-                    failure, code = error, code_of(error.kind).name
-                    raise
-                finally:
-                    # Before the answer is on its way: who has it finds it counted.
-                    observer.rpc(call, code, failure, started)
-            except TarnError as error:
-                text = error.message[:_STATUS_CHARS_MAX]
-                await context.abort(code_of(error.kind), text, trailers_of(error))
-            else:
-                return response
-            finally:
-                self._leave()
+                    text = error.message[:_STATUS_CHARS_MAX]
+                    await context.abort(code_of(error.kind), text, trailers_of(error))
+                else:
+                    return response
 
         return behave
 
@@ -247,22 +244,10 @@ class RpcServer:
         async def behave(
             requests: object, context: grpc.aio.ServicerContext[Message, bytes]
         ) -> None:
-            self._enter()
-            try:
+            with self._calls:
                 await behaviour(requests, context)
-            finally:
-                self._leave()
 
         return behave
-
-    def _enter(self) -> None:
-        self._active += 1
-        self._idle.clear()
-
-    def _leave(self) -> None:
-        self._active -= 1
-        if not self._active:
-            self._idle.set()
 
 
 def _headers(context: Context) -> dict[str, str]:
@@ -283,12 +268,3 @@ def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredenti
     if listen.startswith("unix:"):
         return listen
     return f"{listen.rpartition(':')[0]}:{port}"
-
-
-async def _within(timeout_s: float, event: asyncio.Event) -> bool:
-    """Whether an event comes in time."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await event.wait()
-    except TimeoutError:
-        return False

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
+from tarn.aio.futures import ignore_outcome
 from tarn.core.branch import Branch
 from tarn.core.clock import Clock
 from tarn.core.entry import is_marker
@@ -84,7 +85,7 @@ class Reading:
                     raise error from None
             except BaseException:
                 # Cancelled: the read beside goes on, and its error, if it has one, is of no use.
-                fresh.add_done_callback(lambda done: done.cancelled() or done.exception())
+                ignore_outcome(fresh)
                 raise
             else:
                 record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch

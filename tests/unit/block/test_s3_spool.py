@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,41 @@ async def test_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(TarnError, match="absent") as caught:
         await filled(spool, sample(MEMORY + 1))
     assert caught.value.kind is Kind.INTERNAL
+
+
+async def test_a_cancelled_writer_waits_for_the_thread_that_writes_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `close` comes before the thread has the file, which then stays open for ever; or while it writes,
+    and the number may be another file's."""
+    runs, may_go_on = threading.Event(), threading.Event()
+    made: list[int] = []
+    make = tempfile.mkstemp
+
+    def mkstemp(prefix: str, dir: str) -> tuple[int, str]:  # noqa: A002 - the real one's name
+        runs.set()
+        assert may_go_on.wait(10)
+        fd, name = make(prefix=prefix, dir=dir)
+        made.append(fd)
+        return fd, name
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    spool = Spool(tmp_path, 10)
+
+    async def write() -> None:
+        try:
+            await spool.write(memoryview(bytes(100)))
+        finally:
+            spool.close()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(write())
+        await asyncio.to_thread(runs.wait, 10)
+        task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not task.done()
+        may_go_on.set()
+    assert task.cancelled()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made[0])

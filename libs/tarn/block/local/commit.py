@@ -26,6 +26,7 @@ from typing import Final
 from tarn.block.local.faults import from_os, from_sqlite
 from tarn.block.local.small import Row, SmallWriter
 from tarn.block.local.tree import Tree
+from tarn.block.port import closed_error
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
@@ -147,7 +148,7 @@ class Commits:
                 self._guard.notify()
         if not is_open:
             self._release(request)
-            raise _closed()
+            raise closed_error()
         try:
             return await done
         except asyncio.CancelledError:
@@ -179,7 +180,7 @@ class Commits:
                 left = [(request, done) for done, request in self._waiting.items()]
                 self._waiting.clear()
             batch = self._taken + left
-            self._answer(self._settle, batch, [_closed()] * len(batch))
+            self._answer(self._settle, batch, [closed_error()] * len(batch))
             if writer is not None:
                 writer.close()
             os.close(self._lock)
@@ -300,10 +301,6 @@ class Commits:
                 outcomes[at] = 0
             except OSError as error:
                 outcomes[at] = error  # as it is: its caller knows what a missing file means
-
-
-def _closed() -> TarnError:
-    return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the block store is closed")
 
 
 def _full(requests: int, size_bytes: int) -> TarnError:

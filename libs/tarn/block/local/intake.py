@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Self
 
+from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import METADATA_PREFIX
 from tarn.block.local.commit import Commits
 from tarn.block.local.draft import Draft, Drafts, Source
 from tarn.block.local.faults import Faults
-from tarn.block.local.gate import Gate, OpenFiles
 from tarn.block.local.homes import Home
+from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.threads import Threads
 from tarn.block.local.tree import Tree
 from tarn.block.port import BlockExistsError, BlockKey
@@ -38,14 +39,14 @@ class Intake:
         commits: Commits,
         threads: Threads,
         files: OpenFiles,
-        gate: Gate,
+        guard: CloseGuard,
         small_bytes_max: int,
     ) -> None:
         self.tree = tree
         self.drafts = drafts
         self.threads = threads
         self.files = files
-        self.gate = gate
+        self.guard = guard
         self.writers: set[LocalWriter] = set()
         self.small_bytes_max = small_bytes_max
         self._commits = commits
@@ -158,7 +159,7 @@ class LocalWriter:
             if len(self._held) + len(view) <= max(_HOLD_BYTES, self._keep_max):
                 self._held += view
                 return
-            with self._intake.gate, self._faults:
+            with self._intake.guard, self._faults:
                 self._count()
                 await self._intake.threads.run(lambda: self._spill(view))
 
@@ -170,7 +171,7 @@ class LocalWriter:
         """Writes the last bytes and finishes, in one visit of a thread."""
         self._check()
         try:
-            with self._intake.gate, self._faults, memoryview(last).cast("B") as view:
+            with self._intake.guard, self._faults, memoryview(last).cast("B") as view:
                 if self._draft is None and len(self._held) + len(view) <= self._keep_max:
                     await self._keep(bytes(self._held + view))
                 else:

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from tarn.aio.close_guard import CloseGuard
 from tarn.block.local.commit import Commits
 from tarn.block.local.draft import Drafts, sweep
 from tarn.block.local.faults import from_os, from_sqlite
-from tarn.block.local.gate import Gate, OpenFiles
 from tarn.block.local.intake import Intake
 from tarn.block.local.mount import refuse_network
+from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.small import SmallReader, create_small
 from tarn.block.local.store import LocalBlockStore
 from tarn.block.local.threads import Threads
 from tarn.block.local.tree import FILE_MODE, Tree, make_root
+from tarn.block.port import closed_error
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 
@@ -84,7 +86,7 @@ async def open_local(
         commits=commits,
         threads=writers,
         files=OpenFiles(files_max),
-        gate=Gate(),
+        guard=CloseGuard(closed_error),
         small_bytes_max=small_bytes_max,
     )
     return LocalBlockStore(tree, ground.reader, commits, intake, readers)

@@ -10,12 +10,14 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from tarn.aio.close_guard import CloseGuard
+from tarn.aio.thread_work import finish_work, settle_work
 from tarn.block.keys import METADATA_PREFIX, check_listing, check_path, check_span
 from tarn.block.local.commit import Commits
 from tarn.block.local.faults import Faults, from_sqlite
-from tarn.block.local.gate import Gate, OpenFiles
 from tarn.block.local.homes import Home, Homes
 from tarn.block.local.intake import Intake, LocalWriter
+from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.small import SmallReader
 from tarn.block.local.threads import Threads
 from tarn.block.local.tree import Tree
@@ -67,7 +69,7 @@ class LocalBlockStore:
         self._commits = commits
         self._intake = intake
         self._threads = threads  # of readers; fsyncs have others, so that no read waits behind them
-        self._gate: Gate = intake.gate
+        self._guard: CloseGuard = intake.guard
         self._files: OpenFiles = intake.files
         self._homes = Homes(tree, reader, commits)
         self._uploads = LocalUploads(self._homes, intake)
@@ -82,7 +84,7 @@ class LocalBlockStore:
         """See `BlockStore.put`."""
         check_path(key.path)
         size = body.nbytes if isinstance(body, memoryview) else len(body)
-        with self._gate:
+        with self._guard:
             with Faults(f"enter namespace {key.namespace}"):
                 home = await self._homes.enter(key.namespace)
             if self._intake.is_small(key.path, size):
@@ -93,14 +95,14 @@ class LocalBlockStore:
     async def open_write(self, key: BlockKey) -> LocalWriter:
         """See `BlockStore.open_write`."""
         check_path(key.path)
-        with self._gate, Faults(f"enter namespace {key.namespace}"):
+        with self._guard, Faults(f"enter namespace {key.namespace}"):
             return self._intake.begin(await self._homes.enter(key.namespace), key)
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
         check_path(key.path)
         check_span(start, length)
-        with self._gate:
+        with self._guard:
             home, body = self._small(key, start, length)
             if body is not None:
                 return body
@@ -120,7 +122,7 @@ class LocalBlockStore:
         later only if it shrinks meanwhile. One chunk is read ahead."""
         check_path(key.path)
         check_span(start, length)
-        with self._gate:
+        with self._guard:
             home, body = self._small(key, start, length)
         if body is not None:
             if len(body) < length:
@@ -130,7 +132,7 @@ class LocalBlockStore:
             return
         faults = Faults(f"read block {key.path} in {key.namespace}")
         ahead: asyncio.Future[bytes] | None = None
-        with self._gate, faults:
+        with self._guard, faults:
             fd = self._open(home, key)
         try:
             with faults:
@@ -139,11 +141,11 @@ class LocalBlockStore:
                 os.posix_fadvise(fd, start, length, os.POSIX_FADV_SEQUENTIAL)
             at, end = start, start + length
             while at < end:
-                with self._gate, faults:
+                with self._guard, faults:
                     if length <= _INLINE_BYTES:
                         chunk = _pread(fd, at, end - at)
                     else:
-                        chunk = await self._threads.finish(ahead or self._fetch(fd, at, end))
+                        chunk = await finish_work(ahead or self._fetch(fd, at, end))
                         ahead = None
                     at += len(chunk)
                     if not chunk:
@@ -154,7 +156,7 @@ class LocalBlockStore:
         finally:
             try:
                 if ahead is not None:
-                    await self._threads.settle(ahead)  # its thread uses the descriptor
+                    await settle_work(ahead)  # its thread uses the descriptor
             finally:
                 self._close(fd)
 
@@ -164,7 +166,7 @@ class LocalBlockStore:
     async def open_file(self, key: BlockKey) -> BlockFile | None:
         """See `FileBacked.open_file`."""
         check_path(key.path)
-        with self._gate, Faults(f"open block {key.path} in {key.namespace}"):
+        with self._guard, Faults(f"open block {key.path} in {key.namespace}"):
             home = self._homes.look(key.namespace)
             if self._homes.is_row(home, key.path):
                 return None
@@ -173,7 +175,7 @@ class LocalBlockStore:
     async def stat(self, key: BlockKey) -> BlockInfo:
         """See `BlockStore.stat`."""
         check_path(key.path)
-        with self._gate, Faults(f"stat block {key.path} in {key.namespace}"):
+        with self._guard, Faults(f"stat block {key.path} in {key.namespace}"):
             return self._homes.stat(self._homes.look(key.namespace), key)
 
     async def list_page(
@@ -181,7 +183,7 @@ class LocalBlockStore:
     ) -> list[BlockInfo]:
         """See `BlockStore.list_page`; `limit` is at most `keys.LIST_LIMIT_MAX`."""
         possible = check_listing(prefix, after, limit)
-        with self._gate, Faults(f"list {namespace}"):
+        with self._guard, Faults(f"list {namespace}"):
             home = self._homes.look(namespace)
             if not possible:
                 return []
@@ -198,7 +200,7 @@ class LocalBlockStore:
         not synced, and a power failure may bring some back."""
         for path in paths:
             check_path(path)
-        with self._gate, Faults(f"delete blocks in {namespace}"):
+        with self._guard, Faults(f"delete blocks in {namespace}"):
             home = self._homes.look(namespace)
             for start in range(0, len(paths), _DELETE_BATCH):
                 group = paths[start : start + _DELETE_BATCH]
@@ -218,7 +220,7 @@ class LocalBlockStore:
             return
         self._closing = asyncio.Event()
         try:
-            await self._gate.close()
+            await self._guard.close()
             for writer in list(self._intake.writers):
                 await writer.abort()
             await self._commits.close()

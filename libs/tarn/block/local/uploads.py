@@ -48,7 +48,7 @@ class LocalUploads:
         check_path(key.path)
         name = check_part(part, attempt)
         what = f"part {part} of upload {check_upload(upload)}"
-        with self._intake.gate, Faults(f"begin {what}"):
+        with self._intake.guard, Faults(f"begin {what}"):
             home = await self._homes.enter(key.namespace)
             base = (*home.names, UPLOADS, upload)
             with self._intake.tree.open_dir(base, create=True):
@@ -85,7 +85,7 @@ class LocalUploads:
             )
             raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
         names = [check_part(part, attempt) for part, attempt in parts]
-        with self._intake.gate, Faults(f"complete upload {upload} of block {key.path}"):
+        with self._intake.guard, Faults(f"complete upload {upload} of block {key.path}"):
             home = await self._homes.enter(key.namespace)
             with suppress(BlockNotFoundError):
                 return await self._finished(home, key)
@@ -149,7 +149,7 @@ class LocalUploads:
             with suppress(FileNotFoundError):
                 tree.prune(base, keep=len(base) - 1)
 
-        with self._intake.gate, Faults(f"discard upload {upload} of block {key.path}"):
+        with self._intake.guard, Faults(f"discard upload {upload} of block {key.path}"):
             base = (*self._homes.look(key.namespace).names, UPLOADS, upload)
             await self._intake.threads.run(lambda: remove(base))
 

@@ -7,7 +7,6 @@ not begin before the client's checksums were compared: so it has to be somewhere
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import io
 import os
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from tarn.aio.thread_work import run_in_thread
 from tarn.block.port import CHUNK_BYTES
 from tarn.core.errors import Kind, Reason, TarnError
 
@@ -137,7 +137,7 @@ class Spool:
     async def _spill(self) -> None:
         held, self._held = self._held, bytearray()
         try:
-            await asyncio.to_thread(self._append, held)
+            await run_in_thread(lambda: self._append(held))
         except OSError as error:
             text = (
                 f"cannot keep a part in {self._folder or tempfile.gettempdir()}: {error.strerror}"

@@ -6,9 +6,15 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import check_listing, check_span
-from tarn.block.local.gate import Gate
-from tarn.block.port import CHUNK_BYTES, BlockInfo, BlockKey, BlockNotFoundError
+from tarn.block.port import (
+    CHUNK_BYTES,
+    BlockInfo,
+    BlockKey,
+    BlockNotFoundError,
+    closed_error,
+)
 from tarn.block.s3.homes import OWN, home_of, place_of
 from tarn.block.s3.objects import Objects
 from tarn.block.s3.uploads import S3Uploads
@@ -34,10 +40,10 @@ class S3BlockStore:
     def __init__(self, wire: Wire, objects: Objects, folder: Path | None = None) -> None:
         self._wire = wire
         self._objects = objects
-        self._gate = Gate()
+        self._guard = CloseGuard(closed_error)
         limits = objects.limits
         self._large = LargeWrites(limits.large_writes, limits.deadline_seconds)
-        self._uploads = S3Uploads(objects, self._large, self._gate, folder)
+        self._uploads = S3Uploads(objects, self._large, self._guard, folder)
 
     @property
     def uploads(self) -> S3Uploads:
@@ -49,7 +55,7 @@ class S3BlockStore:
         at = place_of(home_of(key.namespace), key.path)
         with memoryview(body).cast("B") as view:
             if len(view) <= self._objects.limits.part_bytes:
-                with self._gate:
+                with self._guard:
                     # A copy, unless nobody can change it: an attempt that timed out may still read.
                     whole = body if isinstance(body, bytes) else bytes(view)
                     await self._objects.put(key, at, whole)
@@ -61,14 +67,14 @@ class S3BlockStore:
     async def open_write(self, key: BlockKey) -> S3Writer:
         """See `BlockStore.open_write`."""
         at = place_of(home_of(key.namespace), key.path)
-        with self._gate:
-            return S3Writer(self._objects, self._large, self._gate, key, at)
+        with self._guard:
+            return S3Writer(self._objects, self._large, self._guard, key, at)
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
         check_span(start, length)
         at = place_of(home_of(key.namespace), key.path)
-        with self._gate:
+        with self._guard:
             end = None if length is None else start + length
             pieces = [bytes(piece) async for piece in self._objects.windows(at, start, end)]
             if not pieces and await self._objects.find(at) is None:
@@ -83,7 +89,7 @@ class S3BlockStore:
         done = start
         windows = self._objects.windows(at, start, end)
         while True:
-            with self._gate:
+            with self._guard:
                 piece = await anext(windows, None)
             if piece is None:
                 break
@@ -99,7 +105,7 @@ class S3BlockStore:
     async def stat(self, key: BlockKey) -> BlockInfo:
         """See `BlockStore.stat`."""
         at = place_of(home_of(key.namespace), key.path)
-        with self._gate:
+        with self._guard:
             found = await self._objects.find(at)
         if found is None:
             raise BlockNotFoundError(key)
@@ -114,7 +120,7 @@ class S3BlockStore:
             return []
         found: list[BlockInfo] = []
         more = True
-        with self._gate:
+        with self._guard:
             while more and len(found) < limit:
                 start = max(after, _AFTER_OWN) if after.startswith(OWN) else after
                 rows, more = await self._objects.page(
@@ -134,10 +140,10 @@ class S3BlockStore:
         """See `BlockStore.delete_many`."""
         home = home_of(namespace)
         keys = [place_of(home, path).key for path in paths]
-        with self._gate:
+        with self._guard:
             await self._objects.delete(home.bucket, keys)
 
     async def close(self) -> None:
         """See `BlockStore.close`."""
-        await self._gate.close()
+        await self._guard.close()
         self._wire.close()

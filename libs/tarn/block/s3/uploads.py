@@ -23,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import PART_NUMBER_MAX, check_part, check_upload
-from tarn.block.local.gate import Gate
 from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError
 from tarn.block.s3.homes import Home, Place, home_of, place_of
 from tarn.block.s3.objects import Objects
@@ -62,23 +62,23 @@ class S3Uploads:
     Args:
         objects: the server.
         large: the count of large writers.
-        gate: of the store.
+        guard: of the store.
         folder: where large parts are kept until they are complete; None: the system's.
     """
 
     def __init__(
-        self, objects: Objects, large: LargeWrites, gate: Gate, folder: Path | None
+        self, objects: Objects, large: LargeWrites, guard: CloseGuard, folder: Path | None
     ) -> None:
         self.folder = folder
         self.objects = objects
         self.large = large
-        self.gate = gate
+        self.guard = guard
         self._known: dict[Place, str] = {}
 
     async def begin(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.begin`: two requests."""
         home, at = _places(key, upload)
-        with self.gate:
+        with self.guard:
             upload_id = await self.objects.begin(at, self.objects.stamp())
             mark = _mark(home, upload)
             await self.objects.set(mark, upload_id.encode())
@@ -107,7 +107,7 @@ class S3Uploads:
         if _RECEIPT.fullmatch(attempt):
             text = f"attempt {attempt[:80]!r} looks like a receipt"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-        with self.gate:
+        with self.guard:
             return S3PartWriter(self, key, upload, part, attempt)
 
     async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
@@ -124,7 +124,7 @@ class S3Uploads:
             )
             raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
         names = [check_part(part, receipt) for part, receipt in parts]
-        with self.gate:
+        with self.guard:
             found = await self.objects.find(at)
             if found is not None:
                 return found.size
@@ -194,7 +194,7 @@ class S3Uploads:
         Raises:
             BlockNotFoundError: a part was discarded meanwhile; there is no block rather than a short one.
         """
-        async with S3Writer(self.objects, self.large, self.gate, key, at) as writer:
+        async with S3Writer(self.objects, self.large, self.guard, key, at) as writer:
             for place, size in sources:
                 found = 0
                 async for piece in self.objects.windows(place, 0, size):
@@ -209,7 +209,7 @@ class S3Uploads:
         """See `BlockUploads.discard`."""
         home, at = _places(key, upload)
         mark = _mark(home, upload)
-        with self.gate:
+        with self.guard:
             self._known.pop(mark, None)
             upload_id = await self.upload_id(mark)
             if upload_id is not None:
@@ -276,7 +276,7 @@ class S3PartWriter:
         """
         self._check()
         try:
-            with self._uploads.gate:
+            with self._uploads.guard:
                 if self._spool.size < PART_BYTES_MIN:
                     await self._keep_aside()
                 else:

@@ -11,8 +11,8 @@ import hashlib
 from contextlib import suppress
 from typing import Final, Self
 
+from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import METADATA_PREFIX, PART_NUMBER_MAX
-from tarn.block.local.gate import Gate
 from tarn.block.port import CHUNK_BYTES, BlockKey
 from tarn.block.s3.homes import Place
 from tarn.block.s3.objects import Objects
@@ -62,17 +62,17 @@ class S3Writer:
     Args:
         objects: the server.
         large: the count of large writers.
-        gate: of the store.
+        guard: of the store.
         key: the block, for errors.
         at: its object.
     """
 
     def __init__(
-        self, objects: Objects, large: LargeWrites, gate: Gate, key: BlockKey, at: Place
+        self, objects: Objects, large: LargeWrites, guard: CloseGuard, key: BlockKey, at: Place
     ) -> None:
         self._objects = objects
         self._large = large
-        self._gate = gate
+        self._guard = guard
         self._key = key
         self._at = at
         self._held = bytearray()
@@ -91,7 +91,7 @@ class S3Writer:
             done = 0
             while done < len(view):
                 if len(self._held) == part_bytes:  # and there is more: not the last one
-                    with self._gate:
+                    with self._guard:
                         await self._send()
                 size = min(part_bytes - len(self._held), len(view) - done)
                 if not self._counted and len(self._held) + size > _SMALL_BYTES:
@@ -122,7 +122,7 @@ class S3Writer:
         """See `BlockWriter.finish`. A failure has aborted the writer."""
         self._check()
         try:
-            with self._gate:
+            with self._guard:
                 if self._upload_id is None:
                     await self._objects.put(self._key, self._at, self._held)
                 else:

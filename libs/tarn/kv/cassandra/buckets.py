@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from operator import itemgetter
 
+from tarn.aio.futures import ignore_outcome
 from tarn.kv.cassandra.retry import Retry
 from tarn.kv.port import Row
 
@@ -138,7 +139,7 @@ class _Bucket:
         """Asks for the next page unless that is under way."""
         if self._asked is None:
             self._asked = self._ask(self._number, self._start, self._rows_next)
-            self._asked.add_done_callback(_retrieve)
+            ignore_outcome(self._asked)  # a scan that is left early does not wait for it
 
     async def receive(self) -> None:
         """Waits for the page that was asked for."""
@@ -165,9 +166,3 @@ class _Bucket:
         asked, self._asked = self._asked, None
         assert asked is not None
         return asked
-
-
-def _retrieve(asked: asyncio.Future[list[Row]]) -> None:
-    """A scan that is left early does not wait for what it asked; its failure is nobody's news."""
-    if not asked.cancelled():
-        asked.exception()

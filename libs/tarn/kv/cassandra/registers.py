@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tarn.aio.futures import ignore_outcome
 from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.lanes import Answer, Comparison, Lanes, Stored
@@ -182,7 +183,7 @@ class Registers:
         keys = frozenset(key for key, _ in item.rows)
         future = self._lanes.set(item.place, bound, keys, item.size_bytes)
         # A cancelled caller leaves some of them alone.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        ignore_outcome(future)
         return future
 
     async def _set_outcome(

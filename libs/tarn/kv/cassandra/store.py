@@ -11,14 +11,15 @@ would be the anchor. About partitions that are dropped and written again see hea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import cast
 
 import pyarrow as pa
 from cassandra.cluster import Cluster
 
+from tarn.aio.close_guard import CloseGuard
 from tarn.core.errors import TarnError
 from tarn.kv.cassandra.buckets import bucket_of
 from tarn.kv.cassandra.groups import PlacedGroup, keys_by_bucket, pack_sets, place_groups, steps
@@ -60,10 +61,7 @@ class CassandraKv:
         self._cluster = cluster
         self._parts = parts
         self._limits = limits
-        self._closed = False
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._guard = CloseGuard(closed_error)
         self._shut = asyncio.Lock()
 
     async def get_many(
@@ -71,7 +69,7 @@ class CassandraKv:
     ) -> list[Versioned | None]:
         """See `Kv.get_many`. The predicate of a plain row is its timestamp."""
         check_keys(keys)
-        with self._operation():
+        with self._guard:
             p = await self._parts.heads.find(partition)
             if p is None or not keys:
                 return [None] * len(keys)
@@ -91,7 +89,7 @@ class CassandraKv:
             TarnError: INVALID: the partition is of another kind; UNAVAILABLE: closed, or nothing
                 was written.
         """
-        with self._operation():
+        with self._guard:
             outcomes: list[TarnError | None] = [None] * len(groups)
             placed = place_groups(groups, partition.buckets, self._limits, outcomes)
             p = await self._parts.heads.require(partition)
@@ -106,7 +104,7 @@ class CassandraKv:
         """See `Kv.set_if`."""
         check_register(partition, "set_if")
         check_row(key, value)
-        with self._operation():
+        with self._guard:
             p = await self._parts.heads.require(partition)
             place = Place(p, bucket_of(key, partition.buckets))
             return await self._parts.registers.set_if(place, key, value, predicate)
@@ -118,7 +116,7 @@ class CassandraKv:
             TarnError: UNAVAILABLE; `OutcomeUnknownError`: some may be removed, or be later.
         """
         check_keys(keys)
-        with self._operation():
+        with self._guard:
             p = await self._parts.heads.find(partition)
             if p is None:
                 return
@@ -134,7 +132,7 @@ class CassandraKv:
         """See `Kv.delete_if`."""
         check_register(partition, "delete_if")
         check_keys((key,))
-        with self._operation():
+        with self._guard:
             p = await self._parts.heads.require(partition)
             place = Place(p, bucket_of(key, partition.buckets))
             await self._parts.registers.delete_if(place, key, predicate)
@@ -144,7 +142,7 @@ class CassandraKv:
     ) -> list[Row]:
         """See `Kv.scan`."""
         check_scan_limit(limit)
-        with self._operation():
+        with self._guard:
             p = await self._parts.heads.find(partition)
             if p is None or (end is not None and start >= end):
                 return []
@@ -159,7 +157,7 @@ class CassandraKv:
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `Kv.scan_arrow`. Pages are separate reads; a store that is closed meanwhile says so."""
-        with self._operation():
+        with self._guard:
             p = await self._parts.heads.find(partition)
         if p is None or (end is not None and start >= end):
             return
@@ -171,7 +169,7 @@ class CassandraKv:
             while True:
                 try:
                     # A consumer may hold a batch for long: only fetching one keeps `close` waiting.
-                    with self._operation():
+                    with self._guard:
                         batch = await anext(batches, None)
                 except TarnError:
                     raise
@@ -187,7 +185,7 @@ class CassandraKv:
         async with aclosing(found):
             while True:
                 try:
-                    with self._operation():
+                    with self._guard:
                         listed = await anext(found, None)
                 except TarnError:
                     raise
@@ -202,7 +200,7 @@ class CassandraKv:
 
         The space is free after `gc_grace_seconds`.
         """
-        with self._operation():
+        with self._guard:
             p = await self._parts.heads.drop(partition)
             if p is None:
                 return
@@ -223,25 +221,11 @@ class CassandraKv:
 
     async def close(self) -> None:
         """See `Kv.close`: no new operation begins, those under way are answered."""
-        self._closed = True
         # Every operation ends by itself: its requests have a time-out and its attempts a bound.
-        await self._idle.wait()
+        await self._guard.close()
         async with self._shut:
             if not self._cluster.is_shutdown:
                 await asyncio.to_thread(self._cluster.shutdown)
-
-    @contextmanager
-    def _operation(self) -> Iterator[None]:
-        if self._closed:
-            raise closed_error()
-        self._under_way += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._idle.set()
 
     async def _read(
         self, query: Query, p: bytes, keys_of: dict[int, list[bytes]]

@@ -22,6 +22,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as DriverError
 from adbc_driver_sqlite import StatementOptions, dbapi
 
+from tarn.aio.futures import ignore_outcome
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded import sql
 from tarn.kv.limits import closed_error, kinds_mixed_error
@@ -92,7 +93,7 @@ class EmbeddedScans:
                 yield page
         finally:
             if not ahead.cancel():
-                ahead.add_done_callback(lambda read: read.cancelled() or read.exception())
+                ignore_outcome(ahead)
 
     async def close(self) -> None:
         """Waits for the pages that are being read. Idempotent."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tarn.aio.thread_work import finish_work, settle_work
 from tarn_gateway.bodies.checksums import Algorithm, BodyDigests, BodySums, parse_claims
 from tarn_gateway.http import BodyError, BodyMalformedError, Headers, Request
 from tarn_gateway.http.chunked import ChunkedDecoder, ChunkHead, Event
@@ -234,12 +235,10 @@ class Payload:
             for part in slices:
                 await write(part)
         except BaseException:
-            # The thread still reads the buffer; its own outcome does not matter any more, but is
-            # fetched even if this wait is cancelled: else asyncio reports it as never retrieved.
-            hashed.add_done_callback(lambda done: done.cancelled() or done.exception())
-            await asyncio.wait([hashed])
+            # The thread still reads the buffer; its own outcome does not matter any more.
+            await settle_work(hashed)
             raise
-        await hashed
+        await finish_work(hashed)
 
     def _finish(self) -> BodySums:
         trailers = self._chunked.finish() if self._chunked is not None else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 from collections.abc import AsyncIterator
 from typing import BinaryIO, Final, TypeVar
 
+from tarn.aio.thread_work import finish_work
 from tarn_gateway.http.response import FileSlice, Response
 from tarn_gateway.http.response_writer import ConnectionLostError, ResponseWriter
 
@@ -134,7 +134,7 @@ async def _send_file(writer: ResponseWriter, head: bytes, body: FileSlice) -> in
         data = _read_resident(body.file, body.offset, body.count)
         if data is None:
             read = loop.run_in_executor(None, os.pread, body.file.fileno(), body.count, body.offset)
-            data = await _settled(read)
+            data = await _read_by_thread(read)
         if len(data) != body.count:
             raise LengthMismatchError(body.count, len(data))
         writer.write(head + data)
@@ -157,7 +157,7 @@ async def _send_file_pieces(writer: ResponseWriter, body: FileSlice) -> None:
         data = _read_resident(body.file, offset, size)
         if data is None:
             read = loop.run_in_executor(None, os.pread, body.file.fileno(), size, offset)
-            data = await _settled(read)
+            data = await _read_by_thread(read)
         if not data:
             raise LengthMismatchError(body.count, sent)
         writer.write(data)
@@ -165,24 +165,19 @@ async def _send_file_pieces(writer: ResponseWriter, body: FileSlice) -> None:
         await writer.drain()
 
 
-async def _settled(future: asyncio.Future[_T]) -> _T:
-    """The result of work in a thread; a cancellation waits for the thread first, because it uses a
-    descriptor that is about to be closed (and its number to be given to somebody else).
+async def _read_by_thread(work: asyncio.Future[_T]) -> _T:
+    """The result of work in a thread, which uses a descriptor that is about to be closed.
 
     Of cancelled work the error is fetched too: the client that went away is why both the work failed
     and the task was cancelled. Any other error is news, and told to the loop's exception handler.
     """
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        while not future.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([future])
-        error = None if future.cancelled() else future.exception()
-        if error is not None and not isinstance(error, ConnectionLostError):
+
+    def tell(error: BaseException) -> None:
+        if not isinstance(error, ConnectionLostError):
             what = {"message": "reading a file for a client that left failed", "exception": error}
-            future.get_loop().call_exception_handler(what)
-        raise
+            work.get_loop().call_exception_handler(what)
+
+    return await finish_work(work, on_lost_error=tell)
 
 
 def _sendfile_piece(target: int, source: int, offset: int, count: int) -> int | None:
@@ -215,7 +210,7 @@ async def _sendfile(writer: ResponseWriter, body: FileSlice) -> None:
         sent = 0
         while sent < body.count:
             size = min(SENDFILE_BYTES, body.count - sent)
-            count = await _settled(
+            count = await _read_by_thread(
                 loop.run_in_executor(
                     None, _sendfile_piece, target, body.file.fileno(), body.offset + sent, size
                 )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import structlog
-from tarn.aio.backoff import backoff_seconds
 
 from tarn.aio.backoff import backoff_seconds
 from tarn.aio.task_set import TaskSet

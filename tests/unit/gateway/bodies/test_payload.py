@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
+import threading
 import zlib
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn_gateway.bodies.checksums import Algorithm, BodySums
-from tarn_gateway.bodies.payload import PayloadPolicy, open_payload, stored_content_encoding
+from tarn_gateway.bodies.payload import (
+    Payload,
+    PayloadPolicy,
+    open_payload,
+    stored_content_encoding,
+)
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Headers, Request
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import SignedRequest
@@ -218,6 +225,42 @@ async def test_a_failing_writer_ends_the_upload_although_a_thread_is_hashing() -
 
     with pytest.raises(OSError, match="disk full"):
         await open_payload(request, signed, KEY, PayloadPolicy()).pump(write)
+
+
+@pytest.mark.parametrize("writes_on", [True, False])
+async def test_a_cancelled_upload_waits_for_the_thread_that_reads_its_buffer(
+    writes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is cancelled, and wherever: in the writer, or after it."""
+    upload = sent("hash", [b"x" * 600_000], [])
+    request = Request("PUT", b"/", b"", Headers([]), PiecesBody([upload.body], len(upload.body)))
+    signed = SignedRequest(
+        "A", "", "", "s3", STAMP, (), SEED, upload.mode, presigned=False, security_token=None,
+        request=request, headers=request.headers,
+    )  # fmt: skip
+    payload = open_payload(request, signed, KEY, PayloadPolicy())
+    runs, may_end = threading.Event(), threading.Event()
+
+    def read(_events: object) -> None:
+        runs.set()
+        assert may_end.wait(10)
+
+    monkeypatch.setattr(Payload, "_hash", lambda _self, events: read(events))
+
+    async def write(_part: memoryview) -> None:
+        if writes_on:
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(payload.pump(write))
+        await asyncio.to_thread(runs.wait, 10)
+        for _ in range(2):
+            task.cancel()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert not task.done()
+        may_end.set()
+    assert task.cancelled()
 
 
 async def test_chunks_cannot_be_swapped_dropped_or_repeated() -> None:
