@@ -18,10 +18,12 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
+from tarn.aio.single_flight import SingleFlight
 from tarn.core.ids import RangeId
 from tarn.core.run import RUN_SCHEMA, Run, data_of, offsets_of
 
@@ -99,7 +101,7 @@ class RangeCache:
         self._open_max = open_max
         self._executor = executor
         self._opened: OrderedDict[RangeId, CachedRange] = OrderedDict()
-        self._fetching: dict[RangeId, _Flight] = {}
+        self._fetching = SingleFlight[RangeId, CachedRange]()
         self._disk = threading.Lock()  # one eviction at a time; guards the two numbers below
         self._written_bytes = 0  # since the directory was last measured
         self._measured_bytes: int | None = None
@@ -115,25 +117,13 @@ class RangeCache:
     async def get(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
         """The range; `fetch` brings its rows if this machine does not have them.
 
-        However many ask for one range at the same time, it is fetched once. Raises what `fetch` does.
+        However many ask for one range at the same time, it is fetched once; if that fails or its caller is
+        cancelled, the next one fetches. Raises what `fetch` does.
         """
         found = self.opened(range_id)
         if found is not None:
             return found
-        flight = self._fetching.setdefault(range_id, _Flight())
-        flight.waiting += 1
-        try:
-            # A lock, not a shared task: if the one that fetches is cancelled, the next one fetches.
-            async with flight.lock:
-                found = self.opened(range_id)
-                if found is None:
-                    found = await self._bring(range_id, fetch)
-                    self._remember(range_id, found)
-                return found
-        finally:
-            flight.waiting -= 1
-            if not flight.waiting:
-                del self._fetching[range_id]
+        return await self._fetching.run(range_id, partial(self._bring, range_id, fetch))
 
     async def add(self, range_id: RangeId, run: Run) -> None:
         """Keeps a range that was just made. A disk that is full or broken is no failure."""
@@ -150,7 +140,9 @@ class RangeCache:
         if run is None:
             fetched = await fetch()
             run = await loop.run_in_executor(self._executor, self._keep, range_id, fetched)
-        return CachedRange(run)
+        found = CachedRange(run)
+        self._remember(range_id, found)
+        return found
 
     def _remember(self, range_id: RangeId, found: CachedRange) -> None:
         self._opened[range_id] = found
@@ -224,16 +216,6 @@ class RangeCache:
             Path(name).unlink(missing_ok=True)
             total -= size
         return total
-
-
-class _Flight:
-    """Those that want one range."""
-
-    __slots__ = ("lock", "waiting")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
 
 
 def _checksum(run: Run) -> bytes:

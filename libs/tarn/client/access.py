@@ -9,11 +9,11 @@ cannot push out the grants of users.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
+from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
 from tarn.client.auth import AuthClient, SigningGrant
 from tarn.client.expiring import Expiring
 from tarn.core.actions import Action
@@ -123,14 +123,6 @@ class Access:
         return grant
 
 
-@dataclass(slots=True)
-class _Flight:
-    """One question under way, and what those that wait for it learn if it fails."""
-
-    landed: asyncio.Event = field(default_factory=asyncio.Event)
-    error: TarnError | None = None
-
-
 class _Answers(Generic[K, T]):
     """Answers that expire, refusals that expire sooner, and one question at a time for each key."""
 
@@ -138,51 +130,42 @@ class _Answers(Generic[K, T]):
         self._clock = clock
         self._answers: Expiring[K, T] = Expiring(clock, answers_max)
         self._refusals: Expiring[K, TarnError] = Expiring(clock, _REFUSALS_MAX)
-        self._flights: dict[K, _Flight] = {}
+        self._questions: SingleFlight[K, T] = SingleFlight(_error_for_waiters)
 
     def get(self, key: K) -> T | None:
         return self._answers.get(key)
 
     async def load(self, call: Call, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
         """The answer for a key: kept, on its way, or asked for now."""
-        while True:
-            if (answer := self._answers.get(key)) is not None:
-                return answer
-            if (refusal := self._refusals.get(key)) is not None:
-                raise _again(refusal)
-            flight = self._flights.get(key)
-            if flight is None:
-                return await self._ask(key, ask)
-            await self._wait(call, flight)
-            if flight.error is not None:
-                raise _again(flight.error)
-            # Answered, or the one who asked gave up: look again, and ask if need be.
+        if (answer := self._answers.get(key)) is not None:
+            return answer
+        if (refusal := self._refusals.get(key)) is not None:
+            raise _again(refusal)
+        try:
+            return await self._questions.run(
+                key, partial(self._ask, key, ask), timeout_s=call.remaining(self._clock)
+            )
+        except FlightTimeoutError:
+            text = f"request {call.request_id} ran out of time waiting for auth"
+            raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
 
     async def _ask(self, key: K, ask: Callable[[], Awaitable[tuple[T, int]]]) -> T:
-        flight = self._flights[key] = _Flight()
         begin = self._clock.monotonic()
         try:
             answer, ttl_ms = await ask()
         except TarnError as error:
             if error.kind in (Kind.UNAUTHENTICATED, Kind.DENIED, Kind.INVALID):
                 self._refusals.put(key, error, self._clock.monotonic() + _REFUSAL_TTL_S)
-            if error.kind is not Kind.DEADLINE:  # that one was the asker's own
-                flight.error = error
             raise
-        else:
-            self._answers.put(key, answer, begin + ttl_ms / 1000)
-            return answer
-        finally:
-            del self._flights[key]
-            flight.landed.set()
+        self._answers.put(key, answer, begin + ttl_ms / 1000)
+        return answer
 
-    async def _wait(self, call: Call, flight: _Flight) -> None:
-        try:
-            async with asyncio.timeout(call.remaining(self._clock)):
-                await flight.landed.wait()
-        except TimeoutError:
-            text = f"request {call.request_id} ran out of time waiting for auth"
-            raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
+
+def _error_for_waiters(error: Exception) -> Exception | None:
+    """A deadline was the asker's own, and a defect is reported by whom it met."""
+    if isinstance(error, TarnError) and error.kind is not Kind.DEADLINE:
+        return _again(error)
+    return None
 
 
 def _again(error: TarnError) -> TarnError:

@@ -12,9 +12,10 @@ staging token that ever was.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 
+from tarn.aio.single_flight import SingleFlight
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.buckets import BUCKETS_MAX
 from tarn.kv.cassandra.outcomes import read_error
@@ -36,7 +37,6 @@ __all__ = ["HEAD_BUCKET", "Head", "Heads"]
 HEAD_BUCKET = -1
 _KEY = b""
 _CACHED_MAX = 65_536
-_LOCKS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Heads:
         # Invariant: only live heads.
         self._known: dict[str, Head] = {}
         # Tasks that make a head at once would only race each other.
-        self._locks = [asyncio.Lock() for _ in range(_LOCKS)]
+        self._making = SingleFlight[str, Head]()
 
     async def find(self, partition: Partition) -> bytes | None:
         """The physical name; None: the partition holds nothing.
@@ -137,10 +137,8 @@ class Heads:
             head.check(partition)
             return head.physical(partition.name)
         _check_buckets(partition)
-        async with self._locks[hash(partition.name) % _LOCKS]:
-            head = self._known.get(partition.name) or await self._make(partition)
-            head.check(partition)
-            self._know(partition.name, head)
+        head = await self._making.run(partition.name, partial(self._make, partition))
+        head.check(partition)
         return head.physical(partition.name)
 
     async def drop(self, partition: Partition) -> bytes | None:
@@ -172,6 +170,7 @@ class Heads:
                 head = Head.decode(versioned.value)
                 head.check(partition)
                 if not head.dropped:
+                    self._know(partition.name, head)
                     return head
                 head = replace(head, generation=head.generation + 1, dropped=False)
                 versioned = await self._change(partition.name, head, versioned.predicate)
