@@ -15,7 +15,6 @@ import asyncio
 import os
 import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tarn.aio.lru_cache import LruCache
 from tarn.aio.single_flight import SingleFlight
 from tarn.core.ids import RangeId
 from tarn.core.run import RUN_SCHEMA, Run, data_of, offsets_of
@@ -98,9 +98,8 @@ class RangeCache:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._bytes_max = bytes_max
-        self._open_max = open_max
         self._executor = executor
-        self._opened: OrderedDict[RangeId, CachedRange] = OrderedDict()
+        self._opened: LruCache[RangeId, CachedRange] = LruCache(open_max)
         self._fetching = SingleFlight[RangeId, CachedRange]()
         self._disk = threading.Lock()  # one eviction at a time; guards the two numbers below
         self._written_bytes = 0  # since the directory was last measured
@@ -109,10 +108,7 @@ class RangeCache:
 
     def opened(self, range_id: RangeId) -> CachedRange | None:
         """The range if it is mapped already: never waits."""
-        found = self._opened.get(range_id)
-        if found is not None:
-            self._opened.move_to_end(range_id)
-        return found
+        return self._opened.get(range_id)
 
     async def get(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
         """The range; `fetch` brings its rows if this machine does not have them.
@@ -141,13 +137,8 @@ class RangeCache:
             fetched = await fetch()
             run = await loop.run_in_executor(self._executor, self._keep, range_id, fetched)
         found = CachedRange(run)
-        self._remember(range_id, found)
+        self._opened.put(range_id, found)
         return found
-
-    def _remember(self, range_id: RangeId, found: CachedRange) -> None:
-        self._opened[range_id] = found
-        if len(self._opened) > self._open_max:
-            self._opened.popitem(last=False)
 
     def _path(self, range_id: RangeId) -> Path:
         return self._directory / f"{range_id}{_SUFFIX}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from tarn.aio.lru_cache import LruCache
 from tarn.block.port import BlockKey, BlockStore
 from tarn.block.rangecache import CachedRange, RangeCache
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
@@ -39,8 +39,9 @@ class RangeReader:
         self.cache = cache
         self._executor = executor
         # By namespace, too: an id that another repository has is none here.
-        self._metaranges: OrderedDict[tuple[str, MetarangeId], Metarange] = OrderedDict()
-        self._held = 0
+        self._metaranges: LruCache[tuple[str, MetarangeId], Metarange] = LruCache(
+            _HELD_RANGES_MAX, size_of=_rows_of
+        )
 
     async def compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Runs what would stall the event loop, in a thread; Arrow and numpy let go of the GIL."""
@@ -51,10 +52,7 @@ class RangeReader:
         """The metarange if it is in memory."""
         if metarange_id == EMPTY_METARANGE.metarange_id:
             return EMPTY_METARANGE
-        found = self._metaranges.get((namespace, metarange_id))
-        if found is not None:
-            self._metaranges.move_to_end((namespace, metarange_id))
-        return found
+        return self._metaranges.get((namespace, metarange_id))
 
     async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
         """A metarange.
@@ -72,14 +70,7 @@ class RangeReader:
 
     def hold(self, namespace: str, metarange: Metarange) -> None:
         """Keeps a metarange in memory; the least recently used ones make room."""
-        key = (namespace, metarange.metarange_id)
-        if key in self._metaranges:
-            return
-        self._metaranges[key] = metarange
-        self._held += len(metarange.ranges) + 1
-        while self._held > _HELD_RANGES_MAX and len(self._metaranges) > 1:
-            _, old = self._metaranges.popitem(last=False)
-            self._held -= len(old.ranges) + 1
+        self._metaranges.put((namespace, metarange.metarange_id), metarange)
 
     async def range(self, namespace: str, range_id: RangeId) -> CachedRange:
         """A range.
@@ -96,3 +87,8 @@ class RangeReader:
             return await self.compute(decode_range, range_id, body)
 
         return await self.cache.get(range_id, fetch)
+
+
+def _rows_of(metarange: Metarange) -> int:
+    """What it holds; an empty one is something, too."""
+    return len(metarange.ranges) + 1

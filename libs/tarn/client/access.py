@@ -14,8 +14,8 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
+from tarn.aio.ttl_cache import TtlCache
 from tarn.client.auth import AuthClient, SigningGrant
-from tarn.client.expiring import Expiring
 from tarn.core.actions import Action
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -128,8 +128,8 @@ class _Answers(Generic[K, T]):
 
     def __init__(self, clock: Clock, answers_max: int) -> None:
         self._clock = clock
-        self._answers: Expiring[K, T] = Expiring(clock, answers_max)
-        self._refusals: Expiring[K, TarnError] = Expiring(clock, _REFUSALS_MAX)
+        self._answers: TtlCache[K, T] = TtlCache(clock, answers_max)
+        self._refusals: TtlCache[K, TarnError] = TtlCache(clock, _REFUSALS_MAX)
         self._questions: SingleFlight[K, T] = SingleFlight(_error_for_waiters)
 
     def get(self, key: K) -> T | None:

@@ -17,7 +17,7 @@ import hmac
 import re
 from dataclasses import dataclass, field
 
-from tarn.client.expiring import Expiring
+from tarn.aio.ttl_cache import TtlCache
 from tarn.core.caller_token import CallerToken, issue, verify
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -89,7 +89,7 @@ class Authorizer:
         self._credentials = credentials
         self._token_key = token_key
         self._clock = clock
-        self._holders: Expiring[str, Holder] = Expiring(clock, _HOLDERS_MAX)
+        self._holders: TtlCache[str, Holder] = TtlCache(clock, _HOLDERS_MAX)
 
     async def authorize_key(
         self, access_key_id: str, date: str, region: str, service: str

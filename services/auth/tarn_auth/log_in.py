@@ -84,6 +84,7 @@ class Nonces:
         self._nonces_max = nonces_max
         self._per_key_max = per_key_max
         # (access key id, nonce) → end on the monotonic clock. Invariant: ends never decrease.
+        # Not a `TtlCache`, which makes room by forgetting: a forgotten nonce could be used again.
         self._ends: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._per_key: Counter[str] = Counter()
 

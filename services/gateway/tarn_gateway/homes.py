@@ -8,9 +8,9 @@ instance.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
+from tarn.aio.ttl_cache import TtlCache
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock
 from tarn.rpc.call import Call
@@ -40,7 +40,7 @@ class Homes:
         self._graveler = graveler
         self._clock = clock
         self._ttl_s = ttl_s
-        self._homes: OrderedDict[str, tuple[Home, float]] = OrderedDict()
+        self._homes: TtlCache[str, Home] = TtlCache(clock, _HOMES_MAX)
 
     async def get(self, call: Call, repository_id: str) -> Home:
         """The home of a repository.
@@ -49,17 +49,15 @@ class Homes:
             TarnError: REPOSITORY_NOT_FOUND; DENIED if the caller may not read the repository.
         """
         kept = self._homes.get(repository_id)
-        if kept is not None and kept[1] > self._clock.monotonic():
-            return kept[0]
+        if kept is not None:
+            return kept
         return await self.fresh(call, repository_id)
 
     async def fresh(self, call: Call, repository_id: str) -> Home:
         """The same, asked for now. Raises as `get`."""
-        self._homes.pop(repository_id, None)
+        self._homes.pop(repository_id)
         begin = self._clock.monotonic()
         found = await self._graveler.get_repository(call, repository_id)
         home = Home(repository_id, found.instance_uid, found.storage_namespace)
-        self._homes[repository_id] = (home, begin + self._ttl_s)
-        if len(self._homes) > _HOMES_MAX:
-            self._homes.popitem(last=False)
+        self._homes.put(repository_id, home, begin + self._ttl_s)
         return home

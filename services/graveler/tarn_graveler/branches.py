@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch, Settled, Token, TokenKind, seal, settle
 from tarn.core.clock import Clock, IdSource
@@ -169,7 +170,8 @@ class Branches:
         self._clock = clock
         self._ids = ids
         # By repository instance and branch.
-        self._known: dict[tuple[str, str], _Known] = {}
+        # Not a `TtlCache`: what is too old to be used is still compared with what was read (`_accept`).
+        self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
         self._reads = TurnBatches[Partition, bytes, Versioned | None](self._read_turn, tasks)
 
     async def _read_turn(
@@ -219,7 +221,7 @@ class Branches:
     ) -> BranchVersion:
         place = (repository.instance_uid, branch_id)
         if found is None:
-            self._known.pop(place, None)
+            self._known.pop(place)
             raise branch_not_found(repository, branch_id)
         known = self._known.get(place)
         if known is not None and known.value == found.value:
@@ -227,16 +229,14 @@ class Branches:
             return BranchVersion(known.branch, found.predicate)
         branch = decode_branch(found.value)
         if branch.is_deleted:
-            self._known.pop(place, None)
+            self._known.pop(place)
             self._repositories.forget(repository.repository_id)
             raise branch_not_found(repository, branch_id)
         self._keep(place, found.value, branch)
         return BranchVersion(branch, found.predicate)
 
     def _keep(self, place: tuple[str, str], value: bytes, branch: Branch) -> None:
-        if len(self._known) >= _CACHED_MAX:
-            self._known.clear()
-        self._known[place] = _Known(value, branch, self._clock.monotonic())
+        self._known.put(place, _Known(value, branch, self._clock.monotonic()))
 
     async def page(
         self, repository: Repository, prefix: str, after: str, limit: int
@@ -433,7 +433,7 @@ class Branches:
             except PredicateFailedError as error:
                 current = self._accept(repository, branch_id, error.current)
                 continue
-            self._known.pop((repository.instance_uid, branch_id), None)
+            self._known.pop((repository.instance_uid, branch_id))
             return current.branch
         raise _changed_too_often(branch_id, "its deletion")
 
@@ -457,6 +457,6 @@ class Branches:
                 await self._kv.set_if(partition, key, encode_branch(marked), found.predicate)
             except PredicateFailedError:
                 continue
-            self._known.pop((repository.instance_uid, branch_id), None)
+            self._known.pop((repository.instance_uid, branch_id))
             return marked
         raise _changed_too_often(branch_id, "its deletion")

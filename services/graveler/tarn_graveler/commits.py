@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from tarn.aio.bounded_map import BoundedMap
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.commit import Commit, commit_id_of, to_json
 from tarn.core.errors import Kind, Reason, TarnError
@@ -60,7 +59,7 @@ class Commits:
         self._kv = kv
         self._blocks = blocks
         self._repositories = repositories
-        self._cached: OrderedDict[tuple[str, str], Commit] = OrderedDict()
+        self._cached: BoundedMap[tuple[str, str], Commit] = BoundedMap(_CACHED_MAX)
 
     async def add(self, repository: Repository, commit: Commit) -> CommitId:
         """Stores a commit, beside its ranges and in the KV, durably and before any ref names it.
@@ -87,9 +86,7 @@ class Commits:
         return commit_id
 
     def _remember(self, repository: Repository, commit_id: str, commit: Commit) -> None:
-        self._cached[(repository.instance_uid, commit_id)] = commit
-        if len(self._cached) > _CACHED_MAX:
-            self._cached.popitem(last=False)
+        self._cached.put((repository.instance_uid, commit_id), commit)
 
     async def get(self, repository: Repository, commit_id: CommitId) -> Commit:
         """One commit.

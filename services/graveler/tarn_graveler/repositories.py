@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tarn.aio.bounded_map import BoundedMap
+from tarn.aio.ttl_cache import TtlCache
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId, parse_repository_id
@@ -84,17 +86,16 @@ class Repositories:
         self._ids = ids
         self._namespace_prefix = namespace_prefix
         self._claiming = Claiming(kv, clock)
-        self._cached: dict[str, tuple[float, Repository]] = {}
-        self._keys_of: dict[str, RepositoryKeys] = {}
+        self._cached: TtlCache[str, Repository] = TtlCache(clock, _CACHED_MAX)
+        self._keys_of: BoundedMap[str, RepositoryKeys] = BoundedMap(_CACHED_MAX)
 
     def keys_of(self, repository: Repository) -> RepositoryKeys:
         """The partitions of a repository."""
         uid = repository.instance_uid
         keys = self._keys_of.get(uid)
         if keys is None:
-            if len(self._keys_of) >= _CACHED_MAX:
-                self._keys_of.clear()
-            keys = self._keys_of[uid] = self._keys.of_repository(repository.repository_id, uid)
+            keys = self._keys.of_repository(repository.repository_id, uid)
+            self._keys_of.put(uid, keys)
         return keys
 
     async def get(self, repository_id: str) -> Repository:
@@ -104,20 +105,18 @@ class Repositories:
             TarnError: REPOSITORY_NOT_FOUND; INVALID_ARGUMENT for an impossible name.
         """
         found = self._cached.get(repository_id)
-        now = self._clock.monotonic()
-        if found is not None and now - found[0] < _CACHE_SECONDS:
-            return found[1]
+        if found is not None:
+            return found
+        begin = self._clock.monotonic()
         repository, _ = await self.read(parse_repository_id(repository_id))
         if not repository.is_served:
             raise repository_not_found(repository_id)
-        if len(self._cached) >= _CACHED_MAX:
-            self._cached.clear()
-        self._cached[repository_id] = (now, repository)
+        self._cached.put(repository_id, repository, begin + _CACHE_SECONDS)
         return repository
 
     def forget(self, repository_id: str) -> None:
         """Drops a cached record: somebody met a sign that it is out of date."""
-        self._cached.pop(repository_id, None)
+        self._cached.pop(repository_id)
 
     async def read(self, repository_id: RepositoryId) -> tuple[Repository, Versioned]:
         """The record as it is now, marked or not."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -77,7 +78,7 @@ class UploadDays:
         self._clock = clock
         self._tasks = tasks
         # The last day of each repository that is known to have its row.
-        self._begun: dict[str, int] = {}
+        self._begun: BoundedMap[str, int] = BoundedMap(_KNOWN_MAX)
 
     def of(self, repository: Repository, upload_id: str) -> Partition:
         """The partition that an upload is in, if it is anywhere.
@@ -104,9 +105,7 @@ class UploadDays:
             pass  # another replica began it
         else:
             self._tasks.spawn(self._tidy(repository))
-        if len(self._begun) >= _KNOWN_MAX:
-            self._begun.clear()
-        self._begun[keys.root] = day
+        self._begun.put(keys.root, day)
         return partition
 
     async def days(self, repository: Repository) -> list[int]:

@@ -71,6 +71,7 @@ def test_the_least_recently_used_metaranges_make_room(
     reader: RangeReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rangereader, "_HELD_RANGES_MAX", 4)
+    reader = RangeReader(reader.store, reader.cache, None)
     made = [metarange_of(number) for number in range(3)]
     reader.hold(SPACE, made[0])
     reader.hold(SPACE, made[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.block.keys import METADATA_PREFIX, parse_namespace
 from tarn.block.local.commit import Commits
 from tarn.block.local.small import SmallReader
@@ -42,7 +43,7 @@ class Homes:
         self._tree = tree
         self._reader = reader
         self._commits = commits
-        self._known: dict[str, Home] = {}
+        self._known: BoundedMap[str, Home] = BoundedMap(_KNOWN_MAX)
 
     def look(self, namespace: str) -> Home:
         """The namespace, for reading.
@@ -71,9 +72,7 @@ class Homes:
         return self._remember(namespace, Home(number, home.name, home.names))
 
     def _remember(self, namespace: str, home: Home) -> Home:
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        self._known[namespace] = home
+        self._known.put(namespace, home)
         return home
 
     def is_row(self, home: Home, path: str) -> bool:

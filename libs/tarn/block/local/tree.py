@@ -63,7 +63,9 @@ class Tree:
     def __init__(self, root: Path, *, sync: bool) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._sync = sync
-        self._known: set[tuple[str, ...]] = set()  # directories whose names are on disk
+        # Directories whose names are on disk. Not a `BoundedMap`: several threads use it at a time, and each
+        # operation of a set is one step under the interpreter's lock.
+        self._known: set[tuple[str, ...]] = set()
 
     def close(self) -> None:
         """Releases the root's descriptor."""

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import PART_NUMBER_MAX, check_part, check_upload
 from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError
@@ -73,7 +74,7 @@ class S3Uploads:
         self.objects = objects
         self.large = large
         self.guard = guard
-        self._known: dict[Place, str] = {}
+        self._known: BoundedMap[Place, str] = BoundedMap(_KNOWN_MAX)
 
     async def begin(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.begin`: two requests."""
@@ -82,12 +83,7 @@ class S3Uploads:
             upload_id = await self.objects.begin(at, self.objects.stamp())
             mark = _mark(home, upload)
             await self.objects.set(mark, upload_id.encode())
-            self._remember(mark, upload_id)
-
-    def _remember(self, mark: Place, upload_id: str) -> None:
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        self._known[mark] = upload_id
+            self._known.put(mark, upload_id)
 
     async def upload_id(self, mark: Place) -> str | None:
         """The server's id of an upload; None if it is over or never began."""
@@ -97,7 +93,7 @@ class S3Uploads:
         if found is None:
             return None
         upload_id = bytes(found[0]).decode()
-        self._remember(mark, upload_id)
+        self._known.put(mark, upload_id)
         return upload_id
 
     async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> S3PartWriter:
@@ -210,12 +206,12 @@ class S3Uploads:
         home, at = _places(key, upload)
         mark = _mark(home, upload)
         with self.guard:
-            self._known.pop(mark, None)
+            self._known.pop(mark)
             upload_id = await self.upload_id(mark)
             if upload_id is not None:
                 await self.objects.abort(at, upload_id)
                 await self.objects.delete(mark.bucket, [mark.key])
-                self._known.pop(mark, None)
+                self._known.pop(mark)
             if keys := await self._kept(home, upload):
                 await self.objects.delete(home.bucket, list(keys))
 

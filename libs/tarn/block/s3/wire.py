@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import obstore
 from obstore.store import S3Store
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.block.s3.faults import CallError, Failure
 from tarn.block.s3.homes import Place
 from tarn.block.s3.spool import PartBody
@@ -71,7 +72,7 @@ class Wire:
     def __init__(self, boto: Any, open_bucket: Callable[[str], S3Store], threads: int) -> None:  # noqa: ANN401 - boto3 has no types
         self._boto = boto
         self._open_bucket = open_bucket
-        self._buckets: dict[str, S3Store] = {}
+        self._buckets: BoundedMap[str, S3Store] = BoundedMap(_BUCKETS_MAX)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tarn-s3")
 
     def close(self) -> None:
@@ -82,9 +83,8 @@ class Wire:
     def _bucket(self, name: str) -> S3Store:
         found = self._buckets.get(name)
         if found is None:
-            if len(self._buckets) >= _BUCKETS_MAX:
-                self._buckets.clear()
-            found = self._buckets[name] = self._open_bucket(name)
+            found = self._open_bucket(name)
+            self._buckets.put(name, found)
         return found
 
     async def _call(self, work: Callable[[], T]) -> T:

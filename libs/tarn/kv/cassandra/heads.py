@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.single_flight import SingleFlight
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.buckets import BUCKETS_MAX
@@ -94,7 +95,7 @@ class Heads:
         self._reads = reads
         self._registers = registers
         # Invariant: only live heads.
-        self._known: dict[str, Head] = {}
+        self._known: BoundedMap[str, Head] = BoundedMap(_CACHED_MAX)
         # Tasks that make a head at once would only race each other.
         self._making = SingleFlight[str, Head]()
 
@@ -114,7 +115,7 @@ class Heads:
         head.check(partition)
         if head.dropped:
             return None
-        self._know(partition.name, head)
+        self._known.put(partition.name, head)
         return head.physical(partition.name)
 
     async def describe(self, name: str) -> Head | None:
@@ -151,7 +152,7 @@ class Heads:
         while versioned is not None:
             head = Head.decode(versioned.value)
             head.check(partition)
-            self._known.pop(partition.name, None)
+            self._known.pop(partition.name)
             if head.dropped:
                 return head.physical(partition.name)
             versioned = await self._change(
@@ -170,7 +171,7 @@ class Heads:
                 head = Head.decode(versioned.value)
                 head.check(partition)
                 if not head.dropped:
-                    self._know(partition.name, head)
+                    self._known.put(partition.name, head)
                     return head
                 head = replace(head, generation=head.generation + 1, dropped=False)
                 versioned = await self._change(partition.name, head, versioned.predicate)
@@ -196,11 +197,6 @@ class Heads:
             raise read_error(error) from error
         row = found[HEAD_BUCKET].get(_KEY)
         return None if row is None else Versioned(open_value(row[1]), Predicate(row[2]))
-
-    def _know(self, name: str, head: Head) -> None:
-        if len(self._known) >= _CACHED_MAX and name not in self._known:
-            del self._known[next(iter(self._known))]
-        self._known[name] = head
 
 
 def _check_buckets(partition: Partition) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.kv.embedded import sql
 from tarn.kv.limits import kinds_mixed_error
 from tarn.kv.port import Partition, PartitionKind
@@ -22,7 +23,7 @@ class PartitionIds:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._known: dict[str, tuple[int, PartitionKind]] = {}
+        self._known: BoundedMap[str, tuple[int, PartitionKind]] = BoundedMap(_REMEMBERED_MAX)
 
     def find(self, partition: Partition) -> int | None:
         """The partition's id, None if nobody has written to it.
@@ -55,7 +56,6 @@ class PartitionIds:
         rows = self._connection.execute(sql.FIND_PARTITION, (name,)).fetchall()
         if not rows:
             return None
-        if len(self._known) >= _REMEMBERED_MAX:
-            self._known.clear()
-        known = self._known[name] = (rows[0][0], sql.KINDS_BY_NUMBER[rows[0][1]])
+        known = (rows[0][0], sql.KINDS_BY_NUMBER[rows[0][1]])
+        self._known.put(name, known)
         return known

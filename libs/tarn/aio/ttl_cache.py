@@ -1,0 +1,68 @@
+"""A map whose entries end at a time of their own, for what is remembered for seconds only.
+
+`cachetools.TLRUCache` (8.0) does the same with a timer that is passed in. It is not used because of its price: 1.8 µs
+for a look-up and 7.5 µs for a new entry against 0.2 and 0.3 here, and each request makes several look-ups.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from tarn.core.clock import Clock
+
+__all__ = ["TtlCache"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class TtlCache(Generic[K, V]):
+    """At most `size_max` entries; the least recently used goes first. O(1) for each call. Belongs to one thread.
+
+    An entry whose time is over is never given out; it is removed when it is asked for, or as the least recently
+    used one. Values are not None.
+    """
+
+    __slots__ = ("_entries", "_now", "_size_max")
+
+    def __init__(self, clock: Clock, size_max: int) -> None:
+        assert size_max > 0
+        self._now = clock.monotonic
+        self._size_max = size_max
+        # The end is on the monotonic clock, in seconds.
+        self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """The value, None when there is none or its time is over."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, end = entry
+        if end <= self._now():
+            del self._entries[key]
+            return None
+        self._entries.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V, end: float) -> None:
+        """Keeps a value until `end` of the monotonic clock.
+
+        What was read is as old as the moment *before* it was asked for: count its time from there.
+        """
+        self._entries[key] = (value, end)
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._size_max:
+            self._entries.popitem(last=False)
+
+    def pop(self, key: K) -> None:
+        """Forgets an entry; none is no error."""
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._entries.clear()
