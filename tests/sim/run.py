@@ -13,9 +13,9 @@ from tests.sim.plan import Plan, draw
 from tests.sim.workload import Client
 from tests.sim.world import Replica, World
 
+import tarn.aio.deadlines
 import tarn.kv.keys
 import tarn.rpc.inflight
-import tarn.rpc.sweep
 import tarn_gateway.operations.completing
 import tarn_graveler.branches
 import tarn_graveler.upload_days
@@ -92,7 +92,7 @@ def _aggressive(plan: Plan) -> Iterator[None]:
         (tarn_graveler.upload_days, "_DAY_US", _DAY_SECONDS * 1_000_000),
         (tarn.kv.keys, "_DAY_MS", _DAY_SECONDS * 1_000),
         (tarn.rpc.inflight, "OVERRUN_SECONDS", _OVERRUN_SECONDS),
-        (tarn.rpc.sweep, "RESOLUTION_SECONDS", _SWEEP_SECONDS),
+        (tarn.aio.deadlines, "RESOLUTION_SECONDS", _SWEEP_SECONDS),
         (tarn_gateway.operations.completing, "PART_BYTES_MIN", 1),
     ]
     with contextlib.ExitStack() as stack:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import structlog
 from google.protobuf.message import Message
 
+from tarn.aio.deadlines import DeadlineSweep
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
@@ -25,7 +26,6 @@ from tarn.rpc.call import Call
 from tarn.rpc.errors import deadline_error, internal_error, unavailable_error, unknown_outcome_error
 from tarn.rpc.log import REQUEST_ID
 from tarn.rpc.methods import Handle
-from tarn.rpc.sweep import DeadlineSweep
 
 __all__ = ["OVERRUN_SECONDS", "Done", "InFlight"]
 

@@ -26,13 +26,13 @@ from collections.abc import Iterable
 import grpc
 from google.protobuf.message import Message
 
+from tarn.aio.deadlines import DeadlineSweep
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.rpc.call import Call
 from tarn.rpc.errors import overload_error, unavailable_error
 from tarn.rpc.lane import Lane, Pending
 from tarn.rpc.methods import OperateMethod
-from tarn.rpc.sweep import DeadlineSweep
 
 __all__ = ["OUTSTANDING_MAX", "OperationStreams"]
 

@@ -8,7 +8,6 @@ from tarn.core.errors import Kind, TarnError
 from tarn.rpc.call import Call
 from tarn.rpc.inflight import OVERRUN_SECONDS, InFlight
 from tarn.rpc.log import REQUEST_ID
-from tarn.rpc.sweep import DeadlineSweep
 from tarn.testing.clock import ManualClock
 from tarn.testing.toy_service import failure, until
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
@@ -74,19 +73,3 @@ async def test_drain_waits_for_changes_and_says_when_they_take_too_long() -> Non
     assert await in_flight.drain(5.0)
     assert outcomes == [ASKED]
     await in_flight.close()
-
-
-async def test_sweep_expires_in_time_and_only_once() -> None:
-    clock = ManualClock()
-    sweep = DeadlineSweep(clock)
-    expired: list[str] = []
-    sweep.enter(1.0, lambda: expired.append("first"))
-    left = sweep.enter(1.0, lambda: expired.append("left"))
-    sweep.enter(2.0, lambda: expired.append("second"))
-    sweep.leave(left)
-
-    clock.advance(1.5)
-    await until(lambda: expired == ["first"])
-    clock.advance(1.0)
-    await until(lambda: expired == ["first", "second"])
-    sweep.close()
