@@ -47,6 +47,7 @@ TARGETS: Final = {
     "services/graveler/tarn_graveler": "tarn_graveler",
     "services/gateway/tarn_gateway/operations": "tarn_gateway.operations",
     "libs/tarn/core": "tarn.core",
+    "libs/tarn/aio": "tarn.aio",
     "libs/tarn/kv": "tarn.kv",
     "libs/tarn/block": "tarn.block",
 }

@@ -63,6 +63,7 @@ _WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn_graveler.*", _PROTOCOL_WEIGHT),
     # The document, and the table that it is held against.
     ("tarn_gateway.operations.reference", 0.0),
+    ("tarn.aio.batcher", _PROTOCOL_WEIGHT),
     ("tarn_gateway.operations.*", 2.0),
     ("tarn.core.branch", _PROTOCOL_WEIGHT),
     ("tarn.core.entry", 2.0),

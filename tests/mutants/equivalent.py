@@ -18,8 +18,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     " -> len(self._taken) >= _BATCH_MAX and size_bytes >= _BATCH_BYTES_MAX": (
         "how many requests share a transaction; the queue before it has bounds of its own"
     ),
-    "tarn.block.local.homes:Homes._remember: dropped assignment: "
-    "self._known[namespace] = home -> nothing": "a cache: homes are read each time",
+    "tarn.block.local.homes:Homes._remember: dropped statement: "
+    "self._known.put(namespace, home) -> nothing": "a cache: homes are read each time",
     "tarn.block.local.small:_connect: dropped statement: "
     "connection.execute('PRAGMA secure_delete=OFF').fetchall() -> nothing": (
         "speed: deleted pages are overwritten with zeros"
@@ -63,16 +63,12 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn_graveler.fsck.state:State.__init__: constant: 0 -> 1": (
         "the number of changes since the last save: the state is saved one change earlier, once"
     ),
-    "tarn_graveler.turn:TurnBatches._run: dropped guard: "
+    "tarn.aio.batcher:Batcher._run: dropped guard: "
     "if not isinstance(error, Exception): raise -> nothing": (
         "the task ends either way, and whoever waits for its batch has the error already"
     ),
     "tarn_graveler.upload_service:UploadHandler.ListUploads: constant: 1000 -> 1001": (
         "a page has at most 1,000 lines whatever its default is"
-    ),
-    "tarn_graveler.upload_days:UploadDays.begin: comparison: "
-    "len(self._begun) >= _KNOWN_MAX -> len(self._begun) > _KNOWN_MAX": (
-        "the bound of a cache: it holds one entry more"
     ),
     "tarn.block.local.store:LocalBlockStore.list_page: comparison: home.number >= 0 -> "
     "home.number > 0": (

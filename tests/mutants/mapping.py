@@ -30,6 +30,7 @@ SITE: Final = str(ROOT / "tests/mutants/site")
 # No Cassandra, no Spark, no process of Tarn but the one that builds large commits.
 _TESTS: Final = (
     "tests/unit/core",
+    "tests/unit/aio",
     "tests/unit/kv",
     "tests/unit/block",
     "tests/unit/graveler",

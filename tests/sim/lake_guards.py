@@ -16,6 +16,7 @@ from tests.sim.upload_guards import UPLOAD_GUARDS
 import tarn_graveler.committing
 import tarn_graveler.conditional
 import tarn_graveler.staging
+from tarn.aio.batcher import Batcher
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
@@ -38,7 +39,6 @@ from tarn_graveler.diffing import Diffing
 from tarn_graveler.layers import Found
 from tarn_graveler.reading import Reading
 from tarn_graveler.staging import Staging
-from tarn_graveler.turn import TurnBatches
 
 __all__ = ["GUARDS"]
 
@@ -47,7 +47,7 @@ def _always_takes_writes(self: Branch, other: Branch) -> bool:
     return True
 
 
-async def _run_open(self: TurnBatches[Any, Any, Any], key: Any) -> None:
+async def _run_open(self: Batcher[Any, Any, Any], key: Any) -> None:
     """The batch takes callers in while it is under way; who comes late gets the older answer."""
     batch = self._open[key]
     sent = [item for item, _ in batch]
@@ -281,7 +281,7 @@ GUARDS: Sequence[Guard] = (
         "1",
         "I1 I3",
         "a re-check joins a read that is under way",
-        (Weakening(TurnBatches, "_run", _run_open),),
+        (Weakening(Batcher, "_run", _run_open),),
         runs=300,
     ),
     Guard(

@@ -9,7 +9,8 @@ spawns without one; like a group it keeps every task, never loses an error and l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 
 import structlog
 
@@ -32,11 +33,22 @@ class TaskSet:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Starts a task. It must deal with its own errors: one that escapes is a bug, and logged."""
+    def spawn(
+        self,
+        work: Coroutine[object, object, None],
+        when_done: Callable[[asyncio.Task[None]], object] | None = None,
+    ) -> asyncio.Task[None]:
+        """Starts a task. It must deal with its own errors: one that escapes is a bug, and logged.
+
+        Args:
+            work: what it does.
+            when_done: is told of its end, also of a task that was cancelled before its first step, which runs
+                none of its code.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        ended = self._ended if when_done is None else partial(self._ended, when_done=when_done)
+        task.add_done_callback(ended)
         return task
 
     async def drain(self, timeout_s: float) -> bool:
@@ -56,7 +68,13 @@ class TaskSet:
                 task.cancel()
             await asyncio.wait(self._tasks)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(
+        self,
+        task: asyncio.Task[None],
+        when_done: Callable[[asyncio.Task[None]], object] | None = None,
+    ) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("background task failed", exc_info=error)
+        if when_done is not None:
+            when_done(task)

@@ -1,9 +1,12 @@
-"""Where rendered log lines go out: one write for all lines of a turn of the event loop.
+"""Where rendered log lines go out: one write for all lines of a tick of the event loop.
 
 A busy process writes a line per request, and a system call per line was a fiftieth of a small request.
-Only what tells that all is well may wait for the end of its turn, some milliseconds: a process that is
+Only what tells that all is well may wait for the end of its tick, some milliseconds: a process that is
 killed meanwhile loses those lines and nothing else. Warnings and errors go out at once, behind what
 waits.
+
+No `tarn.aio.batcher.TickBatch`: that one belongs to one loop, while any thread logs, in one order, and what a
+loop that has ended left comes with the next one's lines.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ class LogLines:
         self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
 
     def info(self, line: str) -> None:
-        """Writes a line when the loop turns; at once in a thread without a loop."""
+        """Writes a line at the next tick of the loop; at once in a thread without a loop."""
         home, thread = self._home, threading.get_ident()
         if home is None or home[1] != thread or not home[0].is_running():
             try:

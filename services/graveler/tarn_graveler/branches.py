@@ -2,7 +2,7 @@
 
 Two kinds of read, and the protocol's safety is in never mixing them up. A *cached* read may be
 seconds old: it only ever costs a retry. A *fresh* read is issued after it was asked for; it may be
-shared, but only with callers that asked before it was sent (`turn.TurnBatches`).
+shared, but only with callers that asked before it was sent (`tarn.aio.batcher`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from tarn.aio.batcher import Batcher
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch, Settled, Token, TokenKind, seal, settle
@@ -37,7 +38,6 @@ from tarn.kv.records import (
 )
 from tarn_graveler.ref_names import RefNames
 from tarn_graveler.repositories import Repositories
-from tarn_graveler.turn import TurnBatches
 
 __all__ = ["Attempts", "BranchChange", "BranchVersion", "Branches", "branch_not_found"]
 
@@ -172,9 +172,9 @@ class Branches:
         # By repository instance and branch.
         # Not a `TtlCache`: what is too old to be used is still compared with what was read (`_accept`).
         self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
-        self._reads = TurnBatches[Partition, bytes, Versioned | None](self._read_turn, tasks)
+        self._reads = Batcher[Partition, bytes, Versioned | None](self._read_together, tasks)
 
-    async def _read_turn(
+    async def _read_together(
         self, partition: Partition, keys: Sequence[bytes]
     ) -> Sequence[Versioned | None]:
         wanted = list(dict.fromkeys(keys))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tarn.aio.batcher import Batcher
 from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch
 from tarn.core.entry import MARKER, is_marker
@@ -20,7 +21,6 @@ from tarn_graveler.attempts import TRIES, BranchLife, unknown_if
 from tarn_graveler.branches import Branches
 from tarn_graveler.layers import Found, Layers
 from tarn_graveler.repositories import Repositories
-from tarn_graveler.turn import TurnBatches
 
 __all__ = ["Staging"]
 
@@ -40,9 +40,9 @@ class Staging:
         self._repositories = repositories
         self._branches = branches
         self._layers = layers
-        self._writes = TurnBatches[Partition, Row, None](self._write_turn, tasks)
+        self._writes = Batcher[Partition, Row, None](self._write_together, tasks)
 
-    async def _write_turn(
+    async def _write_together(
         self, partition: Partition, rows: Sequence[Row]
     ) -> Sequence[Exception | None]:
         groups = [Group(key, ((key, value),)) for key, value in rows]

@@ -395,6 +395,30 @@ async def test_failed_thread_answers_everybody(
     assert [str(report.exc_value) for report in reported] == ["a bug"]
 
 
+async def test_a_write_of_the_tick_in_which_the_thread_failed_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop learns of the failure before it hands the write over: to a thread that is gone."""
+    monkeypatch.setattr(threading, "excepthook", lambda _report: None)
+    kv = await open_embedded(tmp_path / "kv.db")
+
+    class Broken(SetRows):
+        def apply(self, transaction: Transaction) -> None:
+            raise RuntimeError("a bug")
+
+    lost = kv._writer.submit(Broken(PLAIN))
+    await asyncio.sleep(0)  # handed over
+    kv._writer._thread.join(10)  # the loop stands still: the failure waits to be told
+    late = kv._writer.submit(SetRows(PLAIN))
+    async with asyncio.timeout(10):
+        await asyncio.wait([lost, late])
+    assert isinstance(lost.exception(), OutcomeUnknownError)
+    error = late.exception()
+    assert isinstance(error, TarnError)
+    assert error.kind is Kind.UNAVAILABLE
+    await kv.close()
+
+
 async def test_log_stays_bounded_beside_a_reader_that_left_late(tmp_path: Path) -> None:
     limits = EmbeddedLimits(log_bytes_max=512 << 10)
     kv = await open_embedded(tmp_path / "kv.db", limits=limits)

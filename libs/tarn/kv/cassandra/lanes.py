@@ -9,6 +9,8 @@ of unknown outcome (docs/design/kv.md, "Compare-and-set"). So a process sends on
   request, so that n tasks that increment one row cost n requests and not n².
 
 Other processes still race, and the server sorts it out.
+
+Not a `tarn.aio.batcher`: a batch here is closed when the answer before it has come, not at the next tick.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Between the event loop and the driver's own thread: bounded requests, answers by turns.
+"""Between the event loop and the driver's own thread: bounded requests, answers by ticks.
 
 The driver calls back on its I/O thread; there an answer is only put on a list, and the loop is woken
 once for all that are on it. Requests above the bound wait here, where they can still be refused or

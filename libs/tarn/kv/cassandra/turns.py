@@ -1,9 +1,8 @@
-"""Requests by turns of the event loop: what tasks ask in one turn goes out together.
+"""Requests by ticks of the event loop: what tasks ask in one tick goes out together (`tarn.aio.batcher`).
 
 The CPU of the driver and of the node is per request, not per row: 125 µs for a row alone, 8 µs in
 company (docs/design/kv.md, "Measured"). So a little of several buckets is one request, too (see mixing.py); much
-goes out as one request per bucket, to the replicas of each. Nothing waits on a timer: what is ready in
-this turn goes together, idle nothing is delayed. (Holding back while a bucket is asked already was
+goes out as one request per bucket, to the replicas of each. (Holding back while a bucket is asked already was
 tried; it made batches no larger and nothing quicker.) A read joins only a request that is still to be
 sent, so it sees every write acknowledged before it began.
 """
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from cassandra import InvalidRequest, Unavailable
 from cassandra.query import BatchStatement, BatchType
 
+from tarn.aio.batcher import TickBatch
 from tarn.kv.cassandra.mixing import Mix, may_mix_reads, mixed_size
 from tarn.kv.cassandra.outcomes import Fate, PartlyAppliedError, fate_of, is_transient
 from tarn.kv.cassandra.retry import Retry
@@ -66,8 +66,17 @@ class _ReadAsk:
         self.found: dict[int, Found] = {}
 
 
-class _ReadTurn:
-    """What one turn reads of one bucket."""
+class _ReadWanted(NamedTuple):
+    """What one caller asks."""
+
+    query: Query
+    p: bytes
+    keys_of: Mapping[int, Iterable[bytes]]
+    ask: _ReadAsk
+
+
+class _BucketRead:
+    """What one tick reads of one bucket."""
 
     __slots__ = ("asks", "error", "found", "keys", "left")
 
@@ -93,7 +102,7 @@ class Reads:
         self._session = session
         self._keys_max = limits.keys_per_read
         self._retry = retry
-        self._turn: dict[tuple[Query, Place], _ReadTurn] = {}
+        self._wanted = TickBatch[_ReadWanted](self._send)
         self._mixes = True
         self.cas = Query(statements.cas_get, Profile.READ)
         self.settle = Query(statements.cas_get, Profile.SETTLE)
@@ -119,78 +128,76 @@ class Reads:
     ) -> asyncio.Future[dict[int, Found]]:
         assert keys_of
         ask = _ReadAsk(self._loop.create_future(), len(keys_of))
-        if not self._turn:
-            # Runs after every task that is ready now.
-            self._loop.call_soon(self._send)
-        for bucket, keys in keys_of.items():
-            place = Place(p, bucket)
-            turn = self._turn.get((query, place))
-            if turn is None:
-                turn = self._turn[query, place] = _ReadTurn()
-            turn.keys.update(dict.fromkeys(keys))
-            turn.asks.append(ask)
+        self._wanted.add(_ReadWanted(query, p, keys_of, ask))
         return ask.future
 
-    def _send(self) -> None:
-        turns, self._turn = self._turn, {}
-        by_partition: dict[tuple[Query, bytes], dict[int, _ReadTurn]] = {}
-        for (query, place), turn in turns.items():
-            by_partition.setdefault((query, place.p), {})[place.b] = turn
-        for (query, p), turn_of in by_partition.items():
-            keys = sum(len(turn.keys) for turn in turn_of.values())
-            if self._mixes and query.mixed is not None and may_mix_reads(len(turn_of), keys):
-                self._send_mixed(query, query.mixed, p, turn_of)
+    def _send(self, wanted: Sequence[_ReadWanted]) -> None:
+        by_partition: dict[tuple[Query, bytes], dict[int, _BucketRead]] = {}
+        for query, p, keys_of, ask in wanted:
+            read_of = by_partition.setdefault((query, p), {})
+            for bucket, keys in keys_of.items():
+                read = read_of.get(bucket)
+                if read is None:
+                    read = read_of[bucket] = _BucketRead()
+                read.keys.update(dict.fromkeys(keys))
+                read.asks.append(ask)
+        for (query, p), read_of in by_partition.items():
+            count = sum(len(read.keys) for read in read_of.values())
+            if self._mixes and query.mixed is not None and may_mix_reads(len(read_of), count):
+                self._send_mixed(query, query.mixed, p, read_of)
                 continue
-            for bucket, turn in turn_of.items():
-                self._send_one(query, Place(p, bucket), turn)
+            for bucket, read in read_of.items():
+                self._send_one(query, Place(p, bucket), read)
 
-    def _send_one(self, query: Query, place: Place, turn: _ReadTurn) -> None:
-        keys = list(turn.keys)
+    def _send_one(self, query: Query, place: Place, read: _BucketRead) -> None:
+        keys = list(read.keys)
         parts = [keys[at : at + self._keys_max] for at in range(0, len(keys), self._keys_max)]
-        turn.left = len(parts)
-        answered = partial(self._answered, place.b, turn)
+        read.left = len(parts)
+        answered = partial(self._answered, place.b, read)
         for part in parts:
             statement = query.statement.bind((place.p, place.b, part))
             self._session.submit(statement, query.profile, answered)
 
     def _send_mixed(
-        self, query: Query, mixed: Statement, p: bytes, turn_of: dict[int, _ReadTurn]
+        self, query: Query, mixed: Statement, p: bytes, read_of: dict[int, _BucketRead]
     ) -> None:
         """One request for every key in every bucket; rows that nobody asked for are passed over."""
-        keys = list(dict.fromkeys(key for turn in turn_of.values() for key in turn.keys))
-        for turn in turn_of.values():
-            turn.left = 1
+        keys = list(dict.fromkeys(key for read in read_of.values() for key in read.keys))
+        for read in read_of.values():
+            read.left = 1
 
         def answered(rows: Rows | None, error: Exception | None) -> None:
             if isinstance(error, InvalidRequest):
                 self._mixes = False  # a guardrail of the nodes'
-                for bucket, turn in turn_of.items():
-                    self._send_one(query, Place(p, bucket), turn)
+                for bucket, read in read_of.items():
+                    self._send_one(query, Place(p, bucket), read)
                 return
-            rows_of: dict[int, Rows] = {bucket: [] for bucket in turn_of}
+            rows_of: dict[int, Rows] = {bucket: [] for bucket in read_of}
             for *row, bucket in rows or ():
-                if row[0] in turn_of[bucket].keys:
+                if row[0] in read_of[bucket].keys:
                     rows_of[bucket].append(tuple(row))
-            for bucket, turn in turn_of.items():
-                self._answered(bucket, turn, rows_of[bucket], error)
+            for bucket, read in read_of.items():
+                self._answered(bucket, read, rows_of[bucket], error)
 
-        self._session.submit(mixed.bind((p, list(turn_of), keys)), query.profile, answered)
+        self._session.submit(mixed.bind((p, list(read_of), keys)), query.profile, answered)
 
     @staticmethod
-    def _answered(bucket: int, turn: _ReadTurn, rows: Rows | None, error: Exception | None) -> None:
-        turn.error = turn.error or error
+    def _answered(
+        bucket: int, read: _BucketRead, rows: Rows | None, error: Exception | None
+    ) -> None:
+        read.error = read.error or error
         for row in rows or ():
-            turn.found[row[0]] = row
-        turn.left -= 1
-        if turn.left:
+            read.found[row[0]] = row
+        read.left -= 1
+        if read.left:
             return
-        for ask in turn.asks:
+        for ask in read.asks:
             if ask.future.done():
                 continue  # cancelled, or failed in another bucket
-            if turn.error is not None:
-                ask.future.set_exception(turn.error)
+            if read.error is not None:
+                ask.future.set_exception(read.error)
                 continue
-            ask.found[bucket] = turn.found
+            ask.found[bucket] = read.found
             ask.left -= 1
             if not ask.left:
                 ask.future.set_result(ask.found)
@@ -225,6 +232,15 @@ class _WriteAsk:
 _Waiting = tuple[PlainWrite, _WriteAsk, int]
 
 
+class _WritesWanted(NamedTuple):
+    """What one caller asks: `may_mix` unless it failed in company and is tried again alone."""
+
+    p: bytes
+    writes: Sequence[PlainWrite]
+    ask: _WriteAsk
+    may_mix: bool
+
+
 class PlainWrites:
     """Writes to plain partitions. Belongs to the running event loop."""
 
@@ -240,9 +256,7 @@ class PlainWrites:
         self._statements = statements
         self._limits = limits
         self._retry = retry
-        self._turn: dict[Place, list[_Waiting]] = {}
-        # What failed in company is tried again alone.
-        self._alone: list[tuple[Place, list[_Waiting]]] = []
+        self._wanted = TickBatch[_WritesWanted](self._send)
         self._mixes = True
 
     async def write(self, p: bytes, writes: Sequence[PlainWrite]) -> list[Exception | None]:
@@ -255,10 +269,10 @@ class PlainWrites:
         errors: list[Exception | None] = [None] * len(writes)
         pending = list(range(len(writes)))
         attempts = self._retry.begin()
-        mixes = True
+        may_mix = True
         while True:
-            answers = await self._ask(p, [writes[index] for index in pending], mixes=mixes)
-            mixes = False
+            answers = await self._ask(p, [writes[index] for index in pending], may_mix=may_mix)
+            may_mix = False
             again: list[int] = []
             for index, error in zip(pending, answers, strict=True):
                 before = errors[index]
@@ -271,26 +285,27 @@ class PlainWrites:
                 return errors
 
     def _ask(
-        self, p: bytes, writes: Sequence[PlainWrite], *, mixes: bool
+        self, p: bytes, writes: Sequence[PlainWrite], *, may_mix: bool
     ) -> asyncio.Future[list[Exception | None]]:
         ask = _WriteAsk(self._loop.create_future(), len(writes))
-        if not self._turn and not self._alone:
-            self._loop.call_soon(self._send)
-        turn = self._turn if mixes and self._mixes else {}
-        for index, write in enumerate(writes):
-            turn.setdefault(Place(p, write.bucket), []).append((write, ask, index))
-        if turn is not self._turn:
-            self._alone += turn.items()
+        self._wanted.add(_WritesWanted(p, writes, ask, may_mix))
         return ask.future
 
-    def _send(self) -> None:
-        turns, self._turn = self._turn, {}
-        alone, self._alone = self._alone, []
-        for place, waiting in alone:
-            for part in self._parts(waiting):
-                self._submit({place: part})
+    def _send(self, wanted: Sequence[_WritesWanted]) -> None:
+        together: dict[Place, list[_Waiting]] = {}
+        for p, writes, ask, may_mix in wanted:
+            waiting_at = together if may_mix and self._mixes else {}
+            for index, write in enumerate(writes):
+                waiting_at.setdefault(Place(p, write.bucket), []).append((write, ask, index))
+            if waiting_at is not together:
+                for place, waiting in waiting_at.items():
+                    for part in self._parts(waiting):
+                        self._submit({place: part})
+        self._send_mixed(together)
+
+    def _send_mixed(self, together: Mapping[Place, list[_Waiting]]) -> None:
         mixes: dict[bytes, Mix[list[_Waiting]]] = {}
-        for place, waiting in turns.items():
+        for place, waiting in together.items():
             for part in self._parts(waiting):
                 mix = mixes.setdefault(place.p, Mix())
                 size_bytes = sum(mixed_size(item[0].rows, item[0].size_bytes) for item in part)

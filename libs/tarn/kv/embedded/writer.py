@@ -1,7 +1,7 @@
-"""The event loop's side of writing: a bounded queue, handed to the committer's thread by turns.
+"""The event loop's side of writing: a bounded queue, handed to the committer's thread by ticks.
 
-What the tasks of one turn of the loop write goes over as one list, and comes back with one call into
-the loop: under load the batches grow by themselves, idle nothing waits. No timer anywhere.
+What the tasks of one tick of the loop write goes over as one list (`TickBatch`), and comes back with one call
+into the loop.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from queue import SimpleQueue
 from typing import TypeVar, cast
 
+from tarn.aio.batcher import TickBatch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded.actions import Action
 from tarn.kv.embedded.committer import Committer, EmbeddedLimits, Ticket
@@ -33,12 +34,12 @@ class Writer:
     def __init__(self, database: Database, limits: EmbeddedLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
-        self._turn: list[Ticket] = []
         # Invariant: the sum of `size_bytes` over all tickets that have no answer yet.
         self._queued_bytes = 0
         self._closing = False
         self._exited = asyncio.Event()
         self._turns: SimpleQueue[list[Ticket] | None] = SimpleQueue()
+        self._batch = TickBatch[Ticket](self._turns.put)
         self._committer = Committer(database, limits, self._turns, self._answer_soon)
         # A daemon: an interpreter that ends without close() is a crash, which loses nothing.
         self._thread = threading.Thread(target=self._run, name="tarn-kv-committer", daemon=True)
@@ -63,25 +64,17 @@ class Writer:
             text = f"writes of {self._queued_bytes} bytes are waiting already"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         self._queued_bytes = queued_bytes
-        if not self._turn:
-            # Runs after every task that is ready now: their writes share one hand-over.
-            self._loop.call_soon(self._hand_over)
-        self._turn.append(ticket)
+        self._batch.add(ticket)
         return cast("asyncio.Future[ResultT]", ticket.future)
 
     async def close(self) -> None:
         """Writes what is queued, then ends the thread and closes its connection. Idempotent."""
         if not self._closing:
             self._closing = True
-            self._hand_over()
+            self._batch.flush()
             self._turns.put(None)
         await self._exited.wait()
         self._thread.join()
-
-    def _hand_over(self) -> None:
-        if self._turn:
-            self._turns.put(self._turn)
-            self._turn = []
 
     def _answer(self, tickets: list[Ticket]) -> None:
         for ticket in tickets:
@@ -96,6 +89,7 @@ class Writer:
 
     def _exit(self) -> None:
         self._closing = True  # also when the thread has failed
+        self._batch.flush()
         # Handed over after a failed thread looked for the last time.
         while not self._turns.empty():
             if tickets := self._turns.get_nowait():

@@ -128,9 +128,9 @@ class Builds:
 
     def _take(self, number: int, message: Message) -> None:
         if "cancel" not in message:
-            task = self._tasks.spawn(self._build(number, message))
-            self._running[number] = task
-            task.add_done_callback(partial(self._ended, number))
+            self._running[number] = self._tasks.spawn(
+                self._build(number, message), when_done=partial(self._ended, number)
+            )
         elif number in self._running:
             self._running[number].cancel()
 
