@@ -1,6 +1,17 @@
 """Concurrency primitives on asyncio: each stated once, tested once, used everywhere.
 
-Rule of residence: what is needed by two modules and knows no store, no wire and no service. Each docstring says
-what is guaranteed when a caller is cancelled, when the work fails and when it closes. Clocks and random
-generators are passed in, so that the simulator plays these very classes.
+Rule of residence: what several modules need and what knows no store, no wire and no service. Each docstring says what
+is guaranteed when a caller is cancelled, when the work fails and when it closes. Clocks and random generators are
+passed in, so that the simulator plays these very classes.
+
+- `task_set`: tasks that outlive the block that started them
+- `batcher`: what tasks ask in one tick of the loop goes together
+- `single_flight`: what several callers want at one time is fetched once
+- `bounded_map`, `lru_cache`, `ttl_cache`: maps that forget
+- `backoff`: pauses between attempts
+- `deadlines`: many deadlines by one timer
+- `close_guard`: counts uses, and closes when there are none
+- `thread_work`: waits for a thread also if its caller was cancelled
+- `parallel`, `first_error`: the same work on many items; one error out of a group
+- `futures`: outcomes that no caller waits for
 """
