@@ -235,7 +235,7 @@ async def test_a_cancelled_upload_waits_for_the_thread_that_reads_its_buffer(
     upload = sent("hash", [b"x" * 600_000], [])
     request = Request("PUT", b"/", b"", Headers([]), PiecesBody([upload.body], len(upload.body)))
     signed = SignedRequest(
-        "A", "", "", "s3", STAMP, (), SEED, upload.mode, presigned=False, security_token=None,
+        "A", "", "", "s3", STAMP, (), SEED, upload.mode,
         request=request, headers=request.headers,
     )  # fmt: skip
     payload = open_payload(request, signed, KEY, PayloadPolicy())
