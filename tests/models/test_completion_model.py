@@ -25,7 +25,9 @@ def test_two_attempts_beside_a_commit_break_nothing_in_the_states_near_the_start
     assert why == "no answer: too many states", steps
 
 
-SCENARIO_OF = dict.fromkeys(("verifies", "carries", "rechecks"), BESIDE_A_COMMIT)
+SCENARIO_OF: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("verifies", "carries", "rechecks"), BESIDE_A_COMMIT
+)
 SCENARIO_OF["doubts"] = BESIDE_A_CREATION
 
 

@@ -1,9 +1,8 @@
 """An upload is staged once, whoever repeats its completion and whatever dies or hangs half-way."""
 
-from dataclasses import dataclass
-
 import pytest
 from lake import MAIN, Lake, Running, ended, entry, reached
+from lake_upload import Upload
 
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
@@ -15,55 +14,6 @@ from tarn_graveler.uploads import Claim, NewUpload
 
 NEW = WriteCondition(if_none_match=True)
 ANY_OBJECT = WriteCondition(if_match="*")
-
-
-@dataclass
-class Upload:
-    """An upload to the path `k`, through either replica."""
-
-    lake: Lake
-    upload_id: str
-    claim: Claim
-
-    async def finish(
-        self, lake: Lake | None = None, condition: WriteCondition = UNCONDITIONAL
-    ) -> None:
-        packed = entry(1, self.upload_id)
-        by = lake or self.lake
-        uploads = by.graveler.uploads
-        await uploads.finish_complete(
-            by.repository, self.upload_id, self.claim.op_id, packed, condition
-        )
-
-    async def dies_before_its_row(self, running: Running) -> None:
-        """A process that completes the upload ends when it is about to write."""
-        await self._dies(running, "set_many", UNCONDITIONAL, after=False)
-
-    async def dies_after_its_row(
-        self, running: Running, condition: WriteCondition = UNCONDITIONAL
-    ) -> None:
-        """A process that completes the upload ends when it has written."""
-        await self._dies(running, "set_if" if condition else "set_many", condition, after=True)
-
-    async def _dies(
-        self, running: Running, operation: str, condition: WriteCondition, *, after: bool
-    ) -> None:
-        gate = self.lake.kv.hold(operation, self.lake.row_key("k"), after=after)
-        dying = running.start(self.finish(condition=condition))
-        await reached(gate)
-        dying.cancel()
-        await ended(dying)
-
-    async def take_over(self, lake: Lake) -> None:
-        """A client repeats the completion when the claim has become old."""
-        lake.clock.advance(301)
-        uploads = lake.graveler.uploads
-        self.claim = await uploads.begin_complete(lake.repository, self.upload_id, bytes(32))
-
-    async def is_complete(self) -> bool:
-        uploads = self.lake.graveler.uploads
-        again = await uploads.begin_complete(self.lake.repository, self.upload_id, bytes(32))
-        return bool(again.completed_entry)
 
 
 @pytest.fixture

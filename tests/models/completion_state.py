@@ -1,0 +1,108 @@
+"""What the model of completions has in a state: the branch, its tokens, the upload, and its processes.
+
+Values of the key: see `completion_model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["UPLOAD", "Attempt", "Lake", "Local", "Token"]
+
+UPLOAD = -1
+
+
+@dataclass(frozen=True)
+class Token:
+    """Rows of one staging token: the key's, and whether the note of the upload is there."""
+
+    row: int | None = None
+    note: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A token that an attempt was to write to, as the upload's record has it."""
+
+    token: int
+    by_compare: bool
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Branch record, tokens, upload record, and what clients were told."""
+
+    staging: int = 0
+    sealed: tuple[int, ...] = ()  # newest first
+    committed: int = 0
+    tokens: tuple[Token, ...] = (Token(),)
+    droppable: frozenset[int] = frozenset()
+    version: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    completed: bool = False
+    upload_began: bool = False
+    upload_seen: bool = False
+    acked_before_seen: frozenset[int] = frozenset()
+    upload_acked: bool = False
+    upload_done_before: frozenset[int] = (
+        frozenset()
+    )  # PUTs that began after the upload was acknowledged
+    acked: frozenset[int] = frozenset()
+    acked_before_upload: frozenset[int] = frozenset()
+    creations: frozenset[int] = frozenset()
+    replaced_upload: frozenset[int] = frozenset()  # PUTs that were visible after the upload was
+    undone: frozenset[int] = frozenset()  # those of them that the upload replaced once more
+    before: tuple[tuple[int, frozenset[int]], ...] = ()  # PUT → PUTs that were over when it began
+
+    def visible(self) -> int:
+        """What a reader finds."""
+        for token in (self.staging, *self.sealed):
+            if (row := self.tokens[token].row) is not None:
+                return row
+        return self.committed
+
+    def looked_at(self) -> Lake:
+        """The same state, with what readers saw of it."""
+        shown = self.visible()
+        if shown == UPLOAD:
+            if not self.upload_seen:
+                return replace(self, upload_seen=True, acked_before_seen=self.acked)
+            return replace(self, undone=self.replaced_upload & self.acked)
+        if self.upload_seen and shown > 0 and shown not in self.acked_before_seen:
+            return replace(self, replaced_upload=self.replaced_upload | {shown})
+        return self
+
+    def with_token(self, number: int, token: Token) -> Lake:
+        """One token's rows changed."""
+        tokens = self.tokens
+        return replace(self, tokens=(*tokens[:number], token, *tokens[number + 1 :]))
+
+    def seal(self) -> Lake:
+        """A new staging token over the old one."""
+        return replace(
+            self,
+            staging=len(self.tokens),
+            sealed=(self.staging, *self.sealed),
+            tokens=(*self.tokens, Token()),
+        )
+
+
+@dataclass(frozen=True)
+class Local:
+    """Where one process is."""
+
+    kind: str
+    number: int
+    pc: str = "begin"
+    token: int | None = None
+    version: int = 0
+    record: tuple[int, tuple[int, ...], int] | None = None
+    read: int | None = None
+    row: int | None = None
+    value: int = UPLOAD
+    fate: str = ""
+    order: tuple[str, ...] = ()
+    landed: frozenset[int] = frozenset()  # tokens that hold a row or note of the upload
+    newest_in: int | None = None
+    tries_of: tuple[Attempt, ...] = ()
+    tries: int = 0
