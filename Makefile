@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test unit system lint format proto clean \
+.PHONY: help setup quickstart up down status test fast unit system lint format proto clean \
 	bench bench-quick bench-parts \
 	sim sim-long mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -56,6 +56,11 @@ test: setup lint  ## Run every check and every test
 .PHONY: pytest
 pytest:
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
+
+fast:  ## Run the tests of the protocol, the formats and the primitives, in under a minute
+	@tools/setup python
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra" tests/unit/core tests/unit/aio \
+		tests/unit/graveler --ignore tests/unit/graveler/heavy $(ARGS)
 
 unit:  ## Run the quick tests only
 	@tools/setup python

@@ -25,8 +25,8 @@ from tarn.block.mem import MemBlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import MetarangeId
-from tarn.core.run import HEAD, RUN_SCHEMA
-from tarn.rpc.system import SystemClock
+from tarn.core.listing.run import HEAD, RUN_SCHEMA
+from tarn.rpc.process.system import SystemClock
 
 NAMESPACE = "mem://bench"
 BATCH_ROWS = 65_536

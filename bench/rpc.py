@@ -24,14 +24,14 @@ import psutil
 import uvloop
 
 from tarn.client.graveler import GravelerClient
-from tarn.rpc.call import Call
-from tarn.rpc.endpoint import Endpoint
-from tarn.rpc.grpc_transport import GrpcTransport
-from tarn.rpc.inprocess import InProcessTransport
-from tarn.rpc.log import LogConfig
-from tarn.rpc.serve import Application, Runtime, ServeConfig, serve
-from tarn.rpc.server import ServerConfig
-from tarn.rpc.system import SystemClock
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.process.log import LogConfig
+from tarn.rpc.process.serve import Application, Runtime, ServeConfig, serve
+from tarn.rpc.process.system import SystemClock
+from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 ENTRY = bytes(180)

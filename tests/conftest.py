@@ -10,7 +10,7 @@ import pytest
 from cassandra_proxies import Cluster, proxied
 from hypothesis import settings
 
-from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadGroupScheduling

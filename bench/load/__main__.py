@@ -28,7 +28,7 @@ from bench.load.page import plots, results_page
 from bench.load.table import Goal, Origin, Results, Row, render
 from bench.load.trial import Case
 
-from tarn.rpc.system import SystemClock
+from tarn.rpc.process.system import SystemClock
 
 HERE = Path(__file__).parents[1]
 _TRIALS = HERE.parent / ".bench"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 __all__ = ["SECTION", "cassandra_node"]
 

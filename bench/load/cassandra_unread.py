@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tarn.kv.cassandra import CassandraKv, CassandraLimits
-from tarn.kv.cassandra.parts import Parts
-from tarn.kv.cassandra.retry import Retry
-from tarn.kv.cassandra.turns import Found, Query, Reads
+from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.components import Components
+from tarn.kv.cassandra.rows.request_batches import Found, Query, Reads
 
 __all__ = ["without_reading"]
 
@@ -21,7 +21,7 @@ class _Unread(Reads):
     """Answers at once that no row has a timestamp; reads everything else."""
 
     @classmethod
-    def of(cls, parts: Parts, limits: CassandraLimits) -> _Unread:
+    def of(cls, parts: Components, limits: CassandraLimits) -> _Unread:
         return cls(parts.session, parts.statements, limits, parts.retry)
 
     async def read(

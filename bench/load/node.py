@@ -1,6 +1,6 @@
 """Tarn and the yardsticks as processes of a benchmark: started, measured, stopped.
 
-Everything is tied to this process by `tarn_cli.lifeline`, so nothing outlives a benchmark that is killed.
+Everything is tied to this process by `tarn_cli.node.lifeline`, so nothing outlives a benchmark that is killed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bench.load.client import address_of
 from bench.load.processes import Processes, pinned
 from bench.load.signing import Signer
 
-from tarn.rpc.system import SystemClock
-from tarn.testing.service_log import check_log
+from tarn.rpc.process.system import SystemClock
+from tarn.testing.servers.service_log import check_log
 
 __all__ = ["Form", "Node", "bulk_loop", "raw_loop", "running"]
 
@@ -147,7 +147,7 @@ def _environment() -> dict[str, str]:
 
 
 def _tied(command: list[str]) -> list[str]:
-    return [sys.executable, "-m", "tarn_cli.lifeline", str(os.getpid()), *command]
+    return [sys.executable, "-m", "tarn_cli.node.lifeline", str(os.getpid()), *command]
 
 
 def _tail(log: Path) -> str:

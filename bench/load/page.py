@@ -102,7 +102,7 @@ def results_page(machine: str, rows: Rows, peer: Peer) -> str:
     parts = [
         "# How fast Tarn is",
         "",
-        "Made by `make bench` from [results/load.json](results/load.json) and "
+        "CommitResult by `make bench` from [results/load.json](results/load.json) and "
         "[results/lakefs.json](results/lakefs.json). [DETAILS.md](DETAILS.md) has every row, "
         "[README.md](README.md) says how it is measured, and "
         "[performance.md](../docs/design/performance.md) why it is so.",

@@ -7,7 +7,7 @@ without a look at it. All ratios of small requests are to it.
 signature), writes them to a file, with an fsync if it is told so; and sends a file, or ranges of it,
 by sendfile. Ratios of large objects are to it.
 
-It prints its port, and ends with its parent (`tarn_cli.lifeline`).
+It prints its port, and ends with its parent (`tarn_cli.node.lifeline`).
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from tarn.kv.cassandra import CassandraSettings, open_cassandra
 from tarn.kv.embedded import open_embedded
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository
-from tarn.rpc.system import SystemClock, SystemIds
-from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_cli.connection import Connection, connect
 from tarn_cli.settings import Settings
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import shell_complete
 
 from tarn_cli.app import cli
-from tarn_cli.completion import COMPLETE_VARIABLE
+from tarn_cli.commands.completion import COMPLETE_VARIABLE
 from tarn_cli.exits import Exit, failure_of
 from tarn_cli.session import Session
 

@@ -18,27 +18,33 @@ __all__ = ["cli"]
 
 _COMMANDS = {
     # Running Tarn on this machine.
-    "up": ("tarn_cli.up:up", "Start Tarn on this machine."),
-    "down": ("tarn_cli.up:down", "Stop Tarn on this machine."),
-    "status": ("tarn_cli.up:status", "Show whether Tarn runs, and its addresses."),
-    "fsck": ("tarn_cli.fsck:fsck", "Check all stored data."),
+    "up": ("tarn_cli.commands.up:up", "Start Tarn on this machine."),
+    "down": ("tarn_cli.commands.up:down", "Stop Tarn on this machine."),
+    "status": ("tarn_cli.commands.up:status", "Show whether Tarn runs, and its addresses."),
+    "fsck": ("tarn_cli.commands.fsck:fsck", "Check all stored data."),
     # Versions.
-    "repo": ("tarn_cli.repo:repo", "Repositories."),
-    "branch": ("tarn_cli.branch:branch", "Branches."),
-    "tag": ("tarn_cli.tag:tag", "Tags."),
-    "refs": ("tarn_cli.refs:refs", "List refs, and show the commit that a ref names."),
-    "commit": ("tarn_cli.commit:commit", "Commit the uncommitted changes of a branch."),
-    "log": ("tarn_cli.commit:log", "Show the history of a ref."),
-    "diff": ("tarn_cli.diff:diff", "Show uncommitted changes, or the differences of two refs."),
+    "repo": ("tarn_cli.commands.repo:repo", "Repositories."),
+    "branch": ("tarn_cli.commands.branch:branch", "Branches."),
+    "tag": ("tarn_cli.commands.tag:tag", "Tags."),
+    "refs": ("tarn_cli.commands.refs:refs", "List refs, and show the commit that a ref names."),
+    "commit": ("tarn_cli.commands.commit:commit", "Commit the uncommitted changes of a branch."),
+    "log": ("tarn_cli.commands.commit:log", "Show the history of a ref."),
+    "diff": (
+        "tarn_cli.commands.diff:diff",
+        "Show uncommitted changes, or the differences of two refs.",
+    ),
     # Objects.
-    "fs": ("tarn_cli.fs:fs", "Objects: list, read, upload, download, remove."),
+    "fs": ("tarn_cli.commands.fs:fs", "Objects: list, read, upload, download, remove."),
     # Permissions.
-    "auth": ("tarn_cli.auth:auth", "Users, keys and logging in."),
+    "auth": ("tarn_cli.commands.auth:auth", "Users, keys and logging in."),
     # The metadata store.
-    "kv": ("tarn_cli.kv:kv", "The metadata store: move a whole installation."),
+    "kv": ("tarn_cli.commands.kv:kv", "The metadata store: move a whole installation."),
     # The command line itself.
-    "config": ("tarn_cli.config:config", "Settings of the command line and of the services."),
-    "completion": ("tarn_cli.completion:completion", "Shell completion."),
+    "config": (
+        "tarn_cli.commands.config:config",
+        "Settings of the command line and of the services.",
+    ),
+    "completion": ("tarn_cli.commands.completion:completion", "Shell completion."),
 }
 
 

@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
-from tarn.rpc.call import Call
-from tarn.rpc.grpc_transport import GrpcTransport
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.wire.call import Call
 from tarn_cli.settings import Settings
 
 __all__ = ["Connection", "Page", "collect", "connect"]

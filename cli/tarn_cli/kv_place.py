@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tarn.config import Config, ConfigError, installation_secret
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.kv_url import kv_variables
-from tarn_cli.node_plan import read_config
+from tarn_cli.node.kv_url import kv_variables
+from tarn_cli.node.plan import read_config
 
 __all__ = ["about", "check_apart", "config_of", "secret_of"]
 

@@ -67,7 +67,7 @@ class Session:
             log_in: False for calls that need no user.
             settings: overrides the settings of the session.
         """
-        from tarn.rpc.system import SystemClock, SystemIds
+        from tarn.rpc.process.system import SystemClock, SystemIds
         from tarn_cli.connection import connect
 
         where = settings or self.settings()

@@ -10,8 +10,8 @@ import pytest
 
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.port import CHUNK_BYTES, BlockKey, BlockStore, FileBacked
-from tarn.testing.block_contract import BlockContract
-from tarn.testing.block_samples import data_path
+from tarn.testing.contract.block_contract import BlockContract
+from tarn.testing.contract.block_samples import data_path
 
 
 class _Clock:

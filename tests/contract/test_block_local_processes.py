@@ -13,7 +13,7 @@ import pytest
 
 from tarn.block.local import open_local
 from tarn.block.port import BlockKey
-from tarn.testing.block_samples import data_path
+from tarn.testing.contract.block_samples import data_path
 
 pytestmark = pytest.mark.system
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from tarn.block.local import open_local
 from tarn.block.port import BlockExistsError, BlockKey
 from tarn.core.errors import TarnError
-from tarn.testing.block_samples import data_path, sample
+from tarn.testing.contract.block_samples import data_path, sample
 
 class Clock:
     def now_us(self): return time.time_ns() // 1000
@@ -167,7 +167,7 @@ def _spawn(program: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _sample() -> Callable[[int], bytes]:
-    from tarn.testing.block_samples import sample
+    from tarn.testing.contract.block_samples import sample
 
     return lambda number: sample((1000, 100_000, 3 << 20)[number % 3], number)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockStore
-from tarn.testing.block_contract import BlockContract
+from tarn.testing.contract.block_contract import BlockContract
 
 
 class _Clock:

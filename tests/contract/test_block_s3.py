@@ -1,4 +1,4 @@
-"""The S3 store keeps the contract on a real server with conditional writes, in bad weather."""
+"""The S3 store keeps the contract on a real server with conditional writes, under injected faults."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from s3_stores import opened, unfinished
 
 from tarn.block.port import BlockExistsError, BlockKey, BlockStore
 from tarn.block.s3 import S3BlockStore
-from tarn.testing.block_contract import LARGE, SMALL, BlockContract
-from tarn.testing.block_samples import data_path, outcomes, sample
-from tarn.testing.http_fault_proxy import Fault, Weather
-from tarn.testing.s3_server import S3Server
+from tarn.testing.contract.block_contract import LARGE, SMALL, BlockContract
+from tarn.testing.contract.block_samples import data_path, outcomes, sample
+from tarn.testing.faults.http_fault_proxy import Fault, FaultProfile
+from tarn.testing.servers.s3_server import S3Server
 
 FAULTY_SHARE = 0.04
 
@@ -46,7 +46,7 @@ class TestS3(BlockContract):
         self.root = random.randbytes(8).hex()
         async with opened(server, f"s3://tarn/{self.root}") as store:
             # The same weather for a test wherever and after whatever it runs.
-            server.proxy.decide = Weather(zlib.crc32(request.node.name.encode()), FAULTY_SHARE)
+            server.proxy.decide = FaultProfile(zlib.crc32(request.node.name.encode()), FAULTY_SHARE)
             yield store
         server.proxy.decide = None
         # Whatever a test did, the server holds no upload that nobody will end.

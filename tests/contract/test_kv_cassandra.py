@@ -10,11 +10,11 @@ import pytest
 
 from tarn.kv.cassandra import CassandraSettings
 from tarn.kv.port import Kv, Partition, PartitionKind
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.cassandra_store import open_store
-from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
-from tarn.testing.kv_contract_registers import RegistersContract
-from tarn.testing.kv_contract_rows import RowsContract
+from tarn.testing.contract.cassandra_store import open_store
+from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContract
+from tarn.testing.contract.kv_contract_registers import RegistersContract
+from tarn.testing.contract.kv_contract_rows import RowsContract
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 

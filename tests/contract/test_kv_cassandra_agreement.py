@@ -11,9 +11,9 @@ from tarn.core.errors import Kind, TarnError
 from tarn.kv.agreement import SETTINGS, agree, forget_settings, read_settings
 from tarn.kv.fence import QUIET_SECONDS, fence_partition
 from tarn.kv.opening import open_kv, open_store
-from tarn.kv.transfer import Effort, Pace, Place, forget_agreed
-from tarn.rpc.system import SystemClock, SystemIds
-from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, forget_agreed
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 
@@ -52,10 +52,10 @@ async def test_a_process_in_another_data_centre_than_the_first_is_refused_until_
             await open_kv(config, clock, ids)
         assert raised.value.kind is Kind.FAILED_PRECONDITION
 
-        place = Place(store, "tarn", "this cluster", is_shared=True)
+        place = OpenStore(store, "tarn", "this cluster", is_shared=True)
         began = clock.monotonic()
-        effort = Effort(clock, Pace(clock, None), 1, lambda _: None)
-        assert await forget_agreed(place, ids, effort) == {NAME: "elsewhere"}
+        options = TransferOptions(clock, RateLimiter(clock, None), 1, lambda _: None)
+        assert await forget_agreed(place, ids, options) == {NAME: "elsewhere"}
         assert clock.monotonic() - began >= QUIET_SECONDS  # leases of processes that run
         await (await open_kv(config, clock, ids)).close()
         assert await store.get_many(fence_partition("tarn"), [SETTINGS]) != [None]

@@ -15,10 +15,10 @@ from tarn.kv.port import (
     PartitionKind,
     PredicateFailedError,
 )
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.cassandra_store import open_store
-from tarn.testing.kv_fixtures import get, predicate_of, put
-from tarn.testing.tcp_proxy import Loss, TcpProxy
+from tarn.testing.contract.cassandra_store import open_store
+from tarn.testing.contract.kv_fixtures import get, predicate_of, put
+from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 

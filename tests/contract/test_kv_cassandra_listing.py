@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.cassandra import CassandraKv, CassandraSettings, listing
-from tarn.kv.cassandra.session import Profile
-from tarn.kv.cassandra.statements import seal_value
+from tarn.kv.cassandra import CassandraKv, CassandraSettings
+from tarn.kv.cassandra.cluster.session import Profile
+from tarn.kv.cassandra.cluster.statements import seal_value
+from tarn.kv.cassandra.partitions import listing
 from tarn.kv.port import Group, Listed, Partition, PartitionKind
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.cassandra_store import open_store
+from tarn.testing.contract.cassandra_store import open_store
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 

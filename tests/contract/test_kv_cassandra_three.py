@@ -8,8 +8,8 @@ import pytest
 from cassandra_proxies import Cluster
 
 from tarn.kv.cassandra import CassandraSettings
-from tarn.testing.cassandra_store import open_store
-from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
+from tarn.testing.contract.cassandra_store import open_store
+from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContract
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(240)]
 

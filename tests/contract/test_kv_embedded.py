@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarn.kv.embedded import open_embedded
-from tarn.testing.kv_contract import KvContract, Opener, SharedKvContract
+from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContract
 
 
 class TestEmbeddedKv(KvContract, SharedKvContract):

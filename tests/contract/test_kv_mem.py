@@ -8,8 +8,8 @@ import pytest
 
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Kv, Partition
-from tarn.testing.kv_contract import KvContract
-from tarn.testing.kv_fixtures import get
+from tarn.testing.contract.kv_contract import KvContract
+from tarn.testing.contract.kv_fixtures import get
 
 
 class TestMemKv(KvContract):

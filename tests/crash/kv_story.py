@@ -176,7 +176,7 @@ class KvRun:
         return b"%d/" % self._count + self._chance.randbytes(self._chance.randint(1, size_max))
 
     async def _together(self, calls: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """Sends in order, in one turn of the loop, and notes when all is answered."""
+        """Sends in order, in one tick of the loop, and notes when all is answered."""
         first = len(self.story.writes)
         async with asyncio.TaskGroup() as tasks:
             for call in calls:

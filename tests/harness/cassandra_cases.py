@@ -21,8 +21,8 @@ from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.kv.records import Repository
-from tarn_graveler.committing import CommitRequest
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.uploads.state import NewUpload
 
 __all__ = ["CASES", "Case"]
 

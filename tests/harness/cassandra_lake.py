@@ -10,7 +10,7 @@ from pathlib import Path
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.kv.port import Kv
-from tarn.rpc.system import SystemClock, SystemIds
+from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.config import open_committed
 

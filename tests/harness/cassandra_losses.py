@@ -21,13 +21,13 @@ from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings, open_cassandra
 from tarn.kv.keys import InstallationKeys
-from tarn.rpc.call import Call
-from tarn.rpc.system import SystemIds
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.tcp_proxy import Loss, TcpProxy
+from tarn.rpc.process.system import SystemIds
+from tarn.rpc.wire.call import Call
+from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch_service import BranchHandler, TagHandler
-from tarn_graveler.repository_service import RepositoryHandler
+from tarn_graveler.handlers.branches import BranchHandler, TagHandler
+from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb

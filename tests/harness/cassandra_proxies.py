@@ -19,9 +19,9 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile
 from cassandra.cluster import Cluster as Driver
 from cassandra.policies import DCAwareRoundRobinPolicy
 
-from tarn.kv.cassandra.statements import _CQL, _ROW
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.tcp_proxy import Loss, TcpProxy
+from tarn.kv.cassandra.cluster.statements import _CQL, _ROW
+from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 __all__ = ["Cluster", "Proxies", "kv_url", "proxied", "statement_id"]
 
@@ -37,7 +37,7 @@ def kv_url(nodes: CassandraNodes, keyspace: str) -> str:
 
 
 def statement_id(name: str, keyspace: str) -> bytes:
-    """What a node calls a prepared statement of `tarn.kv.cassandra.statements`: it is in each request."""
+    """What a node calls a prepared statement of `tarn.kv.cassandra.cluster.statements`: it is in each request."""
     cql = _CQL[name].format(keyspace, _ROW)
     return hashlib.md5(cql.encode(), usedforsecurity=False).digest()
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from cassandra_proxies import Cluster, statement_id
 
-from tarn.testing.tcp_proxy import Loss
+from tarn.testing.faults.tcp_proxy import Loss
 
 __all__ = ["NodeStorm"]
 

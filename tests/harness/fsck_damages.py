@@ -13,11 +13,11 @@ from tarn.block.port import BlockKey
 from tarn.block.rangefile import decode_range, describe_range, encode_metarange, encode_range
 from tarn.core.branch import Token, TokenKind
 from tarn.core.commit import Commit, commit_id_of, to_json
-from tarn.core.entry import MARKER, Entry, pack
+from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId, RangeId, RepositoryId, TagId, TokenId
-from tarn.core.metarange import Metarange, RangeInfo
-from tarn.core.run import run_of_batch
+from tarn.core.listing.metarange import Metarange, RangeInfo
+from tarn.core.listing.run import run_of_batch
 from tarn.kv.agreement import SETTINGS
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.fence import FENCE, fence_partition
@@ -34,8 +34,8 @@ from tarn.kv.records import (
     encode_ref_name,
     encode_tag,
 )
-from tarn_graveler.staged import staged_batches
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.branch.staged_rows import staged_batches
+from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 Found = list[tuple[str, str]]
@@ -185,7 +185,7 @@ async def metarange_has_wrong_bounds(lab: Lab) -> Found:
 
 
 async def range_holds_a_marker(lab: Lab) -> Found:
-    run = run_of_batch(pa.record_batch([pa.array(["x"]), pa.array([MARKER])], ["path", "value"]))
+    run = run_of_batch(pa.record_batch([pa.array(["x"]), pa.array([TOMBSTONE])], ["path", "value"]))
     info = describe_range(run)
     key = BlockKey(lab.namespace, f"_tarn/ranges/{info.range_id}.parquet")
     await lab.blocks.put(key, memoryview(encode_range(run)))
@@ -359,7 +359,7 @@ async def live_token_is_registered(lab: Lab) -> Found:
 async def token_belongs_to_nobody(lab: Lab) -> Found:
     token = Token(OLD_TOKEN, TokenKind.CONDITIONAL, 4, 0)
     partition = lab.keys.token(MAIN, token)
-    await lab.set(partition, path_key("x"), MARKER)
+    await lab.set(partition, path_key("x"), TOMBSTONE)
     return [("partition-orphan", partition.name)]
 
 

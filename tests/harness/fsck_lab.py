@@ -19,7 +19,7 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition
 from tarn.kv.records import encode_branch
 from tarn.testing.clock import RestlessClock, SeededIds
-from tarn_graveler.committing import Made
+from tarn_graveler.branch.committing import CommitResult
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.options import FsckOptions
 from tarn_graveler.fsck.progress import Progress
@@ -67,7 +67,7 @@ class Lab:
         await self.lake.graveler.staging.stage(self.lake.repository, branch, path, packed)
         return block
 
-    async def commit(self) -> Made:
+    async def commit(self) -> CommitResult:
         return await self.lake.commit()
 
     async def branch(self, branch_id: BranchId = MAIN) -> Branch:

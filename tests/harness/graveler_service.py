@@ -11,20 +11,20 @@ from lake import Replicas, entry
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.policy import Grant, Policy
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import UserId
-from tarn.core.policy import Grant, Policy
 from tarn.kv.mem import MemKv
-from tarn.rpc.call import Call
-from tarn.rpc.endpoint import Endpoint
-from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.rules import Rule
+from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.call import Call
 from tarn.testing.clock import SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
-from tarn_graveler.repositories import Repositories
-from tarn_graveler.serving import AccessGuard
+from tarn_graveler.handlers.requests import AccessGuard
+from tarn_graveler.repository.records import Repositories
 
 __all__ = ["OpenGuard", "Service", "reason_of", "running_service"]
 

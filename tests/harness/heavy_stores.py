@@ -15,12 +15,12 @@ from tarn.config import Config, load, variables_of
 from tarn.core.branch import Token, TokenKind
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, RepositoryId, TokenId
-from tarn.core.metarange import EMPTY_METARANGE
+from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.kv.keys import InstallationKeys, path_key
 from tarn.kv.opening import open_kv
 from tarn.kv.port import Group, Kv, Partition
-from tarn.rpc.system import SystemClock, SystemIds
-from tarn_graveler.building import BuildOrder, InlineBuilder
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_graveler.branch.building import BuildOrder, InlineBuilder
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
 from tarn_graveler.heavy.worker import WorkerLimits, start_process

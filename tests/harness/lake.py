@@ -9,18 +9,18 @@ from pathlib import Path
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.core.branch import Token
-from tarn.core.breaks import BreakRule
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, RepositoryId
+from tarn.core.listing.breaks import BreakRule
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition
 from tarn.kv.records import Repository
 from tarn.testing.clock import ManualClock, SeededIds
-from tarn.testing.gates import Gate, GatedKv
+from tarn.testing.faults.gates import GatedKv, HeldOperation
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
-from tarn_graveler.committing import CommitRequest, Made
+from tarn_graveler.branch.committing import CommitRequest, CommitResult
 from tarn_graveler.config import open_committed
 
 __all__ = [
@@ -48,7 +48,7 @@ async def keep_tokens(tokens: Sequence[Token]) -> None:
     """Announces nothing: a deleted branch leaves its tokens."""
 
 
-async def reached(gate: Gate) -> None:
+async def reached(gate: HeldOperation) -> None:
     """Waits until an operation has arrived at a gate; fails after a while."""
     async with asyncio.timeout(5.0):
         await gate.reached.wait()
@@ -83,7 +83,7 @@ class Lake:
                 return None
             raise
 
-    async def commit(self, message: str = "", *, allow_empty: bool = False) -> Made:
+    async def commit(self, message: str = "", *, allow_empty: bool = False) -> CommitResult:
         request = CommitRequest("ann", message, allow_empty=allow_empty)
         return await self.graveler.committing.commit(self.repository, MAIN, request)
 
@@ -101,7 +101,7 @@ class Lake:
         return path_key(path)
 
     async def drop_everything_removed(self) -> int:
-        """What the cleaner does once D is over: it looks at announced tokens, and D later drops them."""
+        """What the cleaner does once the drop delay is over: it looks at announced tokens, and drops them later."""
         count = 0
         for _ in range(3):
             self.clock.advance(DELAY + 1)

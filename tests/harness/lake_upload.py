@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lake import Lake, Running, ended, entry, reached
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn_graveler.uploads import Claim
+from tarn_graveler.uploads.state import Claim
 
 __all__ = ["Upload"]
 

@@ -20,7 +20,7 @@ from tarn.kv.port import (
     PredicateFailedError,
     Versioned,
 )
-from tarn.testing.gates import GatedKv
+from tarn.testing.faults.gates import GatedKv
 
 __all__ = ["LateKv"]
 

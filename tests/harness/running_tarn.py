@@ -2,7 +2,7 @@
 
 It is started by `tarn up`, as users do, in one of two forms: a single node (all services in each worker
 process, in-process calls) or separate processes over gRPC. The supervisor is tied to this process by
-`tarn_cli.lifeline`: it ends even if the test run is killed.
+`tarn_cli.node.lifeline`: it ends even if the test run is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarn.testing.service_log import check_log
+from tarn.testing.servers.service_log import check_log
 
 START_SECONDS = 90
 STOP_SECONDS = 60
@@ -149,7 +149,7 @@ def launch(
             [
                 sys.executable,
                 "-m",
-                "tarn_cli.lifeline",
+                "tarn_cli.node.lifeline",
                 str(os.getpid()),
                 str(BIN / "tarn"),
                 "up",

@@ -91,7 +91,7 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "waits D": (("put", "commit", "read"), "stale"),
     "delete verifies": (("put", "delete", "commit"), "lost"),
     "delete compares all": (("put", "delete", "commit"), "lost"),
-    "sealed marker": (("put", "delete", "commit"), "lost"),
+    "sealed tombstone": (("put", "delete", "commit"), "lost"),
     "delete marks": (("put", "delete", "commit"), "lost"),
     "condition verifies": (("create", "create", "commit"), "two winners"),
     "condition compares": (("create", "create"), "two winners"),

@@ -20,8 +20,8 @@ GUARDS = {
     # Rule 3: deletes and conditional writes.
     "delete verifies": "a delete reads the record again after its last layer",
     "delete compares all": "it compares all layers, not only the staging token",
-    "sealed marker": "a marker in a sealed token is no reason to write none",
-    "delete marks": "a delete writes a marker and never removes a row",
+    "sealed tombstone": "a tombstone in a sealed token is no reason to write none",
+    "delete marks": "a delete writes a tombstone and never removes a row",
     "condition verifies": "a conditional write reads the record again after its last layer",
     "condition compares": "it compares-and-sets its row over the one that it read",
     "own row": "its own row in a sealed token or a commit is written again to the staging token",

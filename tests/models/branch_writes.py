@@ -102,7 +102,7 @@ def _reads(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def delete(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Writes a marker where there is something to hide."""
+    """Writes a tombstone where there is something to hide."""
     if me.pc == "begin":
         yield (
             "begins, reads the record",
@@ -115,7 +115,7 @@ def delete(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     elif me.pc == "decide":
         yield _decide_delete(lake, me, rules)
     elif me.pc == "write":
-        row = me.value  # the marker; None removes the row
+        row = me.value  # the tombstone; None removes the row
         written = lake.with_row(me.record.staging, row)
         label = f"sets {row} in T{me.record.staging}"
         yield label, written, me._replace(pc="check", wrote=True), None
@@ -132,11 +132,11 @@ def _decide_delete(lake: Lake, me: Local, rules: Rules) -> Step:
     assert me.value is not None
     layers = len(me.record.tokens)
     in_sealed = 0 < me.at < layers
-    if rules.is_absent(me.value) and not (in_sealed and rules.has("sealed marker")):
+    if rules.is_absent(me.value) and not (in_sealed and rules.has("sealed tombstone")):
         if me.row is not None and not rules.has("delete marks"):
             return "will remove the row", lake, me._replace(pc="write", value=None), None
         return "has nothing to delete", lake.acknowledges(me.number), me.ends(), None
-    return "will write a marker", lake, me._replace(pc="write", value=me.number), None
+    return "will write a tombstone", lake, me._replace(pc="write", value=me.number), None
 
 
 def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""Timestamps of plain rows: only "above what is seen, and deletes are markers" never hides the last write."""
+"""Timestamps of plain rows: only "above what is seen, and deletes are tombstones" never hides the last write."""
 
 from __future__ import annotations
 

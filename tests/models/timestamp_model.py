@@ -39,7 +39,7 @@ class Policy(enum.Enum):
         "the first write is a compare-and-set, stamped by a coordinator whose clock is ahead"
     )
     ABOVE_SEEN_TOMBSTONES = "max(now, seen + 1); a delete is a tombstone, whose time no reader sees"
-    ABOVE_SEEN_MARKERS = "max(now, seen + 1); a delete is a row that holds a marker"
+    ABOVE_SEEN_MARKERS = "max(now, seen + 1); a delete is a row that holds a tombstone"
 
 
 class Cell(NamedTuple):
@@ -75,8 +75,8 @@ def _shows_last(policy: Policy, history: tuple[Op, ...], errors: tuple[int, ...]
     assert cell is not None
     last = len(history) - 1
     if history[last] is Op.DELETE:
-        is_marker = not cell.is_tombstone and history[cell.write] is Op.DELETE
-        return cell.is_tombstone or is_marker
+        is_tombstone = not cell.is_tombstone and history[cell.write] is Op.DELETE
+        return cell.is_tombstone or is_tombstone
     return not cell.is_tombstone and cell.write == last
 
 

@@ -9,17 +9,17 @@ from typing import Final
 __all__ = ["EQUIVALENT"]
 
 EQUIVALENT: Final[Mapping[str, str]] = {
-    "tarn.core.listing:merge_page: other call: max((layer.paths[-1] for layer in live))"
+    "tarn.core.listing.pages:merge_page: other call: max((layer.paths[-1] for layer in live))"
     " -> min((layer.paths[-1] for layer in live))": (
         "all layers are exhausted: the rows are merged in several rounds instead of one"
     ),
-    "tarn.block.local.commit:Commits._take: and/or: "
+    "tarn.block.local.group_writer:GroupWriter._take: and/or: "
     "len(self._taken) >= _BATCH_MAX or size_bytes >= _BATCH_BYTES_MAX"
     " -> len(self._taken) >= _BATCH_MAX and size_bytes >= _BATCH_BYTES_MAX": (
         "how many requests share a transaction; the queue before it has bounds of its own"
     ),
-    "tarn.block.local.homes:Homes._remember: dropped statement: "
-    "self._known.put(namespace, home) -> nothing": "a cache: homes are read each time",
+    "tarn.block.local.namespaces:RepositoryCache._remember: dropped statement: "
+    "self._known.put(namespace, ns) -> nothing": "a cache: namespaces are read each time",
     "tarn.block.local.small:_connect: dropped statement: "
     "connection.execute('PRAGMA secure_delete=OFF').fetchall() -> nothing": (
         "speed: deleted pages are overwritten with zeros"
@@ -42,18 +42,18 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn.kv.mem:MemKv._next_version: constant: 8 -> 9": (
         "versions are opaque; one byte more tells them apart as well"
     ),
-    "tarn_graveler.branches:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
+    "tarn_graveler.branch.records:Attempts.judge: dropped assignment: self._pending = [] -> nothing": (
         "an attempt was applied, so the record has changed and none before it was found pending"
     ),
-    "tarn_graveler.completion:_Staging._compare: dropped assignment: "
+    "tarn_graveler.uploads.completion:_Staging._compare: dropped assignment: "
     "self.may_be_staged = True -> nothing": (
         "the upload's record names the attempt by then, so the next round sets it"
     ),
-    "tarn_graveler.conditional:ConditionalStaging._write_on: dropped guard: "
+    "tarn_graveler.branch.conditional:ConditionalStaging._write_on: dropped guard: "
     "if there.packed is None: return False -> nothing": (
         "a row is gone only with its token, so the record that is verified next differs"
     ),
-    "tarn_graveler.entry_service:EntryHandler._not_writable: dropped guard: "
+    "tarn_graveler.handlers.entries:EntryHandler._not_writable: dropped guard: "
     "if error.reason is not Reason.BRANCH_NOT_FOUND: return error -> nothing": (
         "a branch that exists has no tag of its name, so looking for one changes no answer"
     ),
@@ -67,11 +67,11 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "if not isinstance(error, Exception): raise -> nothing": (
         "the task ends either way, and whoever waits for its batch has the error already"
     ),
-    "tarn_graveler.upload_service:UploadHandler.ListUploads: constant: 1000 -> 1001": (
+    "tarn_graveler.handlers.uploads:UploadHandler.ListUploads: constant: 1000 -> 1001": (
         "a page has at most 1,000 lines whatever its default is"
     ),
-    "tarn.block.local.store:LocalBlockStore.list_page: comparison: home.number >= 0 -> "
-    "home.number > 0": (
+    "tarn.block.local.store:LocalBlockStore.list_page: comparison: ns.number >= 0 -> "
+    "ns.number > 0": (
         "SQLite numbers the rows of a table from 1 on: no namespace has the number 0"
     ),
     "tarn.block.local.store:LocalBlockStore.read: constant: 0 -> 1": (
@@ -88,17 +88,17 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "list): raise TypeError(fields) -> nothing": (
         "whatever else JSON can hold there is refused as damaged by the types of its fields"
     ),
-    "tarn.kv.cassandra.registers:Registers.delete_rows: uncaught error: except TarnError: pass -> "
+    "tarn.kv.cassandra.rows.registers:Registers.delete_rows: uncaught error: except TarnError: pass -> "
     "except (): pass": (
-        "what the lanes refuse is not transient, and `read_error` hands it on as it is"
+        "what the queues refuse is not transient, and `read_error` hands it on as it is"
     ),
-    "tarn_graveler.repositories:Repositories._keep_namespace: dropped keyword: "
+    "tarn_graveler.repository.records:Repositories._keep_namespace: dropped keyword: "
     "self._kv.get_many(self._keys.graveler, [key], settle=True) -> "
     "self._kv.get_many(self._keys.graveler, [key])": (
         "what may be undecided there is another marking of the row: it fails the "
         "compare-and-set that follows, and the row is read again"
     ),
-    "tarn_graveler.repositories:Repositories.abandon: constant: True -> False": (
+    "tarn_graveler.repository.records:Repositories.abandon: constant: True -> False": (
         "every read sees a namespace that was won, and a takeover that is undecided fails "
         "the deletion"
     ),

@@ -12,42 +12,42 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- layers
     Written(
         "lookup-oldest-layer-first",
-        "tarn_graveler.layers",
+        "tarn_graveler.branch.layers",
         "A lookup takes the row of the oldest sealed token instead of the newest.",
         "for token in branch.tokens:",
         "for token in (branch.staging, *reversed(branch.sealed)):",
     ),
     Written(
         "find-oldest-layer-first",
-        "tarn_graveler.layers",
+        "tarn_graveler.branch.layers",
         "A delete or conditional write judges by the oldest sealed row.",
         "enumerate(branch.tokens[depth_min:], depth_min)",
         "enumerate((branch.staging, *reversed(branch.sealed))[depth_min:], depth_min)",
     ),
     Written(
         "page-oldest-layer-first",
-        "tarn_graveler.reading",
+        "tarn_graveler.branch.reading",
         "A listing merges the sealed tokens in reverse.",
         "branch_id, branch.tokens, base, request)",
         "branch_id, (branch.staging, *reversed(branch.sealed)), base, request)",
     ),
     Written(
         "differences-oldest-layer-first",
-        "tarn_graveler.diffing",
+        "tarn_graveler.history.diffing",
         "Uncommitted differences merge the sealed tokens in reverse.",
         "branch_id, branch.tokens, None, request)",
         "branch_id, (branch.staging, *reversed(branch.sealed)), None, request)",
     ),
     Written(
         "commit-oldest-layer-first",
-        "tarn_graveler.committing",
+        "tarn_graveler.branch.committing",
         "A commit merges the sealed tokens in reverse.",
         "for token in record.sealed]",
         "for token in reversed(record.sealed)]",
     ),
     Written(
         "base-without-compaction",
-        "tarn_graveler.layers",
+        "tarn_graveler.branch.layers",
         "Reads ignore what compaction made the base.",
         "        if branch.compacted_metarange_id is not None:\n"
         "            return branch.compacted_metarange_id\n",
@@ -56,14 +56,14 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- writes and reads
     Written(
         "delete-refused-after-writing",
-        "tarn_graveler.staging",
+        "tarn_graveler.branch.staging",
         "A delete that wrote in its first attempt tells the refusal of its second one as sure.",
         "outcomes[path] = OutcomeUnknownError(error.message) if written else error",
         "outcomes[path] = error",
     ),
     Written(
         "life-not-compared",
-        "tarn_graveler.attempts",
+        "tarn_graveler.branch.attempts",
         "A write that began on one life of a branch goes on in the next one.",
         "        elif self._seen != branch.incarnation:\n"
         "            raise branch_not_found(self._repository, self._branch_id)\n",
@@ -89,21 +89,21 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "error-of-a-stale-record",
-        "tarn_graveler.reading",
+        "tarn_graveler.branch.reading",
         "A read by a stale record tells that record's error instead of reading again.",
         "                if record.same_layers(cached):\n                    raise error from None",
         "                raise error from None",
     ),
     Written(
-        "repeat-over-a-marker",
-        "tarn_graveler.conditional",
+        "repeat-over-a-tombstone",
+        "tarn_graveler.branch.conditional",
         "A conditional write takes a row of its operation for its own whatever it holds.",
         "return operation_of(newest) == operation_id and identity_of(newest) == identity_of(packed)",
         "return operation_of(newest) == operation_id",
     ),
     Written(
         "another-instance-is-staged",
-        "tarn_graveler.entry_service",
+        "tarn_graveler.handlers.entries",
         "An entry of a deleted repository is staged in its namesake.",
         "        if repository.instance_uid != request.instance_uid:\n"
         "            raise repository_not_found(request.repository_id)\n",
@@ -112,14 +112,14 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- caches
     Written(
         "branch-cached-an-hour",
-        "tarn_graveler.branches",
+        "tarn_graveler.branch.records",
         "Branch records are cached for an hour.",
         "_CACHE_SECONDS = 2.0",
         "_CACHE_SECONDS = 3600.0",
     ),
     Written(
         "repository-cached-ten-minutes",
-        "tarn_graveler.repositories",
+        "tarn_graveler.repository.records",
         "Repository records are cached for ten minutes.",
         "_CACHE_SECONDS = 5.0",
         "_CACHE_SECONDS = 600.0",
@@ -127,21 +127,21 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- commits
     Written(
         "commit-without-metadata",
-        "tarn_graveler.committing",
+        "tarn_graveler.branch.committing",
         "A commit forgets the metadata that its caller gave.",
         "            metadata=request.metadata,\n",
         "",
     ),
     Written(
         "commit-without-manifest",
-        "tarn_graveler.committing",
+        "tarn_graveler.branch.committing",
         "A commit leaves no note beside its ranges.",
         "                    await self._write_manifest(repository, branch_id, built.commit_id)\n",
         "                    pass\n",
     ),
     Written(
         "commit-without-generation",
-        "tarn_graveler.committing",
+        "tarn_graveler.branch.committing",
         "A commit has the generation of its parent.",
         "generation=head.generation + 1",
         "generation=head.generation",
@@ -149,56 +149,56 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- ends of branches and repositories
     Written(
         "branch-deleted-blindly",
-        "tarn_graveler.branches",
+        "tarn_graveler.branch.records",
         "A branch is deleted without comparing its record.",
         "await self._kv.delete_if(partition, key, current.predicate)",
         "await self._kv.delete_many(partition, [key])",
     ),
     Written(
         "branch-keeps-its-tokens",
-        "tarn_graveler.branch_service",
+        "tarn_graveler.handlers.branches",
         "Deleting a branch announces no token, so that uncommitted rows stay for ever.",
         "announce = partial(self._cleaning.announce, repository, branch_id)",
         "async def announce(tokens: object) -> None:\n            return None\n",
     ),
     Written(
         "repository-marks-no-branch",
-        "tarn_graveler.repository_service",
+        "tarn_graveler.handlers.repositories",
         "Deleting a repository leaves its branches unmarked: writes under way are acknowledged.",
         "branch = await self._branches.mark_deleted(repository, branch_id)",
         "branch = (await self._branches.fresh(repository, branch_id)).branch",
     ),
     Written(
         "repository-keeps-its-tokens",
-        "tarn_graveler.repository_service",
+        "tarn_graveler.handlers.repositories",
         "Deleting a repository drops no staging token.",
         "dead += [keys.token(branch_id, token) for token in branch.tokens]",
         "del branch",
     ),
     Written(
         "repository-keeps-its-uploads",
-        "tarn_graveler.repository_service",
+        "tarn_graveler.handlers.repositories",
         "Deleting a repository drops no day of uploads.",
         "dead += [keys.uploads(day) for day in await self._upload_days.days(repository)]",
         "pass",
     ),
     Written(
         "another-instance-is-removed",
-        "tarn_graveler.repositories",
+        "tarn_graveler.repository.records",
         "A deletion that comes late removes the repository that was made since under the name.",
         "if current.instance_uid == repository.instance_uid:",
         "if current.instance_uid:",
     ),
     Written(
         "dropped-at-once",
-        "tarn_graveler.cleaning",
+        "tarn_graveler.branch.token_cleanup",
         "A token is dropped without the delay that readers count on.",
         "self._drop_delay_us = int(drop_delay_seconds * 1_000_000)",
         "self._drop_delay_us = int(drop_delay_seconds)",
     ),
     Written(
         "dropped-once-only",
-        "tarn_graveler.cleaning",
+        "tarn_graveler.branch.token_cleanup",
         "A partition is dropped once: rows that come late stay.",
         "        if drop.count:\n            return\n",
         "        return\n",
@@ -206,7 +206,7 @@ GRAVELER: Final[Sequence[Written]] = (
     # --- uploads
     Written(
         "completion-without-claim",
-        "tarn_graveler.uploads",
+        "tarn_graveler.uploads.state",
         "A completion records its answer though its claim was taken over.",
         "                return False\n            require_claim(record, upload_id, claim)\n"
         "            record.state = pb.UPLOAD_STATE_COMPLETED\n",
@@ -214,35 +214,35 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "completion-stages-without-claim",
-        "tarn_graveler.upload_records",
+        "tarn_graveler.uploads.records",
         "A completion stages its object without looking at its claim again.",
         "        require_claim(record, self._upload_id, self._claim)\n        self._read",
         "        self._read",
     ),
     Written(
         "completion-forgets-earlier-attempts",
-        "tarn_graveler.completion",
+        "tarn_graveler.uploads.completion",
         "A completion that fails after an earlier attempt tells a refusal as sure.",
         "self.may_be_staged |= bool(attempts)",
         "pass",
     ),
     Written(
         "completion-beside-a-plain-row",
-        "tarn_graveler.completion",
+        "tarn_graveler.uploads.completion",
         "A completion writes where a plain row of an earlier attempt may still land.",
         "return is_conditional and branch.staging.token_id not in plain",
         "return is_conditional",
     ),
     Written(
         "completion-without-a-note",
-        "tarn_graveler.completion",
+        "tarn_graveler.uploads.completion",
         "A completion leaves no note, so that one that was written over is staged again.",
         '((key, self._made.packed), (staged_upload(self._made.upload_id), b""))',
         "((key, self._made.packed),)",
     ),
     Written(
         "completion-of-other-parts",
-        "tarn_graveler.uploads",
+        "tarn_graveler.uploads.state",
         "A completed upload tells its answer to a completion with another part list.",
         "                if record.manifest_hash != manifest_hash:\n"
         "                    raise upload_not_found(upload_id)\n",
@@ -250,14 +250,14 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "claim-taken-at-once",
-        "tarn_graveler.uploads",
+        "tarn_graveler.uploads.state",
         "A completion takes over a claim that is alive.",
         "_CLAIM_US = 300_000_000",
         "_CLAIM_US = 0",
     ),
     Written(
         "part-after-the-end",
-        "tarn_graveler.uploads",
+        "tarn_graveler.uploads.state",
         "A part is recorded on an upload that was completed or aborted.",
         "        if record.state not in LIVE:\n            raise upload_not_found(upload_id)\n"
         "        key = RepositoryKeys.upload_part(",
@@ -265,7 +265,7 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "reopened-by-anybody",
-        "tarn_graveler.uploads",
+        "tarn_graveler.uploads.state",
         "A claim is given up by a caller that does not hold it.",
         "            require_claim(record, upload_id, claim)\n"
         "            record.state = pb.UPLOAD_STATE_OPEN\n",
@@ -273,7 +273,7 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "day-dropped-while-open",
-        "tarn_graveler.upload_days",
+        "tarn_graveler.uploads.daily_partitions",
         "A day is dropped although one of its uploads is open.",
         "if await self._is_ended(partition) and await",
         "if await",

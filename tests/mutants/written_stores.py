@@ -33,7 +33,7 @@ STORES: Final[Sequence[Written]] = (
     ),
     Written(
         "answered-before-commit",
-        "tarn.kv.embedded.committer",
+        "tarn.kv.embedded.transaction_writer",
         "Rows are acknowledged before the transaction that holds them is committed.",
         "                self._take_batch()\n",
         "                self._take_batch()\n"
@@ -51,21 +51,21 @@ STORES: Final[Sequence[Written]] = (
     ),
     Written(
         "buckets-merged-too-far",
-        "tarn.kv.cassandra.buckets",
+        "tarn.kv.cassandra.partitions.buckets",
         "Rows of one bucket are told before smaller ones of another.",
         "until = min(shown) if shown else None",
         "until = max(shown) if shown else None",
     ),
     Written(
         "stamp-as-the-seen-one",
-        "tarn.kv.cassandra.timestamps",
+        "tarn.kv.cassandra.rows.timestamps",
         "A row gets the timestamp of the one that it replaces, so that the larger value wins.",
         "return max(self._last_us, seen_us + 1)",
         "return max(self._last_us, seen_us)",
     ),
     Written(
         "failure-taken-for-a-refusal",
-        "tarn.kv.cassandra.outcomes",
+        "tarn.kv.cassandra.cluster.outcomes",
         "A write that failed on a replica is told as surely not applied.",
         "    Unavailable,  # the coordinator counts",
         "    WriteFailure,\n    Unavailable,  # the coordinator counts",
@@ -111,15 +111,15 @@ STORES: Final[Sequence[Written]] = (
     ),
     Written(
         "block-over-a-row",
-        "tarn.block.local.commit",
+        "tarn.block.local.group_writer",
         "A large block is placed under a key that a small one has.",
-        "if not isinstance(request, _Place) or writer.has(request.namespace, request.path):",
-        "if not isinstance(request, _Place):",
+        "if not isinstance(request, _Link) or writer.has(request.namespace, request.path):",
+        "if not isinstance(request, _Link):",
     ),
     # --- listings
     Written(
         "listing-ends-at-the-bound",
-        "tarn.core.listing",
+        "tarn.core.listing.pages",
         "A listing that reads as much as it may in one go ends there.",
         "            return lines.page(lines.last)\n        lasts",
         "            return lines.page(lines.last if lines.is_full else None)\n        lasts",
@@ -129,10 +129,10 @@ STORES: Final[Sequence[Written]] = (
         "copy-staged-twice",
         "tarn_gateway.operations.copying",
         "A copy without a condition is staged twice: a newer PUT between the two goes away.",
-        "    await stage(backend, request, home, entry, block=block, condition=condition)\n",
-        "    await stage(backend, request, home, entry, block=block, condition=condition)\n"
+        "    await stage(backend, request, repository, entry, block=block, condition=condition)\n",
+        "    await stage(backend, request, repository, entry, block=block, condition=condition)\n"
         "    if not condition:\n"
-        "        await stage(backend, request, home, entry, block=block, condition=condition)\n",
+        "        await stage(backend, request, repository, entry, block=block, condition=condition)\n",
     ),
     Written(
         "block-discarded-in-doubt",

@@ -7,7 +7,7 @@ from typing import Any
 from tests.sim.workload import NO_BRANCH, Client, note_of, outcome_of
 
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.history import OpKind, Outcome
+from tarn.testing.check.history import OpKind, Outcome
 
 __all__ = ["Admin", "Namesakes"]
 
@@ -28,10 +28,10 @@ class Admin(Client):
 
     async def run(self) -> None:
         """Turns of one label after the other."""
-        while self.world.is_stormy:
+        while self.world.has_faults:
             await asyncio.sleep(self.random.expovariate(1 / self.world.plan.drop_delay_seconds))
             for branch in self.branches:
-                if self.world.is_stormy:
+                if self.world.has_faults:
                     await self.turn(branch)
 
     async def turn(self, branch: str) -> None:
@@ -147,7 +147,7 @@ class Namesakes(Client):
         """One name after the other: nothing of an earlier one can be under way for a later one."""
         for number in range(_NAMESAKES):
             await asyncio.sleep(self.random.expovariate(1.0))
-            if not self.world.is_stormy:
+            if not self.world.has_faults:
                 return
             name = f"both-{number}"
             async with asyncio.TaskGroup() as both:

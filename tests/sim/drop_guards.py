@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import tarn_graveler.committing
+import tarn_graveler.branch.committing
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import BranchId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import Drop, Repository, TokenOwner, decode_branch
-from tarn.testing.guards import Guard, Weakening
-from tarn_graveler.cleaning import Cleaning
-from tarn_graveler.committing import Committing
+from tarn.testing.faults.guards import Guard, Weakening
+from tarn_graveler.branch.committing import Committing
+from tarn_graveler.branch.token_cleanup import TokenCleanup
 
 __all__ = ["DROP_GUARDS"]
 
@@ -22,22 +22,22 @@ def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
     return before.tokens
 
 
-async def _drop_announced(self: Cleaning, drop: Drop, owner: TokenOwner) -> None:
+async def _drop_announced(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> None:
     """Whatever was announced is dropped, whether its record still names it or not."""
     del owner
     await self._add_or_raise(Drop(drop.partition, self._clock.now_us() + self._drop_delay_us))
 
 
-_cleaning_init = Cleaning.__init__
+_cleaning_init = TokenCleanup.__init__
 
 
 def _hasty_cleaning(
-    self: Cleaning, kv: Any, keys: Any, repositories: Any, clock: Any, delay: float, poll: float
+    self: TokenCleanup, kv: Any, keys: Any, repositories: Any, clock: Any, delay: float, poll: float
 ) -> None:
     _cleaning_init(self, kv, keys, repositories, clock, 0.0, poll)
 
 
-async def _look_and_drop(self: Cleaning, drop: Drop, owner: TokenOwner) -> None:
+async def _look_and_drop(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> None:
     """Drops at once what the record does not name: readers by an older record get no time to end."""
     keys = RepositoryKeys(owner.root)
     (found,) = await self._kv.get_many(keys.refs, [keys.branch(owner.branch_id)], settle=True)
@@ -68,8 +68,8 @@ DROP_GUARDS: Sequence[Guard] = (
         "I1",
         "a commit drops every token of the record that it replaced",
         (
-            Weakening(tarn_graveler.committing, "removed_tokens", _all_tokens),
-            Weakening(Cleaning, "_look", _drop_announced),
+            Weakening(tarn_graveler.branch.committing, "removed_tokens", _all_tokens),
+            Weakening(TokenCleanup, "_look", _drop_announced),
         ),
     ),
     Guard(
@@ -77,7 +77,7 @@ DROP_GUARDS: Sequence[Guard] = (
         "5",
         "I1 I4",
         "announced tokens are dropped without a look at the record that may still name them",
-        (Weakening(Cleaning, "_look", _drop_announced),),
+        (Weakening(TokenCleanup, "_look", _drop_announced),),
         runs=300,
     ),
     Guard(
@@ -86,8 +86,8 @@ DROP_GUARDS: Sequence[Guard] = (
         "I1",
         "tokens are dropped at once",
         (
-            Weakening(Cleaning, "__init__", _hasty_cleaning),
-            Weakening(Cleaning, "_look", _look_and_drop),
+            Weakening(TokenCleanup, "__init__", _hasty_cleaning),
+            Weakening(TokenCleanup, "_look", _look_and_drop),
         ),
         runs=100,
     ),

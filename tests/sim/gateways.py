@@ -17,9 +17,9 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.errors import TarnError
 from tarn.testing.sim.blocks import BlockLink
 from tarn_gateway.backend import Backend, Bounds
-from tarn_gateway.homes import Homes
 from tarn_gateway.http import BodyReader, Headers, Request, Response
 from tarn_gateway.operation import Operation
+from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.requests.address import Address
 from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
@@ -63,8 +63,8 @@ class Gateway(Machine):
         graveler = GravelerClient(self._transport)
         self._backend = Backend(
             graveler,
-            BlockLink(world.blocks, self.wire, world.sky),
-            Homes(graveler, self.clock),
+            BlockLink(world.blocks, self.wire, world.faults),
+            RepositoryCache(graveler, self.clock),
             self.clock,
             self.ids,
             Bounds(

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.sim.lake_guards import GUARDS
 from tests.sim.run import run_seed
 
-from tarn.testing.guards import Guard, switched_off
+from tarn.testing.faults.guards import Guard, switched_off
 
 __all__ = [
     "Missed",

@@ -13,9 +13,9 @@ from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
 
-import tarn_graveler.committing
-import tarn_graveler.conditional
-import tarn_graveler.staging
+import tarn_graveler.branch.committing
+import tarn_graveler.branch.conditional
+import tarn_graveler.branch.staging
 from tarn.aio.batcher import Batcher
 from tarn.core.branch import (
     AfterLostFinish,
@@ -24,21 +24,21 @@ from tarn.core.branch import (
     finish_commit,
     seal,
 )
-from tarn.core.entry import is_marker
+from tarn.core.entry import is_tombstone
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
 from tarn.kv.records import Repository, encode_branch
-from tarn.testing.guards import Guard, Weakening
-from tarn_graveler.attempts import BranchLife
-from tarn_graveler.branches import Attempts, BranchChange, Branches, BranchVersion
-from tarn_graveler.committing import CommitRequest, Committing
-from tarn_graveler.conditional import ConditionalStaging
-from tarn_graveler.diffing import Diffing
-from tarn_graveler.layers import Found
-from tarn_graveler.reading import Reading
-from tarn_graveler.staging import Staging
+from tarn.testing.faults.guards import Guard, Weakening
+from tarn_graveler.branch.attempts import PinnedBranch
+from tarn_graveler.branch.committing import CommitRequest, Committing
+from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.layers import Found
+from tarn_graveler.branch.reading import Reading
+from tarn_graveler.branch.records import Attempts, BranchChange, Branches, BranchVersion
+from tarn_graveler.branch.staging import Staging
+from tarn_graveler.history.diffing import Diffing
 
 __all__ = ["GUARDS"]
 
@@ -123,13 +123,13 @@ async def _verify_nothing(self: Staging, *args: Any, **kwargs: Any) -> Branch:
 
 
 def _trusts_sealed(row: Found) -> bool:
-    return row.packed is not None and not is_marker(row.packed)
+    return row.packed is not None and not is_tombstone(row.packed)
 
 
-_fresh = BranchLife.fresh
+_fresh = PinnedBranch.fresh
 
 
-async def _fresh_plainly(self: BranchLife, *, written: bool) -> Branch:
+async def _fresh_plainly(self: PinnedBranch, *, written: bool) -> Branch:
     return await _fresh(self, written=False)
 
 
@@ -289,7 +289,7 @@ GUARDS: Sequence[Guard] = (
         "1",
         "I2",
         "a write whose re-check fails is reported as not done",
-        (Weakening(BranchLife, "fresh", _fresh_plainly),),
+        (Weakening(PinnedBranch, "fresh", _fresh_plainly),),
         runs=100,
     ),
     Guard(
@@ -303,7 +303,7 @@ GUARDS: Sequence[Guard] = (
         "read-within-d",
         "2",
         "I1",
-        "a read may take longer than D",
+        "a read may take longer than the drop delay",
         (Weakening(Reading, "__init__", _patient_reading),),
         runs=100,
     ),
@@ -324,11 +324,11 @@ GUARDS: Sequence[Guard] = (
         runs=1500,
     ),
     Guard(
-        "sealed-marker",
+        "sealed-tombstone",
         "3",
         "I1 I3",
-        "a delete that finds a marker in a sealed token does nothing (lakeFS)",
-        (Weakening(tarn_graveler.staging, "_needs_marker", _trusts_sealed),),
+        "a delete that finds a tombstone in a sealed token does nothing (lakeFS)",
+        (Weakening(tarn_graveler.branch.staging, "_needs_tombstone", _trusts_sealed),),
         runs=300,
     ),
     Guard(
@@ -352,7 +352,7 @@ GUARDS: Sequence[Guard] = (
         "3",
         "I2",
         "a conditional write that finds another row after its own was written is told as refused",
-        (Weakening(tarn_graveler.conditional, "unknown_if", _known),),
+        (Weakening(tarn_graveler.branch.conditional, "unknown_if", _known),),
         runs=300,
     ),
     Guard(
@@ -383,9 +383,9 @@ GUARDS: Sequence[Guard] = (
         "I1 I3 I4",
         "a lost last step is repeated if any sealed token is left (the KV proposal)",
         (
-            Weakening(tarn_graveler.committing, "after_lost_finish", _overlap),
-            Weakening(tarn_graveler.committing, "finish_commit", _finish_overlap),
-            Weakening(tarn_graveler.committing, "forget_sealed", _forget_overlap),
+            Weakening(tarn_graveler.branch.committing, "after_lost_finish", _overlap),
+            Weakening(tarn_graveler.branch.committing, "finish_commit", _finish_overlap),
+            Weakening(tarn_graveler.branch.committing, "forget_sealed", _forget_overlap),
         ),
         runs=150,
     ),

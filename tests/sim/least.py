@@ -2,7 +2,7 @@
 
 Clients that are refused everything break no promise. So a plan states how many operations of each kind are
 acknowledged at least; a run that falls short fails. The number follows from the plan: how many operations of
-a kind its clients ask for on average, times the share that is acknowledged in its sort of weather, less what
+a kind its clients ask for on average, times the share that is acknowledged in its sort of profile, less what
 chance may take away. Where that leaves nothing of one run, it leaves something of many runs together.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.sim.plan import Plan
 
-from tarn.testing.history import GONE, History, Op, OpKind
+from tarn.testing.check.history import GONE, History, Op, OpKind
 
 __all__ = [
     "ACKNOWLEDGED",
@@ -45,7 +45,7 @@ DIFFERENCE = "difference"
 
 KINDS = ("put", "conditional put", "delete", "get", "list", "commit", "upload", "create", "remove")
 
-# By weather: nothing fails; nothing fails but much is slow; anything. Each is some way below the least share
+# By profile: nothing fails; nothing fails but much is slow; anything. Each is some way below the least share
 # of a run, 2026-11-22, 200 seeds; where single runs have none, far below the mean.
 _SHARES: Mapping[str, tuple[float, float, float]] = {
     "put": (0.6, 0.3, 0.15),
@@ -78,12 +78,12 @@ def _asked(plan: Plan) -> dict[str, float]:
     }
 
 
-def _weather(plan: Plan) -> int:
+def _profile(plan: Plan) -> int:
     """Which of the shares is the plan's."""
-    weather = plan.weather
+    profile = plan.profile
     rates = (
-        *(weather.refused_rate, weather.lost_rate, weather.late_rate, weather.down_rate),
-        *(weather.raised_rate, weather.queued_rate, weather.pause_rate, plan.away_seconds),
+        *(profile.refused_rate, profile.lost_rate, profile.late_rate, profile.down_rate),
+        *(profile.raised_rate, profile.queued_rate, profile.pause_rate, plan.away_seconds),
     )
     if any(rates) or plan.crash_seconds or plan.hang_up_seconds < _PATIENT_SECONDS:
         return 2
@@ -95,7 +95,7 @@ def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
     expected = dict.fromkeys(KINDS, 0.0)
     for plan in plans:
         for kind, count in _asked(plan).items():
-            expected[kind] += count * _SHARES[kind][_weather(plan)]
+            expected[kind] += count * _SHARES[kind][_profile(plan)]
     return {kind: max(_least(mean), int(kind in _ALWAYS)) for kind, mean in expected.items()}
 
 

@@ -48,7 +48,7 @@ class Machine:
         self._life += 1
         world.log(f"{self.name} starts")
         name = f"{self.name}.{self._life}"
-        self._process = Process(world.sky, random.Random(f"pauses {seed} {name}"))
+        self._process = Process(world.faults, random.Random(f"pauses {seed} {name}"))
         self.ids = SimIds(self.clock, random.Random(f"ids {seed} {name}"))
         self.tasks = TaskSet()
         self.wire = Wire(name, world.tasks, world.log if world.is_traced else None)

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tarn.testing.sim.weather import Weather
+from tarn.testing.sim.faults import FaultProfile
 
 if TYPE_CHECKING:
     from tests.sim.plan import Plan
@@ -64,7 +64,7 @@ def uploads(plan: Plan, rng: random.Random) -> Plan:
     """
     is_sealed = rng.random() < 0.4
     also = ["read record", "write rows"] if is_sealed else ["read record"]
-    weather = Weather(
+    profile = FaultProfile(
         hop_seconds=0.001,
         slow_seconds=rng.choice([0.9, 1.5]),
         slow_what=frozenset({"change record", rng.choice(also)}),
@@ -84,17 +84,17 @@ def uploads(plan: Plan, rng: random.Random) -> Plan:
         commit_weight=3 if is_sealed else 1,
         conditional_weight=rng.choice([0, 4]) if is_sealed else 0,
         think_seconds=0.1,
-        weather=weather,
+        profile=profile,
     )
 
 
 def queues(plan: Plan, rng: random.Random) -> Plan:
     """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
-    weather = Weather(
+    profile = FaultProfile(
         hop_seconds=0.005,
         queued_rate=rng.choice([0.05, 0.1]),
         queue_seconds=rng.choice([0.3, 2.0, 6.0]),
-        linger_rate=plan.weather.linger_rate,
+        linger_rate=plan.profile.linger_rate,
     )
     return replace(
         _narrow(plan, rng),
@@ -103,12 +103,12 @@ def queues(plan: Plan, rng: random.Random) -> Plan:
         keys=rng.choice([1, 6]),
         commit_weight=10,
         hang_up_seconds=30.0,
-        weather=weather,
+        profile=profile,
     )
 
 
 def late_deletes(plan: Plan, rng: random.Random) -> Plan:
-    """Deletes read layers for longer than tokens live that a commit gives up; in every other plan their markers
+    """Deletes read layers for longer than tokens live that a commit gives up; in every other plan their tombstones
     land later than a commit scans. Some keys come and go between two commits."""
     also = {"write rows"} if plan.seed % 32 >= 16 else set[str]()
     plan = _late_layers(plan, rng, also)
@@ -130,13 +130,13 @@ def _late_layers(plan: Plan, rng: random.Random, also: AbstractSet[str]) -> Plan
         cache_seconds=30.0,
         commit_weight=6,
         conditional_weight=0,
-        weather=Weather(hop_seconds=0.001, slow_seconds=3.0, slow_what=slow_what),
+        profile=FaultProfile(hop_seconds=0.001, slow_seconds=3.0, slow_what=slow_what),
     )
 
 
 def late_scans(plan: Plan, rng: random.Random) -> Plan:
     """Commits scan for longer than tokens live that other commits give up."""
-    weather = Weather(hop_seconds=0.001, slow_seconds=3.0, slow_what=frozenset({"scan"}))
+    profile = FaultProfile(hop_seconds=0.001, slow_seconds=3.0, slow_what=frozenset({"scan"}))
     return replace(
         _narrow(plan, rng),
         replicas=3,
@@ -144,7 +144,7 @@ def late_scans(plan: Plan, rng: random.Random) -> Plan:
         commit_weight=10,
         difference_weight=6,
         conditional_weight=0,
-        weather=weather,
+        profile=profile,
     )
 
 
@@ -163,12 +163,12 @@ def late_rechecks(plan: Plan, rng: random.Random) -> Plan:
         get_weight=10,
         commit_weight=6,
         conditional_weight=0,
-        weather=Weather(hop_seconds=0.001, slow_seconds=0.9, slow_what=slow_what),
+        profile=FaultProfile(hop_seconds=0.001, slow_seconds=0.9, slow_what=slow_what),
     )
 
 
 def hasty_drops(plan: Plan, rng: random.Random) -> Plan:
-    """Layers are read slowly, and within D: only a token that is dropped too early is missed."""
+    """Layers are read slowly, and within the drop delay: only a token that is dropped too early is missed."""
     return replace(
         _narrow(plan, rng),
         replicas=rng.choice([1, 2]),
@@ -176,13 +176,15 @@ def hasty_drops(plan: Plan, rng: random.Random) -> Plan:
         cache_seconds=30.0,
         commit_weight=6,
         conditional_weight=0,
-        weather=Weather(hop_seconds=0.001, slow_seconds=0.9, slow_what=frozenset({"read rows"})),
+        profile=FaultProfile(
+            hop_seconds=0.001, slow_seconds=0.9, slow_what=frozenset({"read rows"})
+        ),
     )
 
 
 def contention(plan: Plan, rng: random.Random) -> Plan:
     """Conditional writes of one key meet each other, deletes and commits."""
-    weather = Weather(
+    profile = FaultProfile(
         hop_seconds=0.001,
         slow_seconds=1.5,
         slow_what=frozenset({"change record", "block"}),
@@ -199,7 +201,7 @@ def contention(plan: Plan, rng: random.Random) -> Plan:
         commit_weight=10,
         delete_weight=3,
         conditional_weight=20,
-        weather=weather,
+        profile=profile,
     )
 
 
@@ -213,13 +215,13 @@ def clocks(plan: Plan, rng: random.Random) -> Plan:
         think_seconds=0.1,
         commit_weight=1,
         conditional_weight=0,
-        weather=Weather(hop_seconds=0.005, down_rate=rng.choice([0.0, 0.5])),
+        profile=FaultProfile(hop_seconds=0.005, down_rate=rng.choice([0.0, 0.5])),
     )
 
 
 def lost_answers(plan: Plan, rng: random.Random) -> Plan:
     """Answers to changes of a record are lost, and the reads that settle them are refused."""
-    weather = Weather(
+    profile = FaultProfile(
         hop_seconds=0.005,
         lost_rate=0.1,
         refused_rate=rng.choice([0.02, 0.05]),
@@ -232,5 +234,5 @@ def lost_answers(plan: Plan, rng: random.Random) -> Plan:
         replicas=2,
         commit_weight=8,
         conditional_weight=rng.choice([0, 2]),
-        weather=weather,
+        profile=profile,
     )

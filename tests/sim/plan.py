@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tests.sim import narrow
 from tests.sim.narrow import Narrowing
 
-from tarn.testing.sim.weather import HOPS, Weather
+from tarn.testing.sim.faults import HOPS, FaultProfile
 
 __all__ = ["Plan", "draw"]
 
@@ -18,7 +18,7 @@ class Plan:
 
     Attributes:
         store: `sqlite` or `cassandra`.
-        drop_delay_seconds: D of rules 2 and 5.
+        drop_delay_seconds: the delay of rules 2 and 5.
         cache_seconds: how long a replica trusts a branch record that it has read.
         skew_seconds: wall clocks are wrong by up to this.
         crash_seconds: mean time between crashes of a replica; 0: none.
@@ -59,13 +59,13 @@ class Plan:
     has_branch_turns: bool
     has_repository_turns: bool
     has_namesakes: bool
-    weather: Weather
+    profile: FaultProfile
     conditional_weight: int
     is_narrow: bool = False
 
     @property
     def registered_seconds(self) -> float:
-        """The D that is configured: what readers count on, and what clocks may be apart."""
+        """The drop delay that is configured: what readers count on, and what clocks may be apart."""
         return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
 
     @property
@@ -89,11 +89,11 @@ class Plan:
         """The run in one line."""
         return (
             f"seed {self.seed}: {self.store}, {self.replicas} replicas, {self.clients} clients, "
-            f"{self.keys} keys, D {self.drop_delay_seconds} s, cache {self.cache_seconds} s, "
+            f"{self.keys} keys, drop delay {self.drop_delay_seconds} s, cache {self.cache_seconds} s, "
             f"skew {self.skew_seconds} s, crashes every {self.crash_seconds} s, "
             f"branches {self.has_branch_turns}, repositories {self.has_repository_turns}, "
-            f"slow: {sorted(self.weather.slow_what)}, "
-            f"{replace(self.weather, slow_what=frozenset())}"
+            f"slow: {sorted(self.profile.slow_what)}, "
+            f"{replace(self.profile, slow_what=frozenset())}"
         )
 
 
@@ -124,7 +124,7 @@ def draw(seed: int) -> Plan:
 
 
 def _race(seed: int, rng: random.Random) -> Plan:
-    """Nothing fails; one or two sorts of hops take longer than D now and then, the rest is quick."""
+    """Nothing fails; one or two sorts of hops take longer than the drop delay now and then, the rest is quick."""
     return Plan(
         seed=seed,
         store=rng.choice(["sqlite", "cassandra"]),
@@ -155,7 +155,7 @@ def _race(seed: int, rng: random.Random) -> Plan:
         has_branch_turns=rng.random() < 0.25,
         has_repository_turns=rng.random() < 0.1,
         has_namesakes=rng.random() < 0.2,
-        weather=Weather(
+        profile=FaultProfile(
             hop_seconds=0.001,
             slow_seconds=rng.choice([0.1, 0.9, 1.5]),
             slow_what=frozenset(rng.sample(HOPS, rng.choice([1, 2, 2]))),
@@ -172,7 +172,7 @@ def _storm(seed: int, rng: random.Random) -> Plan:
     delay = rng.choice([0.2, 0.5, 1.0])
     faults = rng.random() < 0.75
     skew = rng.choice([0.0, 0.0, 0.0, 0.05, 0.5])
-    weather = Weather(
+    profile = FaultProfile(
         hop_seconds=rng.choice([0.001, 0.005, 0.02]),
         slow_rate=rng.choice([0.0, 0.0, 0.01, 0.05]),
         slow_seconds=rng.choice([0.3, 2 * delay + 0.2, 3 * (delay + 2 * skew)]),
@@ -218,6 +218,6 @@ def _storm(seed: int, rng: random.Random) -> Plan:
         has_branch_turns=rng.random() < 0.4,
         has_repository_turns=rng.random() < 0.25,
         has_namesakes=rng.random() < 0.15,
-        weather=weather,
+        profile=profile,
         conditional_weight=rng.choice([0, 2, 6]),
     )

@@ -15,16 +15,16 @@ from tests.sim.world import Replica, World
 
 import tarn.aio.deadlines
 import tarn.kv.keys
-import tarn.rpc.inflight
+import tarn.rpc.server.inflight
 import tarn_gateway.operations.completing
-import tarn_graveler.branches
-import tarn_graveler.upload_days
-import tarn_graveler.uploads
+import tarn_graveler.branch.records
+import tarn_graveler.uploads.daily_partitions
+import tarn_graveler.uploads.state
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.records import Repository
-from tarn.testing.checker import Report, Violation, check
-from tarn.testing.history import ABSENT, GONE, Commit, History, shown
+from tarn.testing.check.checker import Report, Violation, check
+from tarn.testing.check.history import ABSENT, GONE, Commit, History, shown
 from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
 
@@ -87,11 +87,11 @@ def _aggressive(plan: Plan) -> Iterator[None]:
     """Constants that are seconds and minutes in production, scaled to a run of half a minute."""
     claim_us = int(plan.claim_seconds * 1_000_000)
     instead: list[tuple[object, str, object]] = [
-        (tarn_graveler.branches, "_CACHE_SECONDS", plan.cache_seconds),
-        (tarn_graveler.uploads, "_CLAIM_US", claim_us),
-        (tarn_graveler.upload_days, "_DAY_US", _DAY_SECONDS * 1_000_000),
+        (tarn_graveler.branch.records, "_CACHE_SECONDS", plan.cache_seconds),
+        (tarn_graveler.uploads.state, "_CLAIM_US", claim_us),
+        (tarn_graveler.uploads.daily_partitions, "_DAY_US", _DAY_SECONDS * 1_000_000),
         (tarn.kv.keys, "_DAY_MS", _DAY_SECONDS * 1_000),
-        (tarn.rpc.inflight, "OVERRUN_SECONDS", _OVERRUN_SECONDS),
+        (tarn.rpc.server.inflight, "OVERRUN_SECONDS", _OVERRUN_SECONDS),
         (tarn.aio.deadlines, "RESOLUTION_SECONDS", _SWEEP_SECONDS),
         (tarn_gateway.operations.completing, "PART_BYTES_MIN", 1),
     ]
@@ -127,7 +127,7 @@ async def _play(world: World) -> None:
         running = [group.create_task(client.run()) for client in clients]
         others = [group.create_task(other.run()) for other in admins]
         await asyncio.wait(running)
-        world.is_stormy = False
+        world.has_faults = False
         await asyncio.wait(others or running)
     await world.calm_down()
     world.history.begin_quiet_end()
@@ -149,11 +149,11 @@ async def _look(world: World, branches: list[str]) -> None:
             lists = await client.list_keys(branch, "", 1000)
             for op in [*gets, *lists]:
                 if not op.is_ok:
-                    world.problem(f"a read in calm weather failed: {op.line()}")
+                    world.problem(f"a read without injected faults failed: {op.line()}")
             if step == "uncommitted" and gets[0].value != GONE:
                 op = await client.commit(branch)
                 if not op.is_ok:
-                    world.problem(f"a commit in calm weather failed: {op.line()}")
+                    world.problem(f"a commit without injected faults failed: {op.line()}")
         if step == "committed":
             # Announced, looked for, dropped.
             await asyncio.sleep(3 * world.plan.registered_seconds + 2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tarn.testing.guards import Guard, Weakening
+from tarn.testing.faults.guards import Guard, Weakening
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.stamps import OwnClock, OwnRowsRecent, ProcessMaximum
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.sim.test_checker import Story, put_if
 
-from tarn.testing.checker import check
-from tarn.testing.history import ABSENT, GONE, Commit, OpKind, Outcome
+from tarn.testing.check.checker import check
+from tarn.testing.check.history import ABSENT, GONE, Commit, OpKind, Outcome
 
 INFO = Outcome.INFO
 

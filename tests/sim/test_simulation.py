@@ -1,4 +1,4 @@
-"""Real graveler replicas in bad weather keep the promises; without a guard they do not.
+"""Real graveler replicas under injected faults keep the promises; without a guard they do not.
 
 The same 200 seeds as `make sim`. Each guard is off for the seeds that `make mutate-guards` has found to miss it.
 """
@@ -18,12 +18,12 @@ from tests.sim.plan import draw
 from tests.sim.run import run_seed
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.guards import Guard
-from tarn_graveler.committing import Committing
-from tarn_graveler.conditional import ConditionalStaging
-from tarn_graveler.reading import Reading
-from tarn_graveler.staging import Staging
-from tarn_graveler.uploads import Uploads
+from tarn.testing.faults.guards import Guard
+from tarn_graveler.branch.committing import Committing
+from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.reading import Reading
+from tarn_graveler.branch.staging import Staging
+from tarn_graveler.uploads.state import Uploads
 
 _SEEDS = 200
 _AT_A_TIME = 10

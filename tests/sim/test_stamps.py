@@ -11,8 +11,9 @@ from tests.sim.run import run_seed
 
 from tarn.aio.task_set import TaskSet
 from tarn.kv.port import Group, Partition, PartitionKind
-from tarn.testing.guards import Guard, Weakening, switched_off
+from tarn.testing.faults.guards import Guard, Weakening, switched_off
 from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.faults import FaultInjector, FaultProfile
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.loop import SimLoop, simulate
 from tarn.testing.sim.stamps import (
@@ -24,7 +25,6 @@ from tarn.testing.sim.stamps import (
     ReadFirst,
     StampRule,
 )
-from tarn.testing.sim.weather import Sky, Weather
 
 ROWS = Partition("rows", PartitionKind.PLAIN, 2)
 SKEW_US = 500_000
@@ -43,8 +43,8 @@ def is_lost(rule: type[StampRule], seed: int) -> bool:
     async def main(loop: SimLoop) -> None:
         nonlocal lost
         tasks = TaskSet()
-        weather = Weather(hop_seconds=0.004, down_rate=0.5)
-        cluster = SimCassandra(Sky(weather, random.Random(seed)), tasks)
+        profile = FaultProfile(hop_seconds=0.004, down_rate=0.5)
+        cluster = SimCassandra(FaultInjector(profile, random.Random(seed)), tasks)
         tasks.spawn(cluster.trouble())
         clocks = [SimClock(loop, rng.randint(-SKEW_US, SKEW_US)) for _ in range(3)]
         clients = [cluster.open(clock) for clock in clocks]

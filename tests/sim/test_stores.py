@@ -1,4 +1,4 @@
-"""The simulated stores in calm weather are stores like the others; in bad weather, bad within their rules."""
+"""The simulated stores without faults are stores like the others; with faults, they stay within their rules."""
 
 import asyncio
 import contextlib
@@ -19,41 +19,41 @@ from tarn.kv.port import (
     PredicateFailedError,
 )
 from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.faults import CALM, FaultInjector, FaultProfile
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.link import KvLink, Wire
 from tarn.testing.sim.loop import SimLoop, simulate
 from tarn.testing.sim.pauses import STRAND, Process, Strand
-from tarn.testing.sim.weather import CALM, Sky, Weather
 
 ROWS = Partition("rows", PartitionKind.PLAIN, 4)
 RECORDS = Partition("records", PartitionKind.REGISTER)
 
-QUEUED = Weather(queued_rate=1.0, queue_seconds=2.0)
+QUEUED = FaultProfile(queued_rate=1.0, queue_seconds=2.0)
 
 Scene = Callable[[list[KvLink], list[SimClock]], Coroutine[Any, Any, None]]
 
-_skies: dict[int, Sky] = {}
+_skies: dict[int, FaultInjector] = {}
 
 
-def sky_of(link: KvLink) -> Sky:
-    """The weather of a scene, for one that changes it."""
+def injector_of(link: KvLink) -> FaultInjector:
+    """The profile of a scene, for one that changes it."""
     return _skies[id(link)]
 
 
-def play(store: str, scene: Scene, weather: Weather = CALM, seed: int = 0) -> None:
+def play(store: str, scene: Scene, profile: FaultProfile = CALM, seed: int = 0) -> None:
     """Runs a scene with two replicas of one store."""
 
     async def main(loop: SimLoop) -> None:
         tasks = TaskSet()
-        sky = Sky(weather, random.Random(seed))
-        made = SimCassandra(sky, tasks) if store == "cassandra" else SimSqlite(sky)
+        faults = FaultInjector(profile, random.Random(seed))
+        made = SimCassandra(faults, tasks) if store == "cassandra" else SimSqlite(faults)
         clocks = [SimClock(loop, skew) for skew in (0, -2_000_000)]
         links: list[KvLink] = []
         for number, clock in enumerate(clocks):
             kv: Kv = made.open(clock)
             links.append(KvLink(kv, Wire(f"r{number}", tasks, None), 2))
-            _skies[id(links[-1])] = sky
+            _skies[id(links[-1])] = faults
         await scene(links, clocks)
         _skies.clear()
         await tasks.close()
@@ -133,7 +133,7 @@ def test_an_undecided_change_is_decided_by_a_settling_read_and_stays_so() -> Non
             assert await links[0].get_many(RECORDS, [b"k"]) == [settled]
 
     for seed in range(20):
-        play("cassandra", scene, Weather(late_rate=1.0), seed)
+        play("cassandra", scene, FaultProfile(late_rate=1.0), seed)
     assert seen == {True, False}
 
 
@@ -149,13 +149,13 @@ def test_a_lost_change_may_be_missed_by_quorum_reads_but_never_again_once_it_was
         missed += not reads[0] and reads[-1]
 
     for seed in range(20):
-        play("cassandra", scene, Weather(lost_rate=1.0, linger_rate=1.0), seed)
+        play("cassandra", scene, FaultProfile(lost_rate=1.0, linger_rate=1.0), seed)
     assert missed
 
 
 def test_what_a_dead_process_had_not_committed_never_lands() -> None:
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
-        store = SimSqlite(Sky(Weather(hop_seconds=0.1), random.Random(1)))
+        store = SimSqlite(FaultInjector(FaultProfile(hop_seconds=0.1), random.Random(1)))
         process, other = store.open(clocks[0]), store.open(clocks[0])
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(process.set_many(ROWS, [row(b"k", b"v")]))
@@ -184,10 +184,10 @@ def test_a_queued_compare_and_set_runs_after_the_read_that_settles_it_if_nothing
 
     async def overtaken(links: list[KvLink], clocks: list[SimClock]) -> None:
         nonlocal mine
-        sky_of(links[0]).weather = QUEUED
+        injector_of(links[0]).profile = QUEUED
         with pytest.raises(OutcomeUnknownError):
             await links[0].set_if(RECORDS, b"k", b"late", None)
-        sky_of(links[0]).weather = CALM
+        injector_of(links[0]).profile = CALM
         (settled,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
         if settled is not None:
             return  # it was quick
@@ -210,10 +210,10 @@ def test_a_queued_row_comes_late_with_the_timestamp_it_was_sent_with() -> None:
     kept: set[bytes] = set()
 
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
-        sky_of(links[0]).weather = QUEUED
+        injector_of(links[0]).profile = QUEUED
         (error,) = await links[0].set_many(ROWS, [row(b"k", b"late")])
         assert isinstance(error, OutcomeUnknownError)
-        sky_of(links[0]).weather = CALM
+        injector_of(links[0]).profile = CALM
         # By the other process's clock, which is behind: it goes above what it has seen, or has not.
         assert await links[0].set_many(ROWS, [row(b"k", b"newer")]) == [None]
         await asyncio.sleep(3)
@@ -229,7 +229,7 @@ def test_a_queued_row_comes_late_with_the_timestamp_it_was_sent_with() -> None:
 @pytest.mark.parametrize("store", ["sqlite", "cassandra"])
 def test_a_store_that_cannot_begin_raises_and_has_done_nothing(store: str) -> None:
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
-        sky = sky_of(links[0])
+        faults = injector_of(links[0])
         for call in (
             lambda: links[0].set_many(ROWS, [row(b"k", b"v")]),
             lambda: links[0].set_if(RECORDS, b"k", b"v", None),
@@ -237,11 +237,11 @@ def test_a_store_that_cannot_begin_raises_and_has_done_nothing(store: str) -> No
             lambda: links[0].scan(ROWS, b"", None, 10),
             lambda: links[0].drop_partition(ROWS),
         ):
-            sky.weather = Weather(raised_rate=1.0)
+            faults.profile = FaultProfile(raised_rate=1.0)
             with pytest.raises(TarnError) as raised:
                 await call()
             assert raised.value.kind is Kind.UNAVAILABLE
-        sky.weather = CALM
+        faults.profile = CALM
         assert await links[0].get_many(ROWS, [b"k"]) == [None]
         assert await links[0].get_many(RECORDS, [b"k"], settle=True) == [None]
 
@@ -250,8 +250,8 @@ def test_a_store_that_cannot_begin_raises_and_has_done_nothing(store: str) -> No
 
 def test_a_process_stands_still_between_two_steps_and_what_it_sent_goes_on() -> None:
     async def main(loop: SimLoop) -> tuple[int, float]:
-        sky = Sky(Weather(pause_rate=0.2, pause_seconds=5.0), random.Random(1))
-        process = Process(sky, random.Random(1))
+        faults = FaultInjector(FaultProfile(pause_rate=0.2, pause_seconds=5.0), random.Random(1))
+        process = Process(faults, random.Random(1))
         tasks = TaskSet()
         wire = Wire("r0", tasks, None)
         arrived: list[float] = []

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tarn.testing.effects import Effect, Reading, Seals
-from tarn.testing.history import ABSENT, GONE, NEVER, Op, OpKind, Outcome
-from tarn.testing.witness import explain
+from tarn.testing.check.effects import Effect, Reading, Seals
+from tarn.testing.check.history import ABSENT, GONE, NEVER, Op, OpKind, Outcome
+from tarn.testing.check.witness import explain
 
 
 class Model:

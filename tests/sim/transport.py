@@ -1,7 +1,7 @@
 """From clients and gateways to replicas: production's client library, and its only place that resends.
 
 `GrpcTransport` without its connections: `unary` is production's own, with its attempts after UNAVAILABLE. A
-hot operation is sent once; one that only reads is sent again when its replica died, as a lane does.
+hot operation is sent once; one that only reads is sent again when its replica died, as a connection does.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from google.protobuf.message import Message
 from tests.sim.lost import LostError
 
 from tarn.client.access import Access
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
+from tarn.core.access.policy import Grant, Policy, Statement
 from tarn.core.errors import TarnError
 from tarn.core.ids import UserId
-from tarn.core.policy import Grant, Policy, Statement
-from tarn.rpc.call import Call
-from tarn.rpc.errors import deadline_error, unavailable_error, unknown_outcome_error
-from tarn.rpc.grpc_transport import GrpcTransport
-from tarn.rpc.methods import UnaryMethod
-from tarn.rpc.peer import Peer
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.client.peer import Peer
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import deadline_error, unavailable_error, unknown_outcome_error
+from tarn.rpc.wire.methods import UnaryMethod
 from tarn.testing.sim.clock import SimClock
 
 if TYPE_CHECKING:

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-import tarn_graveler.completion
+import tarn_graveler.uploads.completion
 from tarn.core.branch import Branch
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group
 from tarn.kv.records import Repository
-from tarn.testing.guards import Guard, Weakening
-from tarn_graveler.completion import StagingAttempt, _Fate
-from tarn_graveler.upload_records import RecordedAttempts
-from tarn_graveler.uploads import Claim, Uploads
+from tarn.testing.faults.guards import Guard, Weakening
+from tarn_graveler.uploads.completion import StagingAttempt, _Fate
+from tarn_graveler.uploads.records import RecordedAttempts
+from tarn_graveler.uploads.state import Claim, Uploads
 
 __all__ = ["UPLOAD_GUARDS"]
 
@@ -81,7 +81,7 @@ UPLOAD_GUARDS: Sequence[Guard] = (
         "uploads",
         "I1 I3",
         "a later attempt does not look whether an earlier one landed",
-        (Weakening(tarn_graveler.completion._Staging, "_fate", _not_landed),),
+        (Weakening(tarn_graveler.uploads.completion._Staging, "_fate", _not_landed),),
         runs=600,
     ),
     Guard(

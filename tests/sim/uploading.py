@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.sim.lost import LostError
 
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.history import ABSENT, NEVER, Op, OpKind, Outcome
+from tarn.testing.check.history import ABSENT, NEVER, Op, OpKind, Outcome
 from tarn_gateway.bodies.checksums import multipart_md5
 from tarn_gateway.http import Response
 from tarn_gateway.operation import Operation

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
-from tarn.core.entry import Entry, etag_of, is_marker, pack, unpack
+from tarn.core.entry import Entry, etag_of, is_tombstone, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 
@@ -66,10 +66,10 @@ class Values:
         if joined is not None:
             _, address, body = self._joined[joined]
             agrees = (entry.address, entry.size) == (address, len(body))
-            return joined if agrees and not is_marker(packed) else -1000 - joined
+            return joined if agrees and not is_tombstone(packed) else -1000 - joined
         unnamed = pack(replace(entry, operation_id=""))
         agrees = entry.address == _address(entry.size) and unnamed == packed_value(entry.size)
-        return entry.size if agrees and not is_marker(packed) else -1000 - entry.size
+        return entry.size if agrees and not is_tombstone(packed) else -1000 - entry.size
 
     async def has_block(self, value: int) -> bool:
         """Whether the bytes of a value are there."""

@@ -13,9 +13,9 @@ from tests.sim.world import World
 from tarn.client.graveler import GravelerClient, ListingPage
 from tarn.core.condition import WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.call import Call
-from tarn.testing.history import ABSENT, GONE, Op, OpKind, Outcome
-from tarn_gateway.homes import Homes
+from tarn.rpc.wire.call import Call
+from tarn.testing.check.history import ABSENT, GONE, Op, OpKind, Outcome
+from tarn_gateway.repository_cache import RepositoryCache
 
 __all__ = ["NO_BRANCH", "Client", "keys_of", "note_of", "outcome_of"]
 
@@ -89,7 +89,7 @@ class Client:
         self.random = random.Random(f"client {seed} {name}")
         self.transport = SimTransport(world, random.Random(f"transport {seed} {name}"))
         self.graveler = GravelerClient(self.transport)
-        self.homes = Homes(self.graveler, self.transport.clock)
+        self.repositories = RepositoryCache(self.graveler, self.transport.clock)
         self.branches = branches
         self.keys = keys_of(world.plan.keys)
         self.patience_seconds = world.plan.hang_up_seconds
@@ -133,7 +133,7 @@ class Client:
         self, branch: str, key: str, packed: bytes, condition: WriteCondition | None = None
     ) -> None:
         repository_id, branch_id = branch.split("/")
-        home = await self.homes.get(self.call(), repository_id)
+        home = await self.repositories.get(self.call(), repository_id)
         place = (repository_id, home.instance_uid, branch_id, key, packed)
         await self.graveler.stage(self.call(), *place, condition or WriteCondition())
 
@@ -235,7 +235,7 @@ class Client:
         elif error.reason in NO_BRANCH:
             op.value = GONE
         elif error.reason is Reason.COMMIT_NOT_FOUND and op.branch.startswith("tmp/"):
-            op.value = GONE  # slower than D, and the repository was removed meanwhile
+            op.value = GONE  # slower than the drop delay, and the repository was removed meanwhile
         else:
             if error.kind in {Kind.NOT_FOUND, Kind.CORRUPT}:
                 self.world.problem(f"{op.line()}: {error!r}")

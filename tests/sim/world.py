@@ -14,15 +14,15 @@ from tests.sim.values import Values
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.kv.port import Kv
-from tarn.rpc.inprocess import InProcessTransport
-from tarn.testing.history import History
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.testing.check.history import History
 from tarn.testing.sim.blocks import BlockLink, committed_over
 from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.faults import CALM, FaultInjector
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
 from tarn.testing.sim.link import KvLink
 from tarn.testing.sim.loop import SimLoop
-from tarn.testing.sim.weather import CALM, Sky
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 
@@ -51,7 +51,7 @@ class Replica(Machine):
         super().start()
         world, plan = self.world, self.world.plan
         self._end = world.store.open(self.clock)
-        blocks = BlockLink(world.blocks, self.wire, world.sky)
+        blocks = BlockLink(world.blocks, self.wire, world.faults)
         self.graveler = assemble(
             settings=GravelerSettings(
                 "sim",
@@ -88,7 +88,7 @@ class World:
         self.history = History()
         self.problems: list[str] = []
         self.random = random.Random(f"world {plan.seed}")
-        self.sky = Sky(CALM, random.Random(f"sky {plan.seed}"))
+        self.faults = FaultInjector(CALM, random.Random(f"faults {plan.seed}"))
         self.tasks = TaskSet()
         self.blocks = MemBlockStore(SimClock(loop))
         self.values = Values(self.blocks)
@@ -96,21 +96,21 @@ class World:
         self.cassandra: SimCassandra | None = None
         self.store: _Store
         if plan.store == "cassandra":
-            self.store = self.cassandra = SimCassandra(self.sky, self.tasks)
+            self.store = self.cassandra = SimCassandra(self.faults, self.tasks)
         else:
-            self.store = SimSqlite(self.sky)
+            self.store = SimSqlite(self.faults)
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
         # Tag, its commit, key, value: what was read through tags.
         self.commit_reads: list[tuple[str, str, str, int]] = []
-        self.is_stormy = False
+        self.has_faults = False
 
     def log(self, text: str) -> None:
         """A line of the run's log."""
         self.history.log.append(f"{self.loop.time():9.4f} {text}")
 
     def problem(self, text: str) -> None:
-        """Something that must never happen, whatever the weather."""
+        """Something that must never happen, whatever faults are injected."""
         self.log(f"PROBLEM {text}")
         self.problems.append(text)
 
@@ -125,10 +125,10 @@ class World:
         return rng.choice(up or self.gateways)
 
     def storm(self) -> None:
-        """Bad weather and crashes begin."""
-        self.is_stormy = True
-        self.sky.weather = self.plan.weather
-        if self.cassandra is not None and self.plan.weather.down_rate:
+        """Faults and crashes begin."""
+        self.has_faults = True
+        self.faults.profile = self.plan.profile
+        if self.cassandra is not None and self.plan.profile.down_rate:
             self.tasks.spawn(self.cassandra.trouble())
         if self.plan.crash_seconds:
             for machine in [*self.replicas, *self.gateways]:
@@ -142,7 +142,7 @@ class World:
         rng = random.Random(f"crashes {self.plan.seed} {machine.name}")
         while True:
             await asyncio.sleep(rng.expovariate(1 / self.plan.crash_seconds))
-            if not self.is_stormy:
+            if not self.has_faults:
                 return
             machine.crash()
             await asyncio.sleep(rng.uniform(0, 1.0))
@@ -151,29 +151,29 @@ class World:
     async def _outages(self) -> None:
         """The block store takes no writes for a while: commits fail half-way."""
         rng = random.Random(f"outages {self.plan.seed}")
-        while self.is_stormy:
+        while self.has_faults:
             await asyncio.sleep(rng.expovariate(1 / self.plan.away_seconds))
-            self.sky.are_blocks_away = self.is_stormy
+            self.faults.are_blocks_away = self.has_faults
             await asyncio.sleep(rng.uniform(0.5, 4.0))
-            self.sky.are_blocks_away = False
+            self.faults.are_blocks_away = False
 
     async def _clock_jumps(self) -> None:
         rng = random.Random(f"jumps {self.plan.seed}")
         skew = self.plan.skew_seconds
-        while self.is_stormy:
+        while self.has_faults:
             await asyncio.sleep(rng.expovariate(0.2))
             rng.choice([*self.replicas, *self.gateways]).clock.skew_us = int(
                 rng.uniform(-skew, skew) * 1e6
             )
 
     async def calm_down(self) -> None:
-        """Good weather; whatever is under way arrives; tokens are dropped."""
-        self.is_stormy = False
-        self.sky.weather = CALM
-        self.sky.are_blocks_away = False
+        """No more faults; whatever is under way arrives; tokens are dropped."""
+        self.has_faults = False
+        self.faults.profile = CALM
+        self.faults.are_blocks_away = False
         plan = self.plan
-        weather = plan.weather
-        late = 4 * weather.slow_seconds + weather.queue_seconds + 2 * weather.pause_seconds
+        profile = plan.profile
+        late = 4 * profile.slow_seconds + profile.queue_seconds + 2 * profile.pause_seconds
         await asyncio.sleep(10.0 + late)
         if self.cassandra is not None:
             self.cassandra.heal()

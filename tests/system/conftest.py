@@ -15,7 +15,7 @@ import pytest
 from cassandra_proxies import Cluster, kv_url
 from running_tarn import RunningTarn, running_tarn
 
-from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 FORMS = ("single", "separate")
 ON_CASSANDRA = ("one", "three")

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
 
-from tarn.testing.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
-from tarn.testing.service_log import check_log
+from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+from tarn.testing.servers.service_log import check_log
 
 pytestmark = pytest.mark.timeout(300)
 

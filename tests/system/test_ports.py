@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.node_plan import NodeFlags, NodePlan, read_config
-from tarn_cli.ports import hold_port
+from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
+from tarn_cli.node.ports import hold_port
 
 
 def listen(address: str, *, reuse_port: bool) -> socket.socket:
@@ -57,7 +57,7 @@ FREE = {"port": 0, "rpc_port": 0}
 
 def test_workers_of_a_single_node_share_their_ports(tmp_path: Path) -> None:
     with plan(tmp_path, NodeFlags(**FREE, workers=3)) as found:  # type: ignore[arg-type]  # ints
-        (part,) = found.parts
+        (part,) = found.specs
         assert part.names() == ["worker-0", "worker-1", "worker-2"]
         told = part.environment
         assert f"http://{told['TARN_GATEWAYS_S3_LISTEN_ADDRESS']}" == found.endpoint
@@ -68,8 +68,8 @@ def test_workers_of_a_single_node_share_their_ports(tmp_path: Path) -> None:
 
 def test_separate_services_have_addresses_of_their_own(tmp_path: Path) -> None:
     with plan(tmp_path, NodeFlags(**FREE, separate=True)) as found:  # type: ignore[arg-type]  # ints
-        assert [part.name for part in found.parts] == ["auth", "graveler", "gateway"]
-        listens = [part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in found.parts[:2]]
+        assert [part.name for part in found.specs] == ["auth", "graveler", "gateway"]
+        listens = [part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in found.specs[:2]]
         assert listens == [found.auth_server, found.server]
         assert len({found.endpoint.removeprefix("http://"), *listens}) == 3
 
@@ -80,19 +80,19 @@ def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None
     flags = NodeFlags(config_file=file, rpc_port=0)
     with plan(tmp_path, flags) as found:
         assert found.endpoint.startswith("http://127.0.0.2:")
-        assert found.parts[0].count == 2
-        assert found.parts[0].command[-2:] == ("--config", str(file))
+        assert found.specs[0].count == 2
+        assert found.specs[0].command[-2:] == ("--config", str(file))
     with plan(tmp_path, flags, TARN_GATEWAYS_S3_LISTEN_ADDRESS="127.0.0.3:0") as found:
         assert found.endpoint.startswith("http://127.0.0.3:")
     flags = NodeFlags(config_file=file, host="127.0.0.4", rpc_port=0, workers=1)
     with plan(tmp_path, flags) as found:
         assert found.endpoint.startswith("http://127.0.0.4:")
-        assert found.parts[0].names() == ["worker"]
+        assert found.specs[0].names() == ["worker"]
 
 
 def test_by_default_there_is_a_worker_for_each_core(tmp_path: Path) -> None:
     with plan(tmp_path, NodeFlags(**FREE)) as found:  # type: ignore[arg-type]  # ints
-        assert found.parts[0].count == len(os.sched_getaffinity(0))
+        assert found.specs[0].count == len(os.sched_getaffinity(0))
 
 
 def test_a_second_tarn_up_is_told_the_same_flags(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
 from s3_stores import unfinished
 
-from tarn.testing.http_fault_proxy import Fault, Weather
-from tarn.testing.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+from tarn.testing.faults.http_fault_proxy import Fault, FaultProfile
+from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
 MIB = 1 << 20
 CONFIG = """\
@@ -77,7 +77,7 @@ def list_all(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
 @pytest.mark.timeout(400)
 def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server: S3Server) -> None:
     tarn = start(tmp_path, server)
-    weather = Weather(1, 0.02, (Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.LOST_REQUEST))
+    weather = FaultProfile(1, 0.02, (Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.LOST_REQUEST))
     try:
         set_up(tarn)
         admin = (tarn.access_key_id, tarn.secret_access_key)

@@ -33,7 +33,7 @@ def jars() -> Path:
 def run_job(command: list[str], folder: Path, **environment: str) -> str:
     """Runs a Spark driver; everything that it started is dead at the end.
 
-    The driver dies with this process (`tarn_cli.lifeline`), and its Java with the driver.
+    The driver dies with this process (`tarn_cli.node.lifeline`), and its Java with the driver.
     """
     java = subprocess.run(
         [str(ROOT / "tools" / "java-home")], capture_output=True, text=True, check=True
@@ -41,7 +41,7 @@ def run_job(command: list[str], folder: Path, **environment: str) -> str:
     log = folder / "spark.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tarn_cli.lifeline", str(os.getpid()), *command],
+            [sys.executable, "-m", "tarn_cli.node.lifeline", str(os.getpid()), *command],
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=folder,

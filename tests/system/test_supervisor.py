@@ -12,31 +12,31 @@ from pathlib import Path
 
 import pytest
 
-from tarn.rpc.system import SystemClock
+from tarn.rpc.process.system import SystemClock
 from tarn_cli.exits import CliError
-from tarn_cli.supervisor import Limits, Part, Supervisor
+from tarn_cli.node.supervisor import Limits, Supervisor, WorkerSpec
 
 READY = "import os; os.write(int(os.environ['TARN_READY_FD']), b'ready'); "
 SERVE = READY + "import signal; signal.pause()"
 QUICK = Limits(ready_s=20, stop_s=1, pause_min_s=0.01, pause_max_s=0.05, settled_s=60)
 
 
-def part(name: str, code: str, count: int = 1) -> Part:
-    return Part(name, (sys.executable, "-c", code), dict(os.environ), count)
+def spec(name: str, code: str, count: int = 1) -> WorkerSpec:
+    return WorkerSpec(name, (sys.executable, "-c", code), dict(os.environ), count)
 
 
 @dataclass(slots=True)
 class Watched:
     """A supervisor and what it said."""
 
-    parts: list[Part]
+    specs: list[WorkerSpec]
     limits: Limits = QUICK
     lines: list[str] = field(default_factory=list)
     states: list[tuple[dict[str, int], int]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def supervisor(self) -> Supervisor:
-        return Supervisor(self.parts, SystemClock(), self.note, self.lines.append, self.limits)
+        return Supervisor(self.specs, SystemClock(), self.note, self.lines.append, self.limits)
 
     def note(self, processes: dict[str, int], restart_count: int) -> None:
         self.states.append((processes, restart_count))
@@ -67,7 +67,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def test_all_workers_run_until_the_stop() -> None:
-    watched = Watched([part("worker", SERVE, 3)])
+    watched = Watched([spec("worker", SERVE, 3)])
     pids: dict[str, int] = {}
 
     async def story() -> None:
@@ -81,7 +81,7 @@ async def test_all_workers_run_until_the_stop() -> None:
 
 
 async def test_a_killed_worker_is_started_again() -> None:
-    watched = Watched([part("worker", SERVE, 2)])
+    watched = Watched([spec("worker", SERVE, 2)])
 
     async def story() -> None:
         first = await watched.until(lambda processes, _: all(processes.values()))
@@ -100,7 +100,7 @@ async def test_a_killed_worker_is_started_again() -> None:
 
 
 async def test_a_worker_that_never_serves_stops_everything() -> None:
-    watched = Watched([part("good", SERVE), part("bad", "raise SystemExit(3)")])
+    watched = Watched([spec("good", SERVE), spec("bad", "raise SystemExit(3)")])
     async with asyncio.timeout(60):
         with pytest.raises(CliError, match="bad did not start"):
             await watched.supervisor().run()
@@ -110,7 +110,7 @@ async def test_a_worker_that_never_serves_stops_everything() -> None:
 
 async def test_a_worker_that_takes_too_long_is_no_longer_waited_for() -> None:
     slow = Limits(ready_s=0.3, stop_s=1)
-    watched = Watched([part("slow", "import signal; signal.pause()")], slow)
+    watched = Watched([spec("slow", "import signal; signal.pause()")], slow)
     async with asyncio.timeout(60):
         with pytest.raises(CliError, match="slow did not start"):
             await watched.supervisor().run()
@@ -119,7 +119,7 @@ async def test_a_worker_that_takes_too_long_is_no_longer_waited_for() -> None:
 
 async def test_a_worker_that_does_not_drain_is_killed() -> None:
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
-    watched = Watched([part("deaf", deaf + "[signal.pause() for _ in iter(int, 1)]")])
+    watched = Watched([spec("deaf", deaf + "[signal.pause() for _ in iter(int, 1)]")])
     pids: dict[str, int] = {}
 
     async def story() -> None:
@@ -141,7 +141,7 @@ async def test_parts_start_in_order_and_end_in_the_other(tmp_path: Path) -> None
         "signal.signal(signal.SIGTERM, end)\n"
         "say('start NAME')\n" + READY + "\nwhile True: signal.pause()\n"
     )
-    watched = Watched([part(name, code.replace("NAME", name)) for name in ("a", "b", "c")])
+    watched = Watched([spec(name, code.replace("NAME", name)) for name in ("a", "b", "c")])
 
     async def story() -> None:
         await watched.until(lambda processes, _: all(processes.values()))
@@ -154,7 +154,7 @@ async def test_parts_start_in_order_and_end_in_the_other(tmp_path: Path) -> None
 
 
 async def test_a_stop_while_starting_is_heeded_at_once() -> None:
-    watched = Watched([part("slow", "import signal; signal.pause()"), part("never", SERVE)])
+    watched = Watched([spec("slow", "import signal; signal.pause()"), spec("never", SERVE)])
     supervisor = watched.supervisor()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         running = group.create_task(supervisor.run())

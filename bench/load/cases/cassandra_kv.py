@@ -24,7 +24,7 @@ from bench.load.trial import Case, Trial, pooled, trouble
 from tarn.core.errors import TarnError
 from tarn.kv.cassandra import CassandraKv, CassandraSettings, open_cassandra
 from tarn.kv.port import Group, Kv, Partition, PartitionKind, Predicate, PredicateFailedError
-from tarn.rpc.system import SystemClock, SystemIds
+from tarn.rpc.process.system import SystemClock, SystemIds
 
 __all__ = ["CASES", "closed_loop", "compared"]
 

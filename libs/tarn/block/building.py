@@ -3,7 +3,7 @@
 Rows stream through in key order, a batch of changes and a range of the base at a time, so memory is
 bounded by a few of each, however much is committed. What the changes do not touch is neither opened
 nor copied: its ranges are taken over by id. Why cutting may start in the middle and stop early is
-explained in `tarn.core.breaks`.
+explained in `tarn.core.listing.breaks`.
 
 One task merges and cuts; what it cuts is hashed, encoded and put by up to `WRITES_MAX` others.
 """
@@ -25,11 +25,11 @@ from tarn.block.rangefile import (
     range_path,
 )
 from tarn.block.rangereader import RangeReader
-from tarn.core.breaks import BreakRule, Cutter
 from tarn.core.ids import MetarangeId
-from tarn.core.merge import Counts, apply_changes, overlay, upto
-from tarn.core.metarange import Metarange, RangeInfo
-from tarn.core.run import EMPTY_RUN, Run, run_of_batch
+from tarn.core.listing.breaks import BreakRule, Cutter
+from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
+from tarn.core.listing.metarange import Metarange, RangeInfo
+from tarn.core.listing.run import EMPTY_RUN, Run, run_of_batch
 
 __all__ = ["BuildResult", "Building", "overlaid"]
 

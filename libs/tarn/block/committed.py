@@ -20,14 +20,14 @@ from tarn.block.comparing import Window, compared
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
-from tarn.core.breaks import BreakRule
-from tarn.core.diff import DiffPage, DiffRows, diff_changes
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
-from tarn.core.listing import path_after, prefix_end
-from tarn.core.merge import upto
-from tarn.core.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.run import EMPTY_RUN, run_of_batch
+from tarn.core.listing.breaks import BreakRule
+from tarn.core.listing.changes import upto
+from tarn.core.listing.diff import DiffPage, DiffRows, diff_changes
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
+from tarn.core.listing.pages import path_after, prefix_end
+from tarn.core.listing.run import EMPTY_RUN, run_of_batch
 
 __all__ = [
     "NOT_CACHED",
@@ -89,7 +89,7 @@ class Committed:
             namespace: of the repository.
             base: the listing to start from, None for the empty one.
             layers: newest first. Each gives batches of `path` (string or binary) and `value`, sorted
-                by path over all batches, each path once; markers delete. They are closed at the end.
+                by path over all batches, each path once; tombstones delete. They are closed at the end.
 
         Raises:
             TarnError: CORRUPT for damaged ranges or layers that are not as said; what the store raises.
@@ -236,7 +236,7 @@ class Committed:
         Args:
             namespace: of the repository.
             metarange_id: the listing.
-            changes: `path` and `value`, sorted, each path once; markers delete.
+            changes: `path` and `value`, sorted, each path once; tombstones delete.
 
         Returns:
             What fits in 4 MiB; it goes on after its last path if that is not all.

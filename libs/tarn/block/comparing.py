@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tarn.block.rangereader import RangeReader
-from tarn.core.diff import diff_runs
-from tarn.core.merge import upto
-from tarn.core.metarange import Metarange, RangeInfo
-from tarn.core.run import EMPTY_RUN, Run
+from tarn.core.listing.changes import upto
+from tarn.core.listing.diff import diff_runs
+from tarn.core.listing.metarange import Metarange, RangeInfo
+from tarn.core.listing.run import EMPTY_RUN, Run
 
 __all__ = ["Window", "compared"]
 

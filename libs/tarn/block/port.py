@@ -4,7 +4,7 @@ A block is named by `BlockKey(namespace, path)`. Paths are made by Tarn (`data/<
 `_tarn/ranges/<id>`, …), never by a client, are written once and never reused; content-addressed paths
 may be written again with the same bytes. A block is visible only when it is complete, and durable
 before its write is acknowledged (unless the driver was told `durability: os`). Drivers: `mem`,
-`local`, `s3`; one contract suite (`tarn.testing.block_contract`) holds all of them to this text.
+`local`, `s3`; one contract suite (`tarn.testing.contract.block_contract`) holds all of them to this text.
 """
 
 from __future__ import annotations

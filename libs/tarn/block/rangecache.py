@@ -25,7 +25,7 @@ import pyarrow as pa
 from tarn.aio.lru_cache import LruCache
 from tarn.aio.single_flight import SingleFlight
 from tarn.core.ids import RangeId
-from tarn.core.run import RUN_SCHEMA, Run, data_of, offsets_of
+from tarn.core.listing.run import RUN_SCHEMA, Run, data_of, offsets_of
 
 __all__ = ["CachedRange", "RangeCache"]
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.core.metarange import Metarange, RangeInfo
-from tarn.core.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
-from tarn.core.run import Run, heads_of
+from tarn.core.listing.metarange import Metarange, RangeInfo
+from tarn.core.listing.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
+from tarn.core.listing.run import Run, heads_of
 
 __all__ = [
     "METARANGE_SCHEMA",
@@ -52,7 +52,7 @@ _UNREADABLE = (
     TarnError,
 )
 
-# A range has 100,000 rows and 32 MiB at most (`tarn.core.breaks`), seldom twice as much in Arrow; a
+# A range has 100,000 rows and 32 MiB at most (`tarn.core.listing.breaks`), seldom twice as much in Arrow; a
 # metarange of so many bytes lists six billion objects. What a file says of itself is checked before it
 # is read, what it holds while it is. Nothing is written that comes near to what is not read again.
 _ROWS_MAX = 1 << 20

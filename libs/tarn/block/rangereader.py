@@ -13,8 +13,8 @@ from tarn.block.port import BlockKey, BlockStore
 from tarn.block.rangecache import CachedRange, RangeCache
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.core.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.run import Run
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
+from tarn.core.listing.run import Run
 
 __all__ = ["RangeReader"]
 

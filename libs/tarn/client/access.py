@@ -16,11 +16,11 @@ from typing import Generic, TypeVar
 from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
 from tarn.aio.ttl_cache import TtlCache
 from tarn.client.auth import AuthClient, SigningGrant
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
+from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.policy import Grant
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 
 __all__ = ["Access"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.answer import expect
+from tarn.core.access.policy import Grant, Statement, compile_policy
+from tarn.core.access.proof import log_in_proof, set_up_proof
 from tarn.core.ids import UserId
-from tarn.core.policy import Grant, Statement, compile_policy
-from tarn.core.proof import log_in_proof, set_up_proof
-from tarn.rpc.call import Call
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.rules import rules_of
-from tarn.rpc.transport import Transport
+from tarn.rpc.wire.call import Call
 from tarn_proto.auth.v1 import authorization_service_pb2 as authorization_pb
 from tarn_proto.auth.v1 import caller_pb2 as caller_pb
 from tarn_proto.auth.v1 import session_service_pb2 as session_pb

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tarn.client.answer import expect, garbled
-from tarn.rpc.call import Call
-from tarn.rpc.transport import Transport
+from tarn.rpc.client.transport import Transport
+from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["ChangesPage", "CommitClient"]

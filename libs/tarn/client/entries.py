@@ -10,10 +10,10 @@ from tarn.client.conditions import condition_message
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import TarnError
 from tarn.core.value import hot_value
-from tarn.rpc.call import Call
-from tarn.rpc.errors import error_from_operation
+from tarn.rpc.client.transport import Transport
 from tarn.rpc.rules import rules_of
-from tarn.rpc.transport import Transport
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.graveler.v1.entry_service_pb2 import (
     DESCRIPTOR,
     ListEntriesRequest,

@@ -12,7 +12,7 @@ from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
 from tarn.client.uploads import UploadClient
-from tarn.rpc.transport import Transport
+from tarn.rpc.client.transport import Transport
 
 __all__ = ["GravelerClient", "ListingPage", "Located"]
 

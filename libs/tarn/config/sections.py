@@ -373,7 +373,7 @@ class Services:
 class Graveler:
     """The branch protocol's settings."""
 
-    cleanup_delay_ms: int = setting(
+    drop_delay_ms: int = setting(
         "60s",
         "The drop delay: how long data outlives the last record that names it; longer than any "
         "read takes. Equal on all replicas: a replica with another value is refused.",

@@ -1,6 +1,6 @@
 """Time and identity come in from outside, so that a simulation can own them (ARCHITECTURE.md).
 
-The implementations that ask the machine live in `tarn.rpc.system`; the simulated ones in
+The implementations that ask the machine live in `tarn.rpc.process.system`; the simulated ones in
 `tarn.testing`.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tarn.core.entry import etag_of, is_marker
+from tarn.core.entry import etag_of, is_tombstone
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["ANY", "UNCONDITIONAL", "WriteCondition"]
@@ -37,13 +37,13 @@ class WriteCondition:
 
         Args:
             path: for the error's text.
-            newest: its packed entry; a marker or None if there is no object.
+            newest: its packed entry; a tombstone or None if there is no object.
 
         Raises:
             TarnError: FAILED_PRECONDITION/PRECONDITION_FAILED with the ETag that is there;
                 NOT_FOUND/ENTRY_NOT_FOUND if an ETag is asked for and there is no object, as S3 answers.
         """
-        if newest is None or is_marker(newest):
+        if newest is None or is_tombstone(newest):
             if self.if_match:
                 text = f"{path} does not exist, so no If-Match can hold"
                 raise TarnError(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND, text, path=path)

@@ -4,7 +4,7 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
 
     offset size field
     0      1    version (1)
-    1      1    flags: 1 marker, 2 external address
+    1      1    flags: 1 tombstone, 2 external address
     2      8    size, bytes
     10     8    mtime, microseconds since the epoch
     18     16   address: UUIDv7 of the block; zeros with an external address
@@ -14,7 +14,7 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
 
 A fixed head, so that a million of these become Arrow columns by slicing, with no Python object each;
 a protobuf per entry costs 2 to 3 s per million (docs/design/metadata.md, "One form of an entry").
-Identity leaves the address and the time out: writing the same object again is not a change. A *marker* is
+Identity leaves the address and the time out: writing the same object again is not a change. A *tombstone* is
 a staged delete: head only, zeros.
 """
 
@@ -34,12 +34,12 @@ __all__ = [
     "Entry",
     "EntryCorruptError",
     "HEAD_BYTES",
-    "MARKER",
+    "TOMBSTONE",
     "METADATA_BYTES_MAX",
     "TailTag",
     "etag_of",
     "identity_of",
-    "is_marker",
+    "is_tombstone",
     "listed_of",
     "operation_of",
     "pack",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 VERSION = 1
-FLAG_MARKER = 1
+FLAG_TOMBSTONE = 1
 FLAG_EXTERNAL = 2
 HEAD_BYTES = 66
 ENTRY_BYTES_MAX = 12 * 1024
@@ -57,7 +57,7 @@ METADATA_BYTES_MAX = 2048
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
 _LISTED = struct.Struct("<Hqq16x16s")  # of the head; version and flags are one number
-_LISTED_MASK = FLAG_MARKER << 8 | 0xFF
+_LISTED_MASK = FLAG_TOMBSTONE << 8 | 0xFF
 _FIELD = struct.Struct("<BH")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -218,12 +218,12 @@ def pack(entry: Entry) -> bytes:
     return head + b"".join(tail)
 
 
-MARKER = _HEAD.pack(VERSION, FLAG_MARKER, 0, 0, _ZERO, _ZERO, _ZERO)
+TOMBSTONE = _HEAD.pack(VERSION, FLAG_TOMBSTONE, 0, 0, _ZERO, _ZERO, _ZERO)
 """The packed staged delete."""
 
 
 def operation_of(packed: bytes) -> str:
-    """The id of the conditional write that made an entry, empty for any other entry or a marker.
+    """The id of the conditional write that made an entry, empty for any other entry or a tombstone.
 
     Raises:
         EntryCorruptError: as `unpack`.
@@ -233,9 +233,9 @@ def operation_of(packed: bytes) -> str:
     return unpack(packed).operation_id
 
 
-def is_marker(packed: bytes | memoryview) -> bool:
+def is_tombstone(packed: bytes | memoryview) -> bool:
     """Whether a packed entry is a staged delete."""
-    return bool(packed[1] & FLAG_MARKER)
+    return bool(packed[1] & FLAG_TOMBSTONE)
 
 
 def identity_of(packed: bytes | memoryview) -> bytes:
@@ -314,15 +314,15 @@ def unpack(packed: bytes) -> Entry:
     """The entry of packed bytes. Unknown tail tags are passed over (written by a later version).
 
     Raises:
-        EntryCorruptError: damaged bytes, a marker, or a version that this code does not know.
+        EntryCorruptError: damaged bytes, a tombstone, or a version that this code does not know.
     """
     if len(packed) < HEAD_BYTES:
         raise EntryCorruptError("shorter than the head", packed)
     version, flags, size, mtime_us, address, md5, _ = _HEAD.unpack_from(packed)
     if version != VERSION:
         raise EntryCorruptError(f"version {version} is not {VERSION}", packed)
-    if flags & FLAG_MARKER:
-        raise EntryCorruptError("a marker is no entry", packed)
+    if flags & FLAG_TOMBSTONE:
+        raise EntryCorruptError("a tombstone is no entry", packed)
     if size < 0:
         raise EntryCorruptError("a negative size", packed)
     if len(packed) == HEAD_BYTES:

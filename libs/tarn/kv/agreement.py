@@ -1,7 +1,7 @@
 """What must be equal on all replicas, noted in the store and compared.
 
 Some settings are part of the branch protocol: a reader counts on data to outlive its record as long as
-*its own* `cleanup_delay` says, but another replica drops it by that one's. So the first process that
+*its own* `drop_delay` says, but another replica drops it by that one's. So the first process that
 uses such a setting writes its value here, by a compare-and-set; each later one compares, and one that
 differs does not start. A process notes and compares only what it uses: auth drops nothing, so it may be
 configured without graveler's settings.

@@ -46,7 +46,7 @@ class Histogram(Protocol):
 
 
 class Meters(Protocol):
-    """Where counts go; `tarn.rpc.telemetry.Meters` is one."""
+    """Where counts go; `tarn.rpc.process.telemetry.Meters` is one."""
 
     def counter(self, name: str, **attributes: str) -> Counter:
         """The counter of a name and its attributes."""

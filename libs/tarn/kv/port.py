@@ -3,7 +3,7 @@
 It is deliberately small (docs/design/kv.md, "Contract") and owes nothing to one engine. A
 partition is declared as one of two kinds because Cassandra must never mix them on a row: *register*
 (every write is linearised) and *plain* (last write wins). Drivers: `mem`, `embedded` (sqlite),
-`cassandra`; one contract suite (`tarn.testing.kv_contract`) holds all of them to this text.
+`cassandra`; one contract suite (`tarn.testing.contract.kv_contract`) holds all of them to this text.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Kv(Protocol):
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """Removes rows, absent ones too. Never for a key of a plain partition that may be written
-        again: there a delete is a marker value (docs/design/kv.md, "Deletes and tombstones")."""
+        again: there a delete is a tombstone value (docs/design/kv.md, "Deletes and tombstones")."""
         ...
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:

@@ -23,9 +23,9 @@ from google.protobuf.descriptor import (
 from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message import Message
 
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.endpoint import OPERATE
+from tarn.rpc.server.endpoint import OPERATE
 from tarn_proto.common.v1 import rule_pb2
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
     accesses: list[rule_pb2.Rule | rule_pb2.Access] = [rule, *rule.also]
     for access in accesses:
         if access.action not in set(Action):
-            problems.append(f"{access.action!r} is no action of tarn.core.actions")
+            problems.append(f"{access.action!r} is no action of tarn.core.access.actions")
         if not access.resource:
             problems.append("no resource")
         problems += [

@@ -48,7 +48,7 @@ class RestlessClock(ManualClock):
     """Moves on by itself when somebody sleeps: others have a turn, and the sleep is over."""
 
     async def sleep(self, seconds: float) -> None:
-        """Waits for one turn of the loop."""
+        """Waits for one tick of the loop."""
         self.advance(seconds)
         await asyncio.sleep(0)
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tarn.core.entry import MARKER, Checksum, Entry, pack
-from tarn.core.merge import Counts
-from tarn.core.run import RUN_SCHEMA, Run
+from tarn.core.entry import TOMBSTONE, Checksum, Entry, pack
+from tarn.core.listing.changes import Counts
+from tarn.core.listing.run import RUN_SCHEMA, Run
 
 __all__ = [
     "Change",
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Listing = dict[str, bytes]
-"""Path → packed entry; in a set of changes also `MARKER`."""
+"""Path → packed entry; in a set of changes also `TOMBSTONE`."""
 
 Change = tuple[str, bytes, bytes]
 """A path that differs, and its packed entries on the left and on the right, empty for none."""
@@ -62,7 +62,7 @@ def applied(base: Mapping[str, bytes], changes: Mapping[str, bytes]) -> Listing:
     """What a listing is after changes, by the book: the model that the engine is compared with."""
     after = dict(base)
     for path, value in changes.items():
-        if value == MARKER:
+        if value == TOMBSTONE:
             after.pop(path, None)
         elif path not in after or after[path][50:66] != value[50:66]:
             after[path] = value
@@ -100,8 +100,8 @@ def listings(max_size: int = 40) -> st.SearchStrategy[Listing]:
 
 
 def change_sets(max_size: int = 40) -> st.SearchStrategy[Listing]:
-    """Staged rows: entries and markers."""
-    values = st.one_of(st.just(MARKER), st.integers(0, 5).map(sample_entry))
+    """Staged rows: entries and tombstones."""
+    values = st.one_of(st.just(TOMBSTONE), st.integers(0, 5).map(sample_entry))
     return st.dictionaries(paths(), values, max_size=max_size)
 
 

@@ -1,6 +1,6 @@
 """Errors that asyncio would only log, as failures of the test that caused them.
 
-A service under test in its own process is looked at by `tarn.testing.service_log`; this is the same for
+A service under test in its own process is looked at by `tarn.testing.servers.service_log`; this is the same for
 code that runs on the test's own loop.
 """
 

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 from tarn.config import Config
 from tarn.kv.opening import open_kv
-from tarn.rpc.process import run
-from tarn.rpc.serve import Application, Runtime
+from tarn.rpc.process.serve import Application, Runtime
+from tarn.rpc.process.standalone import run
 from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 

@@ -13,8 +13,8 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.port import Kv
-from tarn.rpc.endpoint import Endpoint
-from tarn.rpc.pagination import PAGE_KEY_BYTES
+from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.pagination import PAGE_KEY_BYTES
 from tarn_auth.authorization_service import AuthorizationService
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.callers import Callers

@@ -7,7 +7,7 @@ or mTLS and a network policy (see README.md).
 from __future__ import annotations
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.messages import to_grant
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb

@@ -18,10 +18,10 @@ import re
 from dataclasses import dataclass, field
 
 from tarn.aio.ttl_cache import TtlCache
-from tarn.core.caller_token import CallerToken, issue, verify
+from tarn.core.access.caller_token import CallerToken, issue, verify
+from tarn.core.access.policy import Grant, Role, compile_policy, statements_of
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.policy import Grant, Role, compile_policy, statements_of
 from tarn.kv.auth_records import Credential, User
 from tarn_auth.credentials import Credentials
 from tarn_auth.users import Users

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.call import Call
 from tarn.rpc.rules import Rule
+from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer, Holder
 
 __all__ = ["Callers"]

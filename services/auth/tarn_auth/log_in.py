@@ -10,11 +10,11 @@ import hmac
 import re
 from collections import Counter, OrderedDict
 
+from tarn.core.access.policy import Grant
+from tarn.core.access.proof import NONCE_BYTES, log_in_proof
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId
-from tarn.core.policy import Grant
-from tarn.core.proof import NONCE_BYTES, log_in_proof
 from tarn.kv.auth_records import Credential
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import Credentials

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.core.policy import Grant, Statement
+from tarn.core.access.policy import Grant, Statement
 from tarn.kv.auth_records import Credential, User
 from tarn_proto.auth.v1 import caller_pb2 as caller_pb
 from tarn_proto.auth.v1 import user_pb2 as user_pb

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
-from tarn.rpc.call import Call
 from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.callers import Callers
 from tarn_auth.credentials import parse_access_key_id, parse_secret

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from tarn.core.access.policy import Role
+from tarn.core.access.proof import set_up_proof
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId
-from tarn.core.policy import Role
-from tarn.core.proof import set_up_proof
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import (
     Credential,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tarn.core.actions import USERS
+from tarn.core.access.actions import USERS
+from tarn.core.access.policy import Role, parse_roles
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_user_id
-from tarn.core.policy import Role, parse_roles
 from tarn.kv.auth_records import User
 from tarn.kv.port import PredicateFailedError
-from tarn.rpc import pagination
-from tarn.rpc.call import Call
 from tarn.rpc.rules import rules_of
+from tarn.rpc.wire import pagination
+from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer, Holder
 from tarn_auth.callers import Callers
 from tarn_auth.credentials import (

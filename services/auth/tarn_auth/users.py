@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import structlog
 
+from tarn.core.access.policy import Role
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
-from tarn.core.policy import Role
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import User, decode_user, encode_user
 from tarn.kv.keys import after_prefix

@@ -15,8 +15,8 @@ from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.config import Config
-from tarn.rpc.process import connect, run
-from tarn.rpc.serve import Application, Runtime
+from tarn.rpc.process.serve import Application, Runtime
+from tarn.rpc.process.standalone import connect, run
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.config import server_tls, settings_of
 

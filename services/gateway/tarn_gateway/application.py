@@ -10,13 +10,13 @@ from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
-from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.server.endpoint import Endpoint
 from tarn_gateway.backend import Backend
 from tarn_gateway.config import GatewaySettings
-from tarn_gateway.grants import Gate
+from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
-from tarn_gateway.homes import Homes
 from tarn_gateway.http import HttpServer
+from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.trace import Traces
 
@@ -59,12 +59,12 @@ class GatewayApplication:
         self._listens = listens
         bounds = settings.bounds
         backend = self._backend = Backend(
-            graveler, blocks, Homes(graveler, clock), clock, ids, bounds, settings.region
+            graveler, blocks, RepositoryCache(graveler, clock), clock, ids, bounds, settings.region
         )
         policy = SigV4Policy(settings.region)
-        gate = Gate(access, clock, policy, timeout_s=bounds.call_timeout_s)
+        authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)
         traces = Traces(access_log=settings.access_log)
-        handler = S3Handler(gate, backend, traces, domains=settings.domains)
+        handler = S3Handler(authenticator, backend, traces, domains=settings.domains)
         self._server = HttpServer(
             handler,
             settings.limits,

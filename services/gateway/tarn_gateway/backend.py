@@ -8,12 +8,12 @@ from tarn.aio.task_set import TaskSet
 from tarn.block.port import BlockStore
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn_gateway.bodies.checksums import Algorithm
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy, open_payload
-from tarn_gateway.homes import Homes
 from tarn_gateway.http import Request
 from tarn_gateway.key_locks import KeyLocks
+from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.s3request import S3Request
 
 __all__ = ["Backend", "Bounds"]
@@ -55,7 +55,7 @@ class Backend:
 
     graveler: GravelerClient
     blocks: BlockStore
-    homes: Homes
+    repositories: RepositoryCache
     clock: Clock
     ids: IdSource
     bounds: Bounds

@@ -13,7 +13,7 @@ from typing import Final
 
 from tarn.client.access import Access
 from tarn.client.auth import SigningGrant
-from tarn.core.actions import (
+from tarn.core.access.actions import (
     REPOSITORIES,
     Action,
     object_resource,
@@ -22,16 +22,16 @@ from tarn.core.actions import (
 )
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn_gateway.http import Request
 from tarn_gateway.operation import About
 from tarn_gateway.s3request import S3Request, readable_ref
 from tarn_gateway.signing.sigv4 import SignedRequest, SigV4Policy, parse_authorization, verify
 
-__all__ = ["Gate", "authorize", "require"]
+__all__ = ["Authenticator", "authorize", "require"]
 
 
-class Gate:
+class Authenticator:
     """Finds out whose request it is.
 
     Args:
@@ -88,7 +88,7 @@ def _listed(request: S3Request) -> str:
 
 
 def _key(request: S3Request) -> str:
-    """A write names a branch, a read names the ref as the client spelled it (`tarn.core.actions`)."""
+    """A write names a branch, a read names the ref as the client spelled it (`tarn.core.access.actions`)."""
     target = request.target
     if request.operation.action is _WRITE:
         return object_resource(request.bucket, request.branch, target.path)
@@ -114,7 +114,7 @@ def require(request: S3Request, action: Action | None, resource: str) -> None:
         request: whose.
         action: a column of the operation's row, e.g. `request.operation.source`. None is a column that is
             empty: nobody may do what the table does not say.
-        resource: see `tarn.core.actions`.
+        resource: see `tarn.core.access.actions`.
 
     Raises:
         TarnError: DENIED, ACCESS_DENIED.

@@ -13,9 +13,9 @@ import structlog
 
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import parse_repository_id
-from tarn.rpc.log import REQUEST_ID
+from tarn.rpc.process.log import REQUEST_ID
 from tarn_gateway.backend import Backend
-from tarn_gateway.grants import Gate, authorize
+from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
 from tarn_gateway.operation import MissingRef
 from tarn_gateway.requests.address import Address, parse_address
@@ -38,16 +38,21 @@ class S3Handler:
     """Answers requests; `refuse` is the `on_error` of the HTTP server that calls it.
 
     Args:
-        gate: finds out who asks.
+        authenticator: finds out who asks.
         backend: what operations work with.
         traces: the access log.
         domains: lower-case host names whose subdomains are buckets.
     """
 
     def __init__(
-        self, gate: Gate, backend: Backend, traces: Traces, *, domains: Sequence[str] = ()
+        self,
+        authenticator: Authenticator,
+        backend: Backend,
+        traces: Traces,
+        *,
+        domains: Sequence[str] = (),
     ) -> None:
-        self._gate = gate
+        self._authenticator = authenticator
         self._backend = backend
         self._traces = traces
         self._domains = tuple(domains)
@@ -58,7 +63,7 @@ class S3Handler:
         trace = self._traces.begin(request)
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
-        signed, granted = await self._gate.authenticate(request)
+        signed, granted = await self._authenticator.authenticate(request)
         trace.user = granted.grant.user_id
         query = parse_query(request.raw_query)
         refuse_version(query)

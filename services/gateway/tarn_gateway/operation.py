@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
 
 if TYPE_CHECKING:
     from tarn_gateway.backend import Backend

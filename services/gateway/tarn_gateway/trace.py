@@ -10,7 +10,7 @@ import logging
 
 import structlog
 
-from tarn.rpc.log import LineLogger
+from tarn.rpc.process.log import LineLogger
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 

@@ -11,8 +11,8 @@ from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.config import Config
 from tarn.kv.opening import open_kv
-from tarn.rpc.process import connect, run
-from tarn.rpc.serve import Application, Runtime
+from tarn.rpc.process.serve import Application, Runtime
+from tarn.rpc.process.standalone import connect, run
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of, settings_of
 from tarn_graveler.heavy.opening import open_builder

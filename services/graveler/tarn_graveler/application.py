@@ -13,15 +13,15 @@ from tarn.client.access import Access
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.port import Kv
-from tarn.rpc.endpoint import Endpoint
+from tarn.rpc.server.endpoint import Endpoint
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
-from tarn_graveler.branch_service import BranchHandler, TagHandler
-from tarn_graveler.building import Builder
-from tarn_graveler.commit_service import CommitHandler
-from tarn_graveler.entry_service import EntryHandler
-from tarn_graveler.repository_service import RepositoryHandler
-from tarn_graveler.serving import AccessGuard
-from tarn_graveler.upload_service import UploadHandler
+from tarn_graveler.branch.building import Builder
+from tarn_graveler.handlers.branches import BranchHandler, TagHandler
+from tarn_graveler.handlers.commits import CommitHandler
+from tarn_graveler.handlers.entries import EntryHandler
+from tarn_graveler.handlers.repositories import RepositoryHandler
+from tarn_graveler.handlers.requests import AccessGuard
+from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,

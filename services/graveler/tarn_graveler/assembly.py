@@ -13,25 +13,25 @@ from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
-from tarn_graveler.branches import Branches
-from tarn_graveler.building import Builder, InlineBuilder
-from tarn_graveler.cleaning import Cleaning
-from tarn_graveler.commits import Commits
-from tarn_graveler.committing import Committing
-from tarn_graveler.completion import Completion
-from tarn_graveler.conditional import ConditionalStaging
-from tarn_graveler.diffing import Diffing
-from tarn_graveler.history import History
-from tarn_graveler.layers import Layers
-from tarn_graveler.page_keys import PageKeys
-from tarn_graveler.reading import Reading
-from tarn_graveler.ref_names import RefNames
-from tarn_graveler.repositories import Repositories
-from tarn_graveler.resolving import Refs
-from tarn_graveler.staging import Staging
-from tarn_graveler.tags import Tags
-from tarn_graveler.upload_days import UploadDays
-from tarn_graveler.uploads import Uploads
+from tarn_graveler.branch.building import Builder, InlineBuilder
+from tarn_graveler.branch.committing import Committing
+from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.reading import Reading
+from tarn_graveler.branch.records import Branches
+from tarn_graveler.branch.staging import Staging
+from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.handlers.page_keys import PageKeys
+from tarn_graveler.history.ancestry import History
+from tarn_graveler.history.commits import Commits
+from tarn_graveler.history.diffing import Diffing
+from tarn_graveler.history.ref_names import RefNames
+from tarn_graveler.history.resolving import Refs
+from tarn_graveler.history.tags import Tags
+from tarn_graveler.repository.records import Repositories
+from tarn_graveler.uploads.completion import Completion
+from tarn_graveler.uploads.daily_partitions import DailyUploads
+from tarn_graveler.uploads.state import Uploads
 
 __all__ = ["Graveler", "GravelerSettings", "assemble"]
 
@@ -42,9 +42,9 @@ class GravelerSettings:
 
     Attributes:
         installation_id: first part of every partition's name.
-        drop_delay_seconds: D of rules 2 and 5; the same number for all replicas.
+        drop_delay_seconds: the delay of rules 2 and 5; the same number for all replicas.
         clock_skew_seconds: how far the wall clocks of two replicas may be apart. One registers a drop
-            by its clock and another one drops by its own, so readers count on D less this.
+            by its clock and another one drops by its own, so readers count on the drop delay less this.
         namespace_prefix: where repositories are kept that name no storage namespace; ends in `/`.
         cleanup_poll_seconds: how often partitions to drop are looked for.
     """
@@ -65,7 +65,7 @@ class GravelerSettings:
         """What must be equal on all replicas (`tarn.kv.agreement`), by the name of its key. The skew is
         none: another one is another version of Tarn."""
         return {
-            "graveler.cleanup_delay": f"{round(self.drop_delay_seconds * 1000)}ms",
+            "graveler.drop_delay": f"{round(self.drop_delay_seconds * 1000)}ms",
             "graveler.clock_skew": f"{round(self.clock_skew_seconds * 1000)}ms",
         }
 
@@ -84,11 +84,11 @@ class Graveler:
     reading: Reading
     staging: Staging
     conditional: ConditionalStaging
-    cleaning: Cleaning
+    cleaning: TokenCleanup
     committing: Committing
     diffing: Diffing
     history: History
-    upload_days: UploadDays
+    upload_days: DailyUploads
     uploads: Uploads
     page_keys: PageKeys
     clock: Clock
@@ -118,8 +118,8 @@ def assemble(
     staging = Staging(kv, repositories, branches, layers, tasks)
     conditional = ConditionalStaging(kv, repositories, branches, layers)
     completion = Completion(kv, branches, layers)
-    cleaning = Cleaning(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
-    upload_days = UploadDays(kv, repositories, cleaning, clock, tasks)
+    cleaning = TokenCleanup(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
+    upload_days = DailyUploads(kv, repositories, cleaning, clock, tasks)
     committing = Committing(
         branches=branches,
         commits=commits,

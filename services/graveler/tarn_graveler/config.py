@@ -12,7 +12,7 @@ from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.config import Config
-from tarn.core.breaks import BreakRule
+from tarn.core.listing.breaks import BreakRule
 from tarn_graveler.assembly import GravelerSettings
 
 __all__ = ["open_committed", "open_committed_of", "settings_of"]
@@ -24,7 +24,7 @@ def settings_of(config: Config) -> GravelerSettings:
     """Graveler's part of a configuration."""
     return GravelerSettings(
         installation_id=config.installation.id,
-        drop_delay_seconds=config.graveler.cleanup_delay_ms / 1000,
+        drop_delay_seconds=config.graveler.drop_delay_ms / 1000,
         cleanup_poll_seconds=config.graveler.cleanup_poll_ms / 1000,
         namespace_prefix=config.blockstore.namespace_prefix,
     )

@@ -1,6 +1,6 @@
 """Packed entries: any bytes are an entry or are damaged; what is read can be written, and comes back.
 
-Rows of any bytes behind a head must also survive being columns (`tarn.core.rangecolumns`).
+Rows of any bytes behind a head must also survive being columns (`tarn.core.listing.rangecolumns`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from tests.fuzz.targets.refusals import corrupt_only
 
 from tarn.core.entry import (
     HEAD_BYTES,
-    MARKER,
+    TOMBSTONE,
     VERSION,
     Checksum,
     Entry,
     etag_of,
     identity_of,
-    is_marker,
+    is_tombstone,
     pack,
     unpack,
 )
 from tarn.core.errors import TarnError
-from tarn.core.rangecolumns import columns_of, range_id_of, run_of_columns
-from tarn.core.run import Run
+from tarn.core.listing.rangecolumns import columns_of, range_id_of, run_of_columns
+from tarn.core.listing.run import Run
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
@@ -36,7 +36,7 @@ _PLAIN = pack(Entry(1, 2, bytes(16), bytes(16), content_type="text/plain"))
 
 def _check(data: bytes) -> str:
     if len(data) >= HEAD_BYTES:
-        is_marker(data)
+        is_tombstone(data)
         if len(identity_of(data)) != 16:
             raise PropertyError("an identity has 16 bytes")
         if data[0] == VERSION:
@@ -57,7 +57,7 @@ def _check(data: bytes) -> str:
 
 def _survives_columns(data: bytes) -> None:
     """Beside rows that have no such fields, and as the only row."""
-    for values in ([data], [MARKER, data, _PLAIN, data[:HEAD_BYTES], data]):
+    for values in ([data], [TOMBSTONE, data, _PLAIN, data[:HEAD_BYTES], data]):
         paths = [f"{place:02}" for place in range(len(values))]
         run = Run(pa.array(paths, pa.string()), pa.array(values, pa.binary()))
         back = run_of_columns(columns_of(run))
@@ -129,7 +129,7 @@ TARGET = Target(
     "entry",
     _check,
     refusals=(TarnError,),
-    traced=("tarn.core.entry", "tarn.core.rangecolumns"),
+    traced=("tarn.core.entry", "tarn.core.listing.rangecolumns"),
     mutations=(_retail, _strings, _whole),
     tokens=(b"\1\0\0", b"\2\0\0", b"\x0f\0\0"),
     input_bytes_max=4096,

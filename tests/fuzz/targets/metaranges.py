@@ -60,7 +60,7 @@ TARGET = Target(
     "metaranges",
     _check,
     refusals=(TarnError,),
-    traced=("tarn.block.rangefile", "tarn.core.metarange"),
+    traced=("tarn.block.rangefile", "tarn.core.listing.metarange"),
     mutations=mutations_of(METARANGE_SCHEMA, _value),
     tokens=(b"PAR1", b"PARE"),
     input_bytes_max=64 * 1024,

@@ -7,10 +7,10 @@ import random
 
 from tests.fuzz.targets.refusals import gateway
 
-from tarn.core.caller_token import issue, verify
+from tarn.core.access.caller_token import issue, verify
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import AccessKeyId, UserId
-from tarn.rpc.pagination import Argument, PageTokens
+from tarn.rpc.wire.pagination import Argument, PageTokens
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.operations import listing
@@ -131,8 +131,8 @@ TARGET = Target(
     _check,
     refusals=(TarnError, S3Error),
     traced=(
-        "tarn.rpc.pagination",
-        "tarn.core.caller_token",
+        "tarn.rpc.wire.pagination",
+        "tarn.core.access.caller_token",
         "tarn_gateway.operations.listing",
     ),
     mutations=(_of_any_key, _continued, _inside, _issued),

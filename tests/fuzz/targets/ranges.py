@@ -14,7 +14,7 @@ from tarn.block.rangefile import decode_range, encode_range
 from tarn.core.entry import HEAD_BYTES
 from tarn.core.errors import TarnError
 from tarn.core.ids import RangeId
-from tarn.core.rangecolumns import RANGE_SCHEMA, range_id_of
+from tarn.core.listing.rangecolumns import RANGE_SCHEMA, range_id_of
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
@@ -73,7 +73,7 @@ TARGET = Target(
     "ranges",
     _check,
     refusals=(TarnError,),
-    traced=("tarn.block.rangefile", "tarn.core.rangecolumns", "tarn.core.run"),
+    traced=("tarn.block.rangefile", "tarn.core.listing.rangecolumns", "tarn.core.listing.run"),
     mutations=mutations_of(RANGE_SCHEMA, _value),
     tokens=(b"PAR1", b"PARE"),
     input_bytes_max=64 * 1024,

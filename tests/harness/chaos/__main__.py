@@ -38,7 +38,7 @@ def main() -> int:
     if given.keep:
         given.keep.mkdir(parents=True, exist_ok=True)
         run = storm(given, given.keep)
-        log = [*(blow.line() for blow in run.blows), *run.ledger.history.log]
+        log = [*(event.line() for event in run.events), *run.ledger.history.log]
         (given.keep / "history.log").write_text("\n".join(log))
     else:
         with tempfile.TemporaryDirectory(prefix="tarn-chaos-") as folder:

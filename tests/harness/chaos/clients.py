@@ -21,7 +21,7 @@ from chaos.reads import finish_read, finish_unread, note_of, read_page
 from chaos.s3 import LostError, S3Client
 from chaos.wire import Answer
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.history import ABSENT, Op, OpKind, Outcome
+from tarn.testing.check.history import ABSENT, Op, OpKind, Outcome
 
 __all__ = ["Client", "Habits"]
 

@@ -18,7 +18,7 @@ _PATH = (_HARNESS / "chaos" / "weaken", _HARNESS, _HARNESS.parents[1])
 """Where Python finds `sitecustomize`, `chaos` and `tests`."""
 
 DROP_SECONDS = 4
-"""D: short enough that tokens are dropped all the time, and that stopped workers sleep for longer."""
+"""The drop delay: short enough that tokens are dropped all the time, and that stopped workers sleep for longer."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def installation(
         without: a guard that its workers do not have (`weaken/sitecustomize.py`).
     """
     environment = {
-        "TARN_GRAVELER_CLEANUP_DELAY": f"{DROP_SECONDS}s",
+        "TARN_GRAVELER_DROP_DELAY": f"{DROP_SECONDS}s",
         "TARN_GRAVELER_CLEANUP_POLL": "500ms",
     }
     if without:

@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from tarn.testing.history import History, Op, OpKind, Outcome
+from tarn.testing.check.history import History, Op, OpKind, Outcome
 
 __all__ = ["Ledger", "WallHistory", "body_of"]
 

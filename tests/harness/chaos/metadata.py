@@ -11,9 +11,9 @@ from chaos.s3 import Target
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.errors import TarnError
-from tarn.rpc.call import Call
-from tarn.rpc.grpc_transport import GrpcTransport
-from tarn.rpc.system import SystemClock, SystemIds
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["Metadata", "metadata_of"]

@@ -8,7 +8,7 @@ from lxml import etree
 
 from chaos.ledger import Ledger
 from chaos.wire import Answer
-from tarn.testing.history import ABSENT, Op, OpKind, Outcome
+from tarn.testing.check.history import ABSENT, Op, OpKind, Outcome
 
 __all__ = ["finish_read", "finish_unread", "note_of", "page_of", "read_page"]
 

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from chaos.clients import Client, Habits
+from chaos.fault_schedule import FaultEvent, FaultProfile, FaultSchedule
+from chaos.final_check import FinalCheck
 from chaos.ledger import Ledger
-from chaos.look import Look
 from chaos.metadata import metadata_of
 from chaos.node import Node
 from chaos.s3 import S3Client, Target
-from chaos.storm import Blow, Storm, Weather
 from chaos.wire import Wires
-from tarn.testing.checker import Report, Violation, check
-from tarn.testing.history import OpKind, Outcome
+from tarn.testing.check.checker import Report, Violation, check
+from tarn.testing.check.history import OpKind, Outcome
 
 __all__ = ["Plan", "Run", "play"]
 
@@ -35,7 +35,7 @@ class Plan:
         seconds: that the storm lasts at most.
         hits: kills that hit, after which it ends earlier; 0 for never.
         clients: how many.
-        drop_seconds: D, and the time between two looks for what may be dropped: the last reads come after.
+        drop_seconds: the drop delay, and the time between two looks for what may be dropped: the last reads come after.
     """
 
     seed: int
@@ -44,7 +44,7 @@ class Plan:
     clients: int = 10
     drop_seconds: float = 5.0
     habits: Habits = field(default_factory=Habits)
-    weather: Weather = field(default_factory=Weather)
+    profile: FaultProfile = field(default_factory=FaultProfile)
 
 
 @dataclass(slots=True)
@@ -53,9 +53,9 @@ class Run:
 
     plan: Plan
     ledger: Ledger
-    blows: Sequence[Blow]
+    events: Sequence[FaultEvent]
     hits: int
-    storm_seconds: float
+    fault_seconds: float
     report: Report
 
     @property
@@ -66,12 +66,12 @@ class Run:
     def lines(self) -> list[str]:
         """The numbers."""
         counts = self.ledger.counts
-        kinds = Counter(blow.kind for blow in self.blows)
-        broken = sum(blow.hit_count for blow in self.blows)
+        kinds = Counter(event.kind for event in self.events)
+        broken = sum(event.hit_count for event in self.events)
         head = (
             f"seed {self.plan.seed}: {counts.total():,} operations of {self.plan.clients} clients"
         )
-        lines = [f"{head} in {self.storm_seconds:.0f} s of storm", f"{'':14}     ok   fail unknown"]
+        lines = [f"{head} in {self.fault_seconds:.0f} s of storm", f"{'':14}     ok   fail unknown"]
         for what in sorted({what for what, _ in counts}):
             row = (counts[what, outcome] for outcome in Outcome)
             lines.append(f"{what:14}" + "".join(f"{count:7,}" for count in row))
@@ -110,8 +110,8 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
     ledger, wires = Ledger(), Wires()
     for branch in target.branches:
         ledger.history.finish(ledger.begin("admin", OpKind.CREATE, branch), Outcome.OK)
-    storm = Storm(
-        nodes, wires, plan.weather, random.Random(f"storm {plan.seed}"), ledger.history.tick
+    storm = FaultSchedule(
+        nodes, wires, plan.profile, random.Random(f"storm {plan.seed}"), ledger.history.tick
     )
     async with metadata_of(target, random.Random(plan.seed)) as metadata:
 
@@ -131,7 +131,7 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
         seconds = time.monotonic() - began
         calm = replace(plan.habits, patience_seconds=_CALM_SECONDS, haste_rate=0.0, rides=1000)
         readers = [some_s3(f"reader {n}", calm) for n in range(_READERS)]
-        look = Look(target, ledger, some_client("last", calm), readers, metadata)
+        look = FinalCheck(target, ledger, some_client("last", calm), readers, metadata)
         for node in nodes:
             await node.crash()  # nobody remembers anything, and nothing is under way
             await node.restart()
@@ -143,10 +143,10 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
         await look.at_branches()
         await look.at_commits()
     await wires.close_all()
-    return Run(plan, ledger, storm.blows, storm.hits, seconds, check(ledger.history))
+    return Run(plan, ledger, storm.events, storm.hits, seconds, check(ledger.history))
 
 
-async def _rage(plan: Plan, storm: Storm, clients: Sequence[Client]) -> None:
+async def _rage(plan: Plan, storm: FaultSchedule, clients: Sequence[Client]) -> None:
     """Clients in a storm, until it is over."""
     end = asyncio.Event()
     async with asyncio.TaskGroup() as group:

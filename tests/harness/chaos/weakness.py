@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.sim.lake_guards import GUARDS
 
-from tarn.testing.guards import Guard, Weakening
-from tarn_graveler.staging import Staging
+from tarn.testing.faults.guards import Guard, Weakening
+from tarn_graveler.branch.staging import Staging
 
 __all__ = ["weaken"]
 

@@ -10,8 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-if sys.orig_argv[1:3] == ["-m", "tarn_cli.node"]:
-    from tarn.rpc.system import SystemClock
+if sys.orig_argv[1:3] == ["-m", "tarn_cli.node.worker"]:
+    from tarn.rpc.process.system import SystemClock
 
     def _number(folder: Path) -> int:
         for number in itertools.count():

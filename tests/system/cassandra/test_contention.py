@@ -20,10 +20,10 @@ from tarn.core.entry import Entry, etag_of, pack, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraSettings, open_cassandra
 from tarn.kv.records import Repository
-from tarn.rpc.system import SystemIds
-from tarn.testing.tcp_proxy import Loss
+from tarn.rpc.process.system import SystemIds
+from tarn.testing.faults.tcp_proxy import Loss
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.committing import CommitRequest
+from tarn_graveler.branch.committing import CommitRequest
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -18,22 +18,22 @@ import pytest
 from cassandra_proxies import Cluster, kv_url
 from cassandra_storm import NodeStorm
 from chaos.clients import Client, Habits
+from chaos.final_check import FinalCheck
 from chaos.ledger import Ledger
-from chaos.look import Look
 from chaos.metadata import Metadata, metadata_of
 from chaos.node import Node
 from chaos.s3 import S3Client, Target
 from chaos.wire import Wires
 
-from tarn.testing.checker import Violation, check
-from tarn.testing.history import OpKind, Outcome
+from tarn.testing.check.checker import Violation, check
+from tarn.testing.check.history import OpKind, Outcome
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(420)]
 
 SKEWED = Path(__file__).parents[2] / "harness" / "skewed"
 SKEW_SECONDS = 2.0
 DROP_SECONDS = 9.0
-"""D less both skews is more than half of D, for which readers trust a record."""
+"""The drop delay less both skews is more than half of the drop delay, for which readers trust a record."""
 BOUND_SECONDS = 25.0
 """No request takes longer, whatever happens to one node or to all."""
 WELL_SECONDS = 15.0
@@ -97,7 +97,7 @@ class Lake:
         """Reads everything when all is quiet, before and after a commit and the drop of its tokens."""
         last = self.client("last", metadata, CALM)
         readers = [self.s3(f"reader {n}", CALM) for n in range(4)]
-        look = Look(self.target, self.ledger, last, readers, metadata)
+        look = FinalCheck(self.target, self.ledger, last, readers, metadata)
         await look.at_branches()
         await look.commit()
         await look.at_branches()
@@ -116,7 +116,7 @@ async def lake(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Lake
         tmp_path,
         ("--workers", "2", "--kv", kv_url(cluster.nodes, keyspace)),
         {
-            "TARN_GRAVELER_CLEANUP_DELAY": f"{DROP_SECONDS:.0f}s",
+            "TARN_GRAVELER_DROP_DELAY": f"{DROP_SECONDS:.0f}s",
             "TARN_GRAVELER_CLEANUP_POLL": "500ms",
             "PYTHONPATH": os.pathsep.join([str(SKEWED), os.environ.get("PYTHONPATH", "")]),
             "SKEW_FOLDER": str(tmp_path / "skew"),

@@ -29,7 +29,7 @@ from running_tarn import (
 
 from tarn.kv.embedded.reading import open_embedded_to_read
 from tarn.kv.fence import FenceState, fence_partition
-from tarn.testing.cassandra_nodes import CassandraNodes
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(400)]
 

@@ -17,15 +17,15 @@ from cassandra_lake import ShiftedClock, replica_on
 from lake import MAIN, create_repository, entry
 
 from tarn.block.mem import MemBlockStore
-from tarn.core.listing import PageRequest
+from tarn.core.listing.pages import PageRequest
 from tarn.kv.cassandra import CassandraKv, CassandraSettings
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.kv.records import Repository
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.cassandra_store import open_store
+from tarn.testing.contract.cassandra_store import open_store
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.committing import CommitRequest
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 ROWS = int(os.environ.get("TARN_LARGE_TOKEN_ROWS", "30000"))
@@ -142,7 +142,7 @@ async def test_many_small_commits_leave_no_queue_of_tombstones(
             await graveler.committing.commit(repository, MAIN, CommitRequest("ann", str(number)))
             clock.shift_seconds += 61
             dropped += await graveler.cleaning.drop_due()
-        for _ in range(3):  # the last ones are looked at, and dropped after another D
+        for _ in range(3):  # the last ones are looked at, and dropped after another drop delay
             clock.shift_seconds += 61
             dropped += await graveler.cleaning.drop_due()
         assert dropped >= commits

@@ -16,8 +16,8 @@ import pytest_asyncio
 from cassandra_cases import CASES, Case
 from cassandra_losses import Ending, Lane, Losing, lanes_on
 
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn_graveler import claiming
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tarn_graveler.repository import claiming
 
 pytestmark = [
     pytest.mark.cassandra,

@@ -16,10 +16,10 @@ from running_tarn import running_tarn
 
 from tarn.core.errors import TarnError
 from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls
-from tarn.kv.cassandra.connection import _ssl_context
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.cassandra_store import open_store
-from tarn.testing.tcp_proxy import TcpProxy
+from tarn.kv.cassandra.cluster.connection import _ssl_context
+from tarn.testing.contract.cassandra_store import open_store
+from tarn.testing.faults.tcp_proxy import TcpProxy
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow]
 

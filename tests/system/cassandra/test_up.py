@@ -11,9 +11,9 @@ from chaos.node import Node
 from running_tarn import BIN, clean_environment
 
 from tarn.kv.cassandra import CassandraSettings
-from tarn.testing.cassandra_nodes import CassandraNodes
-from tarn.testing.cassandra_store import open_store
-from tarn_cli.kv_url import AS_MANY_AS_NODES
+from tarn.testing.contract.cassandra_store import open_store
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tarn_cli.node.kv_url import AS_MANY_AS_NODES
 
 pytestmark = pytest.mark.cassandra
 

@@ -9,7 +9,7 @@ import pytest
 from tarn.aio import deadlines
 from tarn.aio.deadlines import DeadlineSweep
 from tarn.testing.clock import ManualClock
-from tarn.testing.toy_service import until
+from tarn.testing.servers.toy_service import until
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tarn.aio.task_set import TaskSet
-from tarn.testing.toy_service import until
+from tarn.testing.servers.toy_service import until
 
 
 async def test_an_error_is_logged_and_the_other_tasks_go_on(

@@ -14,8 +14,8 @@ from tarn.client.auth import AuthClient, NewCredential
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv, OutcomeUnknownError, Row
-from tarn.rpc.call import Call
-from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 

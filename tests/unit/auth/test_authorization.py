@@ -15,7 +15,7 @@ from botocore.auth import SigV4Auth
 from botocore.credentials import Credentials
 
 from tarn.client.access import Access
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import decode_user, encode_user

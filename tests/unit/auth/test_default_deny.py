@@ -9,11 +9,11 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tarn.core.actions import Action
-from tarn.core.caller_token import issue
+from tarn.core.access.actions import Action
+from tarn.core.access.caller_token import issue
+from tarn.core.access.policy import Grant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId
-from tarn.core.policy import Grant
 from tarn.rpc.rules import rules_of
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tarn.client.auth import NewCredential, Session
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.clock import ManualClock
 from tarn_auth.log_in import Nonces

@@ -15,7 +15,7 @@ from tarn.block.building import overlaid
 from tarn.block.mem import MemBlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
-from tarn.core.run import EMPTY_RUN
+from tarn.core.listing.run import EMPTY_RUN
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import Listing, change_sets, run_of, sample_entry, staged
 

@@ -19,13 +19,13 @@ from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangefile import metarange_path, range_path
-from tarn.core.breaks import BreakRule
-from tarn.core.diff import DiffPage
-from tarn.core.entry import MARKER, Entry, pack, unpack
+from tarn.core.entry import TOMBSTONE, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
-from tarn.core.merge import Counts
-from tarn.core.metarange import EMPTY_METARANGE
+from tarn.core.listing.breaks import BreakRule
+from tarn.core.listing.changes import Counts
+from tarn.core.listing.diff import DiffPage
+from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import (
     Change,
@@ -231,7 +231,7 @@ async def test_a_change_without_effect_writes_nothing(lake: Lake) -> None:
     base = await lake.build(None, listing)
     lake.store.puts.clear()
     again = replace(unpack(listing["k00050"]), mtime_us=1, address=bytes(16))
-    result = await lake.build(base.metarange_id, {"k00050": pack(again), "k00050a": MARKER})
+    result = await lake.build(base.metarange_id, {"k00050": pack(again), "k00050a": TOMBSTONE})
     assert (result.metarange_id, result.changed) == (base.metarange_id, False)
     assert (result.added, result.updated, result.removed, result.ranges_written) == (0, 0, 0, 0)
     assert lake.store.puts == []
@@ -358,7 +358,7 @@ async def test_nothing_on_nothing_is_the_empty_listing(lake: Lake) -> None:
 
 async def test_deleting_everything_gives_the_empty_listing(lake: Lake) -> None:
     base = await lake.build(None, numbered(50))
-    result = await lake.build(base.metarange_id, dict.fromkeys(numbered(50), MARKER))
+    result = await lake.build(base.metarange_id, dict.fromkeys(numbered(50), TOMBSTONE))
     assert (result.metarange_id, result.changed, result.removed) == (EMPTY, True, 50)
     found = await lake.committed.diff(SPACE, base.metarange_id, EMPTY)
     assert changes_of(found) == changes_between(numbered(50), {})
@@ -366,7 +366,7 @@ async def test_deleting_everything_gives_the_empty_listing(lake: Lake) -> None:
 
 async def test_an_entry_that_comes_back_brings_the_old_listing_back(lake: Lake) -> None:
     base = await lake.build(None, numbered(50))
-    without = await lake.build(base.metarange_id, {"k00025": MARKER})
+    without = await lake.build(base.metarange_id, {"k00025": TOMBSTONE})
     again = await lake.build(without.metarange_id, {"k00025": sample_entry(25)})
     assert without.metarange_id != base.metarange_id
     assert again.metarange_id == base.metarange_id
@@ -442,7 +442,7 @@ async def test_a_layer_that_fails_fails_the_build_and_closes_the_others(lake: La
             closed.append("good")
 
     async def bad() -> AsyncIterator[pa.RecordBatch]:
-        yield run_of({"k050": MARKER}).batch()
+        yield run_of({"k050": TOMBSTONE}).batch()
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store went away")
 
     with pytest.raises(TarnError, match="went away"):

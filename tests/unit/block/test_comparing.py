@@ -12,7 +12,7 @@ from tarn.block.port import BlockKey
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangefile import describe_range, encode_range, range_path
 from tarn.block.rangereader import RangeReader
-from tarn.core.metarange import EMPTY_METARANGE, Metarange
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import Listing, run_of, sample_entry
 

@@ -17,7 +17,7 @@ from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.local.small import SmallWriter
 from tarn.block.port import CHUNK_BYTES, BlockKey, BlockNotFoundError
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.block_samples import collect, data_path
+from tarn.testing.contract.block_samples import collect, data_path
 
 
 class Clock:

@@ -13,7 +13,7 @@ import pytest
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.block_samples import data_path, sample
+from tarn.testing.contract.block_samples import data_path, sample
 
 HOUR_US = 3_600_000_000
 

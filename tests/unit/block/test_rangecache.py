@@ -12,7 +12,7 @@ from hypothesis import given
 
 from tarn.block.rangecache import CachedRange, RangeCache
 from tarn.core.ids import RangeId
-from tarn.core.run import RUN_SCHEMA, Run
+from tarn.core.listing.run import RUN_SCHEMA, Run
 from tarn.testing.listings import Listing, listings, paths, run_of, sample_entry
 
 ONE, TWO, THREE = (RangeId(digit * 64) for digit in "123")

@@ -20,8 +20,8 @@ from tarn.block.rangefile import (
 )
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.core.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.rangecolumns import RANGE_SCHEMA, columns_of
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
+from tarn.core.listing.rangecolumns import RANGE_SCHEMA, columns_of
 from tarn.testing.listings import Listing, listings, run_of, sample_entry
 
 ROWS = {f"k{number:03}": sample_entry(number) for number in range(100)}

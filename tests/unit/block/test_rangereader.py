@@ -19,7 +19,7 @@ from tarn.block.rangefile import (
 )
 from tarn.block.rangereader import RangeReader
 from tarn.core.ids import RangeId
-from tarn.core.metarange import EMPTY_METARANGE, Metarange
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import run_of, sample_entry
 

@@ -12,7 +12,7 @@ import pytest
 
 from tarn.block.s3.spool import Spool
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.block_samples import sample
+from tarn.testing.contract.block_samples import sample
 
 MEMORY = 2 << 20
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tarn_cli.data_dir import DataDir, State
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.node.data_dir import DataDir, State
 
 STATE = State(1, "http://127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:2", {"worker-0": 7})
 

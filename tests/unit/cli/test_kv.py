@@ -87,9 +87,9 @@ def test_migrate_closes_the_old_store_and_reopen_opens_it(lake: Path, tmp_path: 
 
 def test_settings_are_shown_and_forgotten_when_no_tarn_runs(lake: Path, tmp_path: Path) -> None:
     assert tarn("settings", "--config", url(lake))["settings"] == {}
-    asyncio.run(note(lake, {"graveler.cleanup_delay": "60000ms"}))
+    asyncio.run(note(lake, {"graveler.drop_delay": "60000ms"}))
     shown = tarn("settings", "--config", url(lake))
-    assert shown["settings"] == {"graveler.cleanup_delay": "60000ms"}
+    assert shown["settings"] == {"graveler.drop_delay": "60000ms"}
     with opened(lake):  # a running one has agreed on them
         assert tarn("settings", "--config", url(lake)) == shown
         assert "stop Tarn first" in tarn("settings", "--config", url(lake), "--forget", code=5)

@@ -8,11 +8,11 @@ import pytest
 
 from tarn.config import load
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn_cli import kv_check
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.kv_check import check_kv
-from tarn_cli.kv_url import kv_variables
-from tarn_cli.node_plan import NodeFlags, NodePlan, read_config
+from tarn_cli.node import kv_check
+from tarn_cli.node.kv_check import check_kv
+from tarn_cli.node.kv_url import kv_variables
+from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def names_of(tmp_path: Path, flags: NodeFlags) -> dict[str, str]:
     """Parts of a plan and where they take rpcs."""
     config = read_config(None, {}, tmp_path)
     with NodePlan.of(flags, config, {}) as plan:
-        for part in plan.parts:
+        for part in plan.specs:
             told = part.environment["TARN_SERVICES_GRAVELER_ADDRESSES"].split(",")
             assert told[0] == plan.server
-        return {part.name: part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in plan.parts}
+        return {part.name: part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in plan.specs}
 
 
 def test_separate_services_have_one_graveler_or_several(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from tarn_cli.transfer import run_all
+from tarn_cli.objects.transfer import run_all
 
 
 def test_the_results_are_summed() -> None:

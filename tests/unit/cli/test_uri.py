@@ -2,7 +2,7 @@ import pytest
 
 from tarn.core.errors import TarnError
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.uri import parse_object, parse_prefix, parse_ref, parse_repository
+from tarn_cli.objects.uri import parse_object, parse_prefix, parse_ref, parse_repository
 
 
 @pytest.mark.parametrize("scheme", ["", "tarn://", "s3://", "s3a://"])

@@ -11,9 +11,9 @@ from google.protobuf.message import Message
 
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 from tarn_proto.auth.v1 import caller_pb2

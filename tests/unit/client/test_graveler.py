@@ -8,12 +8,12 @@ from google.protobuf.message import Message
 
 from tarn.client.graveler import GravelerClient, ListingPage, Located
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.call import Call
-from tarn.rpc.errors import error_to_operation
-from tarn.rpc.inprocess import InProcessTransport
-from tarn.rpc.methods import unary_methods
-from tarn.rpc.system import SystemClock
-from tarn.testing.toy_service import Toy, call_in, failure
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.process.system import SystemClock
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import error_to_operation
+from tarn.rpc.wire.methods import unary_methods
+from tarn.testing.servers.toy_service import Toy, call_in, failure
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,

@@ -135,7 +135,7 @@ logging:
   colour: red
 gateways:
   s3: {region: [a, {b: c}]}
-graveler: {cleanup_delay: soon}
+graveler: {drop_delay: soon}
 workers: 257
 region: us-east-1
 data_dir: ~bob/tarn
@@ -150,7 +150,7 @@ cache: 1GiB
         "tarn.yaml, line 10: data_dir knows `~/`, but not another user's home: '~bob/tarn'",
         "tarn.yaml, line 8: workers must be a whole number from 0 to 256, not '257'",
         "tarn.yaml, line 3: logging.level must be one of DEBUG, INFO, WARN, ERROR, NONE, not 'LOUD'",
-        "tarn.yaml, line 7: graveler.cleanup_delay must be a duration such as 500ms, 10s or 2h, "
+        "tarn.yaml, line 7: graveler.drop_delay must be a duration such as 500ms, 10s or 2h, "
         "not 'soon'",
     )
 
@@ -247,8 +247,8 @@ def test_lists_come_as_lists_or_with_commas(tmp_path: Path) -> None:
     [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000), ("1d", 86_400_000)],
 )
 def test_durations_become_milliseconds(text: str, milliseconds: int) -> None:
-    env = HOME | {"TARN_GRAVELER_CLEANUP_DELAY": text}
-    assert load(None, env).graveler.cleanup_delay_ms == milliseconds
+    env = HOME | {"TARN_GRAVELER_DROP_DELAY": text}
+    assert load(None, env).graveler.drop_delay_ms == milliseconds
 
 
 @pytest.mark.parametrize(

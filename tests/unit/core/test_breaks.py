@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.breaks import BreakRule, Cutter, hash_paths
-from tarn.core.run import Run
+from tarn.core.listing.breaks import BreakRule, Cutter, hash_paths
+from tarn.core.listing.run import Run
 from tarn.testing.listings import Listing, listings, paths, run_of, sample_entry
 
 MASK = (1 << 64) - 1

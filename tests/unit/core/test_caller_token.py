@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.caller_token import TOKEN_LENGTH_MAX, CallerToken, issue, verify
+from tarn.core.access.caller_token import TOKEN_LENGTH_MAX, CallerToken, issue, verify
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId
 

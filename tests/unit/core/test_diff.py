@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.diff import DIFF_SCHEMA, DiffRows, diff_changes, diff_runs
-from tarn.core.entry import MARKER
+from tarn.core.entry import TOMBSTONE
+from tarn.core.listing.diff import DIFF_SCHEMA, DiffRows, diff_changes, diff_runs
 from tarn.testing.listings import (
     Change,
     Listing,
@@ -70,7 +70,7 @@ def test_a_removal_stands_before_the_next_addition() -> None:
 
 
 def test_a_marker_that_hides_nothing_is_no_difference() -> None:
-    assert changes_of(diff_changes(run_of({}), run_of({"a": MARKER}))) == []
+    assert changes_of(diff_changes(run_of({}), run_of({"a": TOMBSTONE}))) == []
 
 
 @pytest.mark.parametrize(

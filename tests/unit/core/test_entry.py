@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tarn.core.entry import (
     HEAD_BYTES,
-    MARKER,
+    TOMBSTONE,
     Checksum,
     Entry,
     EntryCorruptError,
     etag_of,
     identity_of,
-    is_marker,
+    is_tombstone,
     listed_of,
     pack,
     unpack,
@@ -73,9 +73,9 @@ def test_the_bytes_of_an_external_entry_are_golden() -> None:
 
 
 def test_the_marker_is_a_head_of_zeros() -> None:
-    assert b"\1\1" + bytes(64) == MARKER
-    assert is_marker(MARKER)
-    assert not is_marker(pack(PLAIN))
+    assert b"\1\1" + bytes(64) == TOMBSTONE
+    assert is_tombstone(TOMBSTONE)
+    assert not is_tombstone(pack(PLAIN))
 
 
 @given(entries())
@@ -157,7 +157,7 @@ def test_a_head_cut_off_is_refused(entry: Entry, missing: int) -> None:
     ("packed", "match"),
     [
         (b"\2" + bytes(65), "version 2"),
-        (MARKER, "marker"),
+        (TOMBSTONE, "tombstone"),
         (pack(PLAIN) + b"\1", "inside a field head"),
         (pack(PLAIN) + b"\1\2\0x", "over the end"),
         (pack(PLAIN) + b"\3\0\0\1\0\0", "field 1 after field 3"),
@@ -177,16 +177,16 @@ def test_damage_is_refused_with_what_was_found(packed: bytes, match: str) -> Non
 @pytest.mark.parametrize(
     "packed",
     [
-        MARKER,
+        TOMBSTONE,
         b"",
         pack(PLAIN)[: HEAD_BYTES - 1],
         b"\x02" + pack(PLAIN)[1:],
         pack(PLAIN)[:2] + (-1).to_bytes(8, "little", signed=True) + pack(PLAIN)[10:],
         pack(PLAIN) + b"\x01\x00",
     ],
-    ids=["marker", "empty", "short", "later version", "negative size", "broken field"],
+    ids=["tombstone", "empty", "short", "later version", "negative size", "broken field"],
 )
-def test_a_listing_shows_no_damaged_entry_and_no_marker(packed: bytes) -> None:
+def test_a_listing_shows_no_damaged_entry_and_no_tombstone(packed: bytes) -> None:
     with pytest.raises(EntryCorruptError) as raised:
         listed_of([pack(PLAIN), packed])
     assert raised.value.kind is Kind.CORRUPT

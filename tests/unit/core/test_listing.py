@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.entry import MARKER, Entry, pack
-from tarn.core.listing import NeedRows, Page, PageRequest, merge_page, prefix_end
+from tarn.core.entry import TOMBSTONE, Entry, pack
+from tarn.core.listing.pages import NeedRows, Page, PageRequest, merge_page, prefix_end
 
 Layer = dict[str, bytes]
 Line = tuple[str, bytes]
@@ -18,8 +18,8 @@ ENTRY = [pack(Entry(n, 0, bytes(16), bytes(16))) for n in range(4)]
 def run(request: PageRequest, layers: Sequence[Layer], asked: list[NeedRows] | None = None) -> Page:
     """One page; notes what the merge asked for."""
     rows = [sorted(layer.items()) for layer in layers]
-    # A last layer without markers may be what is committed.
-    with_base = MARKER not in layers[-1].values()
+    # A last layer without tombstones may be what is committed.
+    with_base = TOMBSTONE not in layers[-1].values()
     merge = merge_page(request, len(layers) - with_base, with_base=with_base)
     try:
         wish = next(merge)
@@ -59,7 +59,11 @@ def expected(request: PageRequest, layers: Sequence[Layer]) -> list[Line]:
         merged.update(layer)
     lines: list[Line] = []
     for path in sorted(merged):
-        if merged[path] == MARKER or not path.startswith(request.prefix) or path <= request.after:
+        if (
+            merged[path] == TOMBSTONE
+            or not path.startswith(request.prefix)
+            or path <= request.after
+        ):
             continue
         at = path.find(request.delimiter, len(request.prefix)) if request.delimiter else -1
         if at < 0:
@@ -73,7 +77,9 @@ def expected(request: PageRequest, layers: Sequence[Layer]) -> list[Line]:
 
 PATHS = st.text("ab/\0\U0010ffff\ud7ff\ue000é", min_size=1, max_size=5)
 LAYERS = st.lists(
-    st.dictionaries(PATHS, st.sampled_from([*ENTRY, MARKER]), max_size=12), min_size=1, max_size=4
+    st.dictionaries(PATHS, st.sampled_from([*ENTRY, TOMBSTONE]), max_size=12),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -133,20 +139,20 @@ def test_large_folders_are_not_read_through() -> None:
 
 def test_a_layer_that_gave_fewer_rows_than_asked_for_is_not_asked_again() -> None:
     asked: list[NeedRows] = []
-    layers: list[Layer] = [{"b": MARKER, "x": ENTRY[0]}, dict.fromkeys("abc", ENTRY[1]), {}]
+    layers: list[Layer] = [{"b": TOMBSTONE, "x": ENTRY[0]}, dict.fromkeys("abc", ENTRY[1]), {}]
     page = run(PageRequest(limit=3), layers, asked)
     assert page == Page(["a", "c", "x"], [ENTRY[1], ENTRY[1], ENTRY[0]], None)
     assert [wish.layer for wish in asked] == [0, 1, 2]
 
 
 def test_a_page_that_ends_at_a_deleted_folder_does_not_hide_what_is_in_it() -> None:
-    layer = {"dir/": MARKER, "dir/a": ENTRY[0], "e": ENTRY[1]}
+    layer = {"dir/": TOMBSTONE, "dir/a": ENTRY[0], "e": ENTRY[1]}
     request = PageRequest(delimiter="/", limit=1, rows_max=1)
     assert run_all(request, [layer]) == [("dir/", b""), ("e", ENTRY[1])]
 
 
 def test_a_page_of_markers_only_ends_early_and_says_where_to_go_on() -> None:
-    layer = {f"{n:03d}": MARKER for n in range(50)}
+    layer = {f"{n:03d}": TOMBSTONE for n in range(50)}
     page = run(PageRequest(limit=4, rows_max=10), [layer])
     assert page == Page([], [], "014")
 
@@ -168,5 +174,5 @@ def test_prefix_end_bounds_exactly_the_strings_with_the_prefix(prefix: str, othe
 
 
 def test_with_markers_lists_what_is_staged() -> None:
-    page = run(PageRequest(with_markers=True), [{"a": MARKER, "b": ENTRY[0]}])
-    assert lines_of(page) == [("a", MARKER), ("b", ENTRY[0])]
+    page = run(PageRequest(with_tombstones=True), [{"a": TOMBSTONE, "b": ENTRY[0]}])
+    assert lines_of(page) == [("a", TOMBSTONE), ("b", ENTRY[0])]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.entry import MARKER, pack, unpack
-from tarn.core.merge import Counts, apply_changes, overlay, upto
-from tarn.core.run import EMPTY_RUN, Run, concat_runs
+from tarn.core.entry import TOMBSTONE, pack, unpack
+from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
+from tarn.core.listing.run import EMPTY_RUN, Run, concat_runs
 from tarn.testing.listings import (
     Listing,
     applied,
@@ -55,7 +55,7 @@ def test_writing_the_same_object_again_keeps_the_committed_entry() -> None:
 
 def test_deleting_everything_leaves_nothing() -> None:
     base = {f"k{number}": sample_entry(number) for number in range(9)}
-    merged = apply_changes(run_of(base), run_of(dict.fromkeys(base, MARKER)))
+    merged = apply_changes(run_of(base), run_of(dict.fromkeys(base, TOMBSTONE)))
     assert len(concat_runs(merged.runs)) == 0
     assert merged.counts == Counts(removed=9)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import RangeId
-from tarn.core.metarange import EMPTY_METARANGE, Metarange, RangeInfo
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
 from tarn.testing.listings import paths
 
 ONE = RangeInfo(RangeId("ab" * 32), "a", "c", 3, 300, 30)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.actions import (
+from tarn.core.access.actions import (
     REPOSITORIES,
     USERS,
     Action,
@@ -17,9 +17,7 @@ from tarn.core.actions import (
     tag_resource,
     user_resource,
 )
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import UserId
-from tarn.core.policy import (
+from tarn.core.access.policy import (
     Grant,
     Policy,
     Role,
@@ -29,6 +27,8 @@ from tarn.core.policy import (
     parse_roles,
     statements_of,
 )
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UserId
 
 
 def test_nothing_is_allowed_by_default() -> None:

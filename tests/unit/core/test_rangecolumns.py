@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tarn.core.entry import HEAD_BYTES, Checksum, Entry, pack
 from tarn.core.errors import Kind, TarnError
-from tarn.core.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
-from tarn.core.run import Run, concat_runs
+from tarn.core.listing.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
+from tarn.core.listing.run import Run, concat_runs
 from tarn.testing.listings import Listing, entries, listings, run_of, sample_entry
 
 GOLDEN = {

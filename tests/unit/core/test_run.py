@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.core.entry import HEAD_BYTES, MARKER, is_marker
+from tarn.core.entry import HEAD_BYTES, TOMBSTONE, is_tombstone
 from tarn.core.errors import Kind, TarnError
-from tarn.core.run import (
+from tarn.core.listing.run import (
     EMPTY_RUN,
     concat_runs,
     data_of,
     heads_of,
     identities_of,
-    markers_of,
     offsets_of,
     run_of_batch,
+    tombstones_of,
 )
 from tarn.testing.listings import Listing, change_sets, listings, paths, run_of, sample_entry
 
@@ -34,7 +34,7 @@ def test_a_slice_has_only_its_own_bytes(listing: Listing, start: int, count: int
     assert run.size_bytes == sum(len(path.encode()) + len(value) for path, value in rows)
     ends, data = offsets_of(run.paths), data_of(run.paths)
     assert data[ends[0] : ends[-1]].tobytes() == "".join(path for path, _ in rows).encode()
-    assert markers_of(run.values).tolist() == [is_marker(value) for _, value in rows]
+    assert tombstones_of(run.values).tolist() == [is_tombstone(value) for _, value in rows]
     assert identities_of(run.values).to_pylist() == [value[50:66] for _, value in rows]
 
 
@@ -63,7 +63,7 @@ def test_pieces_make_the_whole_again(listing: Listing, at: int) -> None:
 def test_nothing_is_a_run() -> None:
     assert len(concat_runs([])) == 0
     assert EMPTY_RUN.size_bytes == 0
-    assert markers_of(EMPTY_RUN.values).tolist() == []
+    assert tombstones_of(EMPTY_RUN.values).tolist() == []
 
 
 @given(change_sets())
@@ -77,12 +77,12 @@ def test_a_sorted_batch_of_binary_paths_is_taken(listing: Listing) -> None:
 @pytest.mark.parametrize(
     ("names", "values", "match"),
     [
-        ([b"b", b"a"], [MARKER, MARKER], "not sorted"),
-        ([b"a", b"a"], [MARKER, MARKER], "not sorted"),
-        ([b"a\xff"], [MARKER], "not paths"),
-        ([None], [MARKER], "nulls"),
+        ([b"b", b"a"], [TOMBSTONE, TOMBSTONE], "not sorted"),
+        ([b"a", b"a"], [TOMBSTONE, TOMBSTONE], "not sorted"),
+        ([b"a\xff"], [TOMBSTONE], "not paths"),
+        ([None], [TOMBSTONE], "nulls"),
         ([b"a"], [None], "nulls"),
-        ([b"a"], [MARKER[:-1]], "no packed entries"),
+        ([b"a"], [TOMBSTONE[:-1]], "no packed entries"),
         ([b"a"], [b"\2" + bytes(HEAD_BYTES)], "no packed entries"),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_batch_that_is_no_run_is_refused(
 @pytest.mark.parametrize("after", ["a", "b"])
 def test_a_batch_must_come_after_the_one_before(after: str) -> None:
     with pytest.raises(TarnError, match="not sorted"):
-        run_of_batch(batch([b"a"], [MARKER]), after)
+        run_of_batch(batch([b"a"], [TOMBSTONE]), after)
 
 
 def test_an_empty_batch_is_an_empty_run() -> None:

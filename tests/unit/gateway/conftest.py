@@ -30,13 +30,13 @@ from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
-from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.backend import Backend, Bounds
-from tarn_gateway.grants import Gate
+from tarn_gateway.grants import Authenticator
 from tarn_gateway.handler import S3Handler
-from tarn_gateway.homes import Homes
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Exchange, FileSlice, Headers, Request
+from tarn_gateway.repository_cache import RepositoryCache
 from tarn_gateway.signing.sigv4 import SigV4Policy
 from tarn_gateway.trace import Traces
 
@@ -115,11 +115,11 @@ class Lake:
         self.transport = InProcessTransport(doubles.endpoints(self.graveler), self.clock)
         self.client = GravelerClient(self.transport)
         self.access = Access(AuthClient(self.transport), self.clock)
-        self.homes = Homes(self.client, self.clock)
+        self.repositories = RepositoryCache(self.client, self.clock)
         self.backend = Backend(
-            self.client, self.blocks, self.homes, self.clock, ids, Bounds(), "us-east-1"
+            self.client, self.blocks, self.repositories, self.clock, ids, Bounds(), "us-east-1"
         )
-        gate = Gate(self.access, self.clock, SigV4Policy(), timeout_s=5)
+        gate = Authenticator(self.access, self.clock, SigV4Policy(), timeout_s=5)
         self.traces = Traces(access_log=True)
         self.handler = S3Handler(gate, self.backend, self.traces, domains=("s3.test",))
         self._count = 0

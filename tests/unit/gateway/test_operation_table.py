@@ -11,9 +11,9 @@ from typing import Any
 import botocore.loaders
 import pytest
 
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
+from tarn.core.access.policy import Grant
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.policy import Grant
 from tarn_gateway.grants import require
 from tarn_gateway.http import Headers
 from tarn_gateway.operation import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarn.rpc.log import LogConfig, logging_to
+from tarn.rpc.process.log import LogConfig, logging_to
 from tarn_gateway.http import BodyReader, Exchange, Headers, Request
 from tarn_gateway.trace import Traces
 

@@ -16,7 +16,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from tarn.rpc.system import SystemClock, SystemIds
+from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_auth.authorizer import signing_key
 from tarn_gateway.bodies.payload import PayloadPolicy, open_payload
 from tarn_gateway.documents import xml_out

@@ -41,7 +41,7 @@ async def start_and_stop(replicas: Replicas, kv: Kv, settings: GravelerSettings)
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (replace(SETTINGS, drop_delay_seconds=60.0), "cleanup_delay is 60000ms here and 30000ms"),
+        (replace(SETTINGS, drop_delay_seconds=60.0), "drop_delay is 60000ms here and 30000ms"),
         (replace(SETTINGS, clock_skew_seconds=1.0), "clock_skew is 1000ms here and 5000ms"),
     ],
 )
@@ -60,8 +60,8 @@ async def test_a_replica_whose_delay_or_skew_differs_does_not_start(
 
 
 def test_what_is_noted_goes_by_the_name_of_its_key(tmp_path: Path) -> None:
-    config = load(None, {"TARN_DATA_DIR": str(tmp_path), "TARN_GRAVELER_CLEANUP_DELAY": "1500ms"})
+    config = load(None, {"TARN_DATA_DIR": str(tmp_path), "TARN_GRAVELER_DROP_DELAY": "1500ms"})
     assert settings_of(config).shared == {
-        "graveler.cleanup_delay": "1500ms",
+        "graveler.drop_delay": "1500ms",
         "graveler.clock_skew": "5000ms",
     }

@@ -16,13 +16,13 @@ from google.protobuf.message_factory import GetMessageClass
 from graveler_service import Service, reason_of
 from lake import entry
 
-from tarn.core import policy
+from tarn.core.access import policy
+from tarn.core.access.policy import Role, Statement
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
-from tarn.core.policy import Role, Statement
-from tarn.rpc.call import Call
-from tarn.rpc.endpoint import OPERATE
-from tarn.rpc.pagination import Argument, PageTokens
+from tarn.rpc.server.endpoint import OPERATE
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.pagination import Argument, PageTokens
 from tarn_auth import authorizer
 from tarn_proto.graveler.v1 import entry_service_pb2
 

@@ -11,7 +11,7 @@ from tarn.core.branch import Branch, seal
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
-from tarn_graveler.drop_list import DropList
+from tarn_graveler.branch.drop_list import DropList
 
 KEYS = InstallationKeys("test")
 
@@ -105,7 +105,9 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
         reads = [name for operation, name in lake.kv.calls[before:] if operation == "get_many"]
         looks.append(reads.count(lake.graveler.repositories.keys_of(lake.repository).refs.name))
         assert await lake.get("x") == 1
-    assert 3 <= sum(looks) / len(branch.tokens) <= 7  # after D, 2 D, 4 D, 8 D, …: not at each pass
+    assert (
+        3 <= sum(looks) / len(branch.tokens) <= 7
+    )  # after 1, 2, 4, 8 … drop delays: not at each pass
     await lake.commit()
     for _ in range(3):
         await lake.drop_everything_removed()
@@ -115,7 +117,7 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
 async def test_a_token_is_dropped_between_one_and_two_delays_after_it_was_missed(
     lake: Lake,
 ) -> None:
-    """A reader may go on for D with the record that named it; after that it only costs room."""
+    """A reader may go on for the drop delay with the record that named it; after that it only costs room."""
     await lake.put("x", 1)
     token = await lake.staging_rows()
     await lake.commit()

@@ -10,7 +10,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.uploads import Claim, NewUpload
+from tarn_graveler.uploads.state import Claim, NewUpload
 
 NEW = WriteCondition(if_none_match=True)
 ANY_OBJECT = WriteCondition(if_match="*")

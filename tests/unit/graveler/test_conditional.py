@@ -1,6 +1,6 @@
 """Conditional writes, one interleaving at a time (docs/design/protocol.md, rule 3; invariant I6).
 
-Each test plays the race that a step of `tarn_graveler.conditional` is there for. Take the step out and the
+Each test plays the race that a step of `tarn_graveler.branch.conditional` is there for. Take the step out and the
 test fails.
 """
 
@@ -15,7 +15,7 @@ from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, etag_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.uploads.state import NewUpload
 
 NEW = WriteCondition(if_none_match=True)
 

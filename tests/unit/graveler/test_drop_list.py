@@ -10,7 +10,7 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, PartitionKind, PredicateFailedError, Row
 from tarn.kv.records import Drop
 from tarn.testing.clock import ManualClock
-from tarn_graveler.drop_list import DropList
+from tarn_graveler.branch.drop_list import DropList
 
 KEYS = InstallationKeys("test")
 HOUR_US = 3_600_000_000

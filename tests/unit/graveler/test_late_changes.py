@@ -12,7 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TokenId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import decode_branch
-from tarn_graveler.branches import Attempts
+from tarn_graveler.branch.records import Attempts
 
 
 async def record(lake: Lake) -> Branch:
@@ -20,7 +20,7 @@ async def record(lake: Lake) -> Branch:
 
 
 async def waiting(lake: Lake) -> list[str]:
-    """The partitions that the cleaner will look at or drop within two D."""
+    """The partitions that the cleaner will look at or drop within two drop delays."""
     lake.clock.advance(121)
     one_pass = await lake.graveler.cleaning._list.begin()
     return [drop.partition.name async for _, drop in one_pass.due()]

@@ -1,7 +1,7 @@
 """What every way of reading a branch says of rows in several layers: the newest one counts.
 
 A path stands for each way in which a commit, two sealed tokens and the staging token can hold it: not at
-all, an entry, or a marker. What a path should hold is told by its name alone.
+all, an entry, or a tombstone. What a path should hold is told by its name alone.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lake import MAIN, Lake, entry
 
 from tarn.core.branch import Branch, seal
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import MARKER, etag_of, pack, unpack
+from tarn.core.entry import TOMBSTONE, etag_of, pack, unpack
 from tarn.core.errors import Reason, TarnError
-from tarn.core.listing import PageRequest
+from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group
 
-# For each layer, oldest first: "-" nothing, "e" an entry, "m" a marker.
+# For each layer, oldest first: "-" nothing, "e" an entry, "m" a tombstone.
 PATHS = ["".join(each) for each in product("-e", "-em", "-em", "-em")]
 LAYERS = 4
 
@@ -39,9 +39,9 @@ def newest(path: str, layers: int = LAYERS) -> int | None:
 
 
 async def write_layer(lake: Lake, layer: int) -> None:
-    """Writes rows as they lie in a token, markers over nothing too."""
+    """Writes rows as they lie in a token, tombstones over nothing too."""
     groups = [
-        Group(path_key(path), ((path_key(path), MARKER if sort == "m" else named(path, layer)),))
+        Group(path_key(path), ((path_key(path), TOMBSTONE if sort == "m" else named(path, layer)),))
         for path in PATHS
         if (sort := path[layer]) != "-"
     ]

@@ -13,8 +13,8 @@ from tarn.core.branch import seal
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.assembly import GravelerSettings
-from tarn_graveler.committing import Made
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.branch.committing import CommitResult
+from tarn_graveler.uploads.state import NewUpload
 
 
 def refused() -> TarnError:
@@ -55,7 +55,7 @@ async def test_a_delete_whose_second_attempt_is_refused_has_an_unknown_outcome(
     refuse_rows_after_first(lake, lake.row_key("x"))
     (outcome,) = await lake.delete("x")
     assert isinstance(outcome, OutcomeUnknownError)
-    assert await lake.get("x") is None  # the first attempt's marker
+    assert await lake.get("x") is None  # the first attempt's tombstone
 
 
 async def test_a_seal_whose_settling_read_is_refused_has_an_unknown_outcome(lake: Lake) -> None:
@@ -113,7 +113,7 @@ async def test_a_commit_whose_changes_another_one_took_is_empty_or_none(
     finish.open()
     if allow_empty:
         made = await slow
-        assert isinstance(made, Made)
+        assert isinstance(made, CommitResult)
         assert made.commit.parents == (quick.commit_id,)
         assert made.commit.metarange_id == quick.commit.metarange_id
         assert (await branches.fresh(lake.repository, MAIN)).branch.commit_id == made.commit_id
@@ -174,7 +174,7 @@ async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(l
 async def test_rule_5_a_read_counts_on_d_less_what_wall_clocks_may_be_apart(
     lake: Lake, running: Running
 ) -> None:
-    """D is measured by two machines: one registers the drop by its clock, another one drops by its own."""
+    """The drop delay is measured by two machines: one registers the drop by its clock, another one drops by its own."""
     assert GravelerSettings("test").read_seconds_max == 55.0
     await lake.put("x", 1)
     assert await lake.get("x") == 1

@@ -7,7 +7,7 @@ from lake import Lake
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.keys import InstallationKeys
-from tarn.rpc.pagination import PAGE_KEY_BYTES
+from tarn.rpc.wire.pagination import PAGE_KEY_BYTES
 
 KEYS = InstallationKeys("test")
 

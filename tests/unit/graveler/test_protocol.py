@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 
-from tarn.core.entry import MARKER
+from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError
 
@@ -239,7 +239,7 @@ async def test_rule_3_a_marker_that_met_a_seal_is_written_again(
 async def test_rule_3_a_marker_in_a_sealed_token_is_no_reason_to_do_nothing(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    """The marker reached the sealed token after the commit had scanned it."""
+    """The tombstone reached the sealed token after the commit had scanned it."""
     await lake.put("x", 1)
     scanned = lake.kv.hold("set_if", lake.branch_key)  # the seal
     commit = running.start(other.commit())
@@ -249,7 +249,7 @@ async def test_rule_3_a_marker_in_a_sealed_token_is_no_reason_to_do_nothing(
     scanned.open()
     await reached(finish)
     key = lake.row_key("x")
-    await lake.kv.set_many(token, [Group(key, ((key, MARKER),))])
+    await lake.kv.set_many(token, [Group(key, ((key, TOMBSTONE),))])
     assert await lake.delete("x") == [None]
     finish.open()
     await commit

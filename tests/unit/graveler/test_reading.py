@@ -10,7 +10,7 @@ import pytest
 from lake import MAIN, Lake
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.listing import PageRequest
+from tarn.core.listing.pages import PageRequest
 from tarn.kv.port import Partition, Row, Versioned
 
 

@@ -20,11 +20,11 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate
 from tarn.kv.records import decode_branch, decode_tag
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
-from tarn.testing.gates import GatedKv
-from tarn_graveler.branch_service import BranchHandler
-from tarn_graveler.claiming import PATIENCE_SECONDS
+from tarn.testing.faults.gates import GatedKv
+from tarn_graveler.handlers.branches import BranchHandler
+from tarn_graveler.repository.claiming import PATIENCE_SECONDS
 from tarn_proto.graveler.v1 import branch_service_pb2 as pb
 
 Make = Callable[..., Coroutine[object, object, object]]
@@ -357,7 +357,7 @@ class Seen:
 
 
 class Explored:
-    """Clients that create and delete one name through two replicas over a store in bad weather."""
+    """Clients that create and delete one name through two replicas over a store under injected faults."""
 
     def __init__(self, lake: Lake, lakes: list[Lake], kv: LateKv, rng: random.Random) -> None:
         self.lake, self.lakes, self.kv, self.rng = lake, lakes, kv, rng

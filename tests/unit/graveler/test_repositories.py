@@ -21,14 +21,14 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv, OutcomeUnknownError, Partition
 from tarn.kv.records import Drop, decode_repository
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
-from tarn.testing.gates import GatedKv
+from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.drop_list import DropList
-from tarn_graveler.repositories import Reservation
-from tarn_graveler.repository_service import RepositoryHandler
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.handlers.repositories import RepositoryHandler
+from tarn_graveler.repository.records import Reservation
+from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
 KEYS = InstallationKeys("test")
@@ -352,7 +352,7 @@ async def test_the_slower_of_two_deletions_is_told_that_the_repository_is_gone(
 
 
 class Creators:
-    """Two replicas create and delete two repositories in one namespace, in bad weather."""
+    """Two replicas create and delete two repositories in one namespace, under injected faults."""
 
     def __init__(self, replicas: list[Graveler], kv: LateKv, rng: random.Random) -> None:
         self.replicas, self.kv, self.rng = replicas, kv, rng

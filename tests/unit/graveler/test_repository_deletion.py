@@ -14,16 +14,16 @@ from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.mem import MemKv
-from tarn_graveler.branch_service import BranchHandler
-from tarn_graveler.repository_service import RepositoryHandler
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.handlers.branches import BranchHandler
+from tarn_graveler.handlers.repositories import RepositoryHandler
+from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import branch_service_pb2 as branches
 from tarn_proto.graveler.v1 import repository_service_pb2 as repositories
 
 if TYPE_CHECKING:
     from tarn.kv.records import Repository
-    from tarn.rpc.call import Call
-    from tarn_graveler.serving import AccessGuard
+    from tarn.rpc.wire.call import Call
+    from tarn_graveler.handlers.requests import AccessGuard
 
 LIMIT_SECONDS = 5.0
 DEV = BranchId("dev")

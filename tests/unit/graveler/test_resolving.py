@@ -10,7 +10,7 @@ from lake import MAIN, Lake
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TagId
-from tarn_graveler.resolving import OnBranch, branch_to_write
+from tarn_graveler.history.resolving import OnBranch, branch_to_write
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,18 @@ from graveler_service import Service, reason_of
 from lake import Lake, entry
 
 from tarn.client.commits import ChangesPage
-from tarn.core.diff import DiffPage
+from tarn.core.access.policy import Grant, Policy
 from tarn.core.entry import ENTRY_BYTES_MAX, pack, unpack
 from tarn.core.errors import Reason
 from tarn.core.ids import PATH_BYTES_MAX, UserId
-from tarn.core.policy import Grant, Policy
+from tarn.core.listing.diff import DiffPage
 from tarn.kv.records import Repository
-from tarn.rpc.call import Call
 from tarn.rpc.rules import Rule
-from tarn.rpc.wire import CHANNEL_OPTIONS
-from tarn_graveler.commit_service import CommitHandler
-from tarn_graveler.diffing import Diffing
-from tarn_graveler.serving import AccessGuard, RepositoryRequest
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.metadata import CHANNEL_OPTIONS
+from tarn_graveler.handlers.commits import CommitHandler
+from tarn_graveler.handlers.requests import AccessGuard, RepositoryRequest
+from tarn_graveler.history.diffing import Diffing
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 from tarn_proto.graveler.v1 import entry_service_pb2
 

@@ -11,14 +11,14 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import day_of_upload
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition
-from tarn_graveler.repository_service import RepositoryHandler
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.handlers.repositories import RepositoryHandler
+from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.graveler.v1 import repository_service_pb2 as repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 if TYPE_CHECKING:
-    from tarn.rpc.call import Call
-    from tarn_graveler.serving import AccessGuard
+    from tarn.rpc.wire.call import Call
+    from tarn_graveler.handlers.requests import AccessGuard
 
 DAY = 86_400.0
 MANIFEST = bytes(32)

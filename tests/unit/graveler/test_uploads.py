@@ -14,7 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError, Partition, Versioned
-from tarn_graveler.uploads import NewUpload
+from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 MANIFEST = bytes(32)

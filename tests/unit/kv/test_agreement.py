@@ -15,7 +15,7 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate
 from tarn.kv.transfer.layout import is_empty
 
-MINUTE = {"graveler.cleanup_delay": "60000ms", "graveler.clock_skew": "5000ms"}
+MINUTE = {"graveler.drop_delay": "60000ms", "graveler.clock_skew": "5000ms"}
 CENTRE = {"metadata.db.cassandra.local_datacenter": "berlin"}
 
 
@@ -31,15 +31,15 @@ async def test_one_that_differs_is_refused_with_key_both_values_and_a_way_out() 
     kv = MemKv()
     await agree(kv, "tarn", MINUTE)
     with pytest.raises(TarnError) as raised:
-        await agree(kv, "tarn", {**MINUTE, "graveler.cleanup_delay": "10000ms"})
+        await agree(kv, "tarn", {**MINUTE, "graveler.drop_delay": "10000ms"})
     assert raised.value.kind is Kind.FAILED_PRECONDITION
     assert raised.value.message.startswith(
-        "installation 'tarn': graveler.cleanup_delay is 10000ms here and 60000ms on the processes"
+        "installation 'tarn': graveler.drop_delay is 10000ms here and 60000ms on the processes"
     )
     assert "`tarn kv settings --forget`" in raised.value.message
     assert "clock_skew" not in raised.value.message
     assert await read_settings(kv, "tarn") == MINUTE
-    await agree(kv, "another", {"graveler.cleanup_delay": "10000ms"})
+    await agree(kv, "another", {"graveler.drop_delay": "10000ms"})
 
 
 async def test_a_process_adds_what_was_not_noted_and_compares_only_what_it_uses() -> None:
@@ -60,7 +60,7 @@ async def test_of_two_that_start_at_once_with_different_values_one_is_refused(
 
     async def start(delay: str) -> None:
         try:
-            await agree(kv, "tarn", {"graveler.cleanup_delay": delay})
+            await agree(kv, "tarn", {"graveler.drop_delay": delay})
             outcomes.append(None)
         except TarnError as error:
             outcomes.append(error.kind)
@@ -98,11 +98,11 @@ async def test_what_is_forgotten_is_noted_anew() -> None:
     await forget_settings(kv, "tarn")
     await agree(kv, "tarn", MINUTE)
     await forget_settings(kv, "tarn")
-    await agree(kv, "tarn", {"graveler.cleanup_delay": "10000ms"})
-    assert await read_settings(kv, "tarn") == {"graveler.cleanup_delay": "10000ms"}
+    await agree(kv, "tarn", {"graveler.drop_delay": "10000ms"})
+    assert await read_settings(kv, "tarn") == {"graveler.drop_delay": "10000ms"}
 
 
-@pytest.mark.parametrize("value", [b"{", b"[]", b'{"graveler.cleanup_delay": 60}', b"\xff"])
+@pytest.mark.parametrize("value", [b"{", b"[]", b'{"graveler.drop_delay": 60}', b"\xff"])
 async def test_a_damaged_record_is_told_as_such(value: bytes) -> None:
     kv = MemKv()
     await kv.set_if(fence_partition("tarn"), SETTINGS, value, None)

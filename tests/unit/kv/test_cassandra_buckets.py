@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.kv.cassandra.buckets import MergedScan, bucket_of, rows_of_first_page
-from tarn.kv.cassandra.retry import Retry
+from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.partitions.buckets import MergedScan, bucket_of, rows_of_first_page
 from tarn.kv.port import Row
 from tarn.testing.clock import ManualClock
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.cassandra.checks import (
+from tarn.kv.cassandra.cluster.checks import (
     advice_on_replication,
     advice_on_settings,
     check_name,
     check_quorum,
     check_version,
 )
-from tarn.kv.cassandra.connection import connect
+from tarn.kv.cassandra.cluster.connection import connect
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings, CassandraTls
 
 LIMITS = CassandraLimits()

@@ -1,4 +1,4 @@
-"""Heads are made once, however many write to a new partition at the same time."""
+"""PartitionDescriptors are made once, however many write to a new partition at the same time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.cassandra.heads import HEAD_BUCKET, Heads
-from tarn.kv.cassandra.statements import seal_value
-from tarn.kv.cassandra.turns import Found, Place
+from tarn.kv.cassandra.cluster.statements import seal_value
+from tarn.kv.cassandra.partitions.descriptors import DESCRIPTOR_BUCKET, PartitionDescriptors
+from tarn.kv.cassandra.rows.request_batches import CassandraPartition, Found
 from tarn.kv.port import Partition, PartitionKind, Predicate
 
 NEW = Partition("p", PartitionKind.PLAIN, 4)
@@ -31,17 +31,17 @@ class Table:
     async def read(
         self, _query: object, p: bytes, keys_of: Mapping[int, Iterable[bytes]]
     ) -> dict[int, Found]:
-        assert list(keys_of) == [HEAD_BUCKET]
+        assert list(keys_of) == [DESCRIPTOR_BUCKET]
         self.reads += 1
         for _ in range(3):
             await asyncio.sleep(0)
         if self.fails:
             self.fails -= 1
             raise TarnError(Kind.UNAVAILABLE, cast("Any", "UNAVAILABLE"), "no quorum")
-        return {HEAD_BUCKET: {b"": self.rows[p]} if p in self.rows else {}}
+        return {DESCRIPTOR_BUCKET: {b"": self.rows[p]} if p in self.rows else {}}
 
     async def set_if(
-        self, place: Place, _key: bytes, value: bytes, predicate: Predicate | None
+        self, place: CassandraPartition, _key: bytes, value: bytes, predicate: Predicate | None
     ) -> Predicate:
         self.sets += 1
         await asyncio.sleep(0)
@@ -52,33 +52,33 @@ class Table:
         return version
 
 
-def heads_of(table: Table) -> Heads:
-    return Heads(cast("Any", table), cast("Any", table))
+def heads_of(table: Table) -> PartitionDescriptors:
+    return PartitionDescriptors(cast("Any", table), cast("Any", table))
 
 
 async def test_a_new_partition_is_made_once_however_many_write_to_it() -> None:
     table = Table()
-    heads = heads_of(table)
+    descriptors = heads_of(table)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(heads.require(NEW)) for _ in range(20)]
+        tasks = [group.create_task(descriptors.require(NEW)) for _ in range(20)]
     assert {task.result() for task in tasks} == {b"p\0" + b"0"}
     assert (table.reads, table.sets) == (1, 1)
-    assert await heads.require(NEW) == b"p\0" + b"0"
+    assert await descriptors.require(NEW) == b"p\0" + b"0"
     assert table.reads == 1, "a live head is remembered"
 
 
 async def test_the_next_writer_makes_it_if_the_first_is_cancelled_or_fails() -> None:
     table = Table()
     table.fails = 1
-    heads = heads_of(table)
+    descriptors = heads_of(table)
 
     async def failing() -> None:
         with pytest.raises(TarnError, match="no quorum"):
-            await heads.require(NEW)
+            await descriptors.require(NEW)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(failing())
-        second, third = (group.create_task(heads.require(NEW)) for _ in range(2))
+        second, third = (group.create_task(descriptors.require(NEW)) for _ in range(2))
         for _ in range(7):
             await asyncio.sleep(0)
         assert table.reads == 2
@@ -88,9 +88,9 @@ async def test_the_next_writer_makes_it_if_the_first_is_cancelled_or_fails() -> 
 
 
 async def test_who_waits_is_checked_against_what_another_one_made() -> None:
-    heads = heads_of(Table())
+    descriptors = heads_of(Table())
     async with asyncio.TaskGroup() as group:
-        group.create_task(heads.require(NEW))
+        group.create_task(descriptors.require(NEW))
         await asyncio.sleep(0)
         with pytest.raises(TarnError, match="4 buckets, not 8"):
-            await heads.require(Partition("p", PartitionKind.PLAIN, 8))
+            await descriptors.require(Partition("p", PartitionKind.PLAIN, 8))

@@ -10,27 +10,32 @@ from typing import Any, cast
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.cassandra import listing
-from tarn.kv.cassandra.heads import HEAD_BUCKET, Head, Heads
-from tarn.kv.cassandra.listing import Listing
-from tarn.kv.cassandra.retry import Retry
+from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.partitions import listing
+from tarn.kv.cassandra.partitions.descriptors import (
+    DESCRIPTOR_BUCKET,
+    PartitionDescriptor,
+    PartitionDescriptors,
+)
+from tarn.kv.cassandra.partitions.listing import Listing
 from tarn.testing.clock import ManualClock
 
-Place = tuple[bytes, int, int]
+Key = tuple[bytes, int, int]
+"""p, b and ring token of a row."""
 
 
 class Ring(Listing):
     """A table as a list of places and tokens."""
 
-    def __init__(self, rows: list[Place], heads: object = None) -> None:
+    def __init__(self, rows: list[Key], descriptors: object = None) -> None:
         unused = cast("Any", SimpleNamespace(cas_list=None, plain_list=None))
         retry = Retry(ManualClock(), random.Random(0), 1)
-        super().__init__(unused, unused, cast("Heads", heads), retry)
+        super().__init__(unused, unused, cast("PartitionDescriptors", descriptors), retry)
         self._rows = sorted(rows, key=lambda row: (row[2], row[0], row[1]))
 
-    def _ask(self, statement: object, token: int, limit: int) -> asyncio.Future[list[Place]]:
+    def _ask(self, statement: object, token: int, limit: int) -> asyncio.Future[list[Key]]:
         del statement
-        future: asyncio.Future[list[Place]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[Key]] = asyncio.get_running_loop().create_future()
         future.set_result([row for row in self._rows if row[2] >= token][:limit])
         return future
 
@@ -47,17 +52,17 @@ async def test_every_place_comes_once(
     assert sorted(found) == sorted((p, b) for p, b, _ in rows)
 
 
-class DamagedHeads:
+class DamagedDescriptors:
     """Descriptions that cannot be read."""
 
-    async def describe(self, _name: str) -> Head | None:
+    async def describe(self, _name: str) -> PartitionDescriptor | None:
         await asyncio.sleep(0)
-        return Head.decode(b"not a head")
+        return PartitionDescriptor.decode(b"not a descriptor")
 
 
-async def test_a_damaged_head_is_told_as_damage() -> None:
-    """Heads are read side by side; the group of their errors is no `TarnError`, and was taken for a node's."""
-    ring = Ring([(b"p", HEAD_BUCKET, 1), (b"q", HEAD_BUCKET, 2)], DamagedHeads())
+async def test_a_damaged_descriptor_is_reported_as_damage() -> None:
+    """Descriptors are read concurrently; their errors come as a group, which is no `TarnError`."""
+    ring = Ring([(b"p", DESCRIPTOR_BUCKET, 1), (b"q", DESCRIPTOR_BUCKET, 2)], DamagedDescriptors())
     with pytest.raises(TarnError, match="cannot be read") as caught:
         [listed async for listed in ring.partitions("")]
     assert caught.value.kind is Kind.CORRUPT

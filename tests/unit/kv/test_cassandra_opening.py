@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraLimits, CassandraSettings
-from tarn.testing.cassandra_store import open_store
+from tarn.testing.contract.cassandra_store import open_store
 
 REFUSAL = b"Invalid or unsupported protocol version (5); supported versions are (3/v3, 4/v4)"
 

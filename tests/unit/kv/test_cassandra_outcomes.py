@@ -23,7 +23,7 @@ from cassandra.protocol import (
 )
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.cassandra.outcomes import (
+from tarn.kv.cassandra.cluster.outcomes import (
     Fate,
     fate_of,
     is_answered,

@@ -12,17 +12,17 @@ import pytest
 from cassandra import OperationTimedOut, Unavailable, WriteTimeout
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.cassandra.lanes import Lanes
-from tarn.kv.cassandra.registers import Registers, RegisterSet
-from tarn.kv.cassandra.retry import Retry
-from tarn.kv.cassandra.session import Answered, Profile
+from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.cluster.session import Answered, Profile
+from tarn.kv.cassandra.cluster.statements import seal_value
+from tarn.kv.cassandra.rows.partition_queues import PartitionQueues
+from tarn.kv.cassandra.rows.registers import Registers, RegisterSet
+from tarn.kv.cassandra.rows.request_batches import CassandraPartition, Reads
 from tarn.kv.cassandra.settings import CassandraLimits
-from tarn.kv.cassandra.statements import seal_value
-from tarn.kv.cassandra.turns import Place, Reads
 from tarn.kv.port import OutcomeUnknownError, Predicate, PredicateFailedError
 from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
-PLACE = Place(b"p", 0)
+PLACE = CassandraPartition(b"p", 0)
 SERVER_TIMEOUT = WriteTimeout("contention", write_type=5)
 CUT = OperationTimedOut()
 PLAIN = ("plain_get", "plain_get_mixed", "plain_stamps", "plain_stamps_mixed")
@@ -113,8 +113,8 @@ async def registers(cluster: Cluster) -> Registers:
     retry = Retry(clock, random.Random(1), limits.attempts)
     session: Any = cluster
     reads = Reads(session, cluster.statements(), limits, retry)
-    lanes = Lanes(session, clock, limits)
-    return Registers(lanes, reads, cluster.statements(), SeededIds(ManualClock()), retry)
+    queues = PartitionQueues(session, clock, limits)
+    return Registers(queues, reads, cluster.statements(), SeededIds(ManualClock()), retry)
 
 
 def stored(cluster: Cluster, value: bytes, nonce: bytes = b"before") -> Predicate:
@@ -278,7 +278,7 @@ async def test_a_removal_that_finds_the_queue_full_was_not_sent(
 ) -> None:
     stored(cluster, b"kept")
     limits = CassandraLimits(queued_max=0)
-    registers._lanes = Lanes(registers._lanes._session, RestlessClock(), limits)
+    registers._queues = PartitionQueues(registers._queues._session, RestlessClock(), limits)
     with pytest.raises(TarnError) as caught:
         await registers.delete_rows(PLACE, frozenset({b"k"}))
     assert (caught.value.kind, caught.value.reason) == (Kind.EXHAUSTED, Reason.OVERLOADED)
@@ -291,14 +291,14 @@ async def test_sets_of_one_call_do_not_expire_behind_each_other(
 ) -> None:
     """Each takes a second, as on a starved node; together they take longer than one may wait."""
     clock = ManualClock()
-    registers._lanes._now = clock.monotonic
+    registers._queues._now = clock.monotonic
     submit = cluster.submit
 
     def slow(statement: Any, profile: Profile, answered: Answered) -> None:
         clock.advance(1.0)
         submit(statement, profile, answered)
 
-    registers._lanes._session.submit = slow  # type: ignore[method-assign]
+    registers._queues._session.submit = slow  # type: ignore[method-assign]
     large = CassandraLimits().batch_bytes_max
     sets = [RegisterSet(PLACE, ((b"%d" % n, b"v"),), large) for n in range(10)]
     assert CassandraLimits().request_seconds < len(sets)
@@ -310,7 +310,7 @@ async def test_after_a_set_failed_those_behind_it_are_not_sent(
     cluster: Cluster, registers: Registers
 ) -> None:
     cluster.faults.append(Fault(error=CUT, applied=False))
-    other = Place(b"p", 1)
+    other = CassandraPartition(b"p", 1)
     sets = [RegisterSet(p, ((b"%d" % n, b"v"),), 2) for n, p in enumerate([PLACE, PLACE, other])]
     first, second, elsewhere = await registers.set_rows(sets)
     assert first is not None

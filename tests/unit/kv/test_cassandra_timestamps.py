@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.cassandra.timestamps import SEEN_AHEAD_US_MAX, Timestamps
+from tarn.kv.cassandra.rows.timestamps import SEEN_AHEAD_US_MAX, Timestamps
 from tarn.testing.clock import ManualClock
 
 HOUR_US = 3_600_000_000

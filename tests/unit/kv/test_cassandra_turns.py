@@ -1,4 +1,4 @@
-"""What one turn of the loop sends, and what its failures mean, on a fake cluster of plain rows."""
+"""What one tick of the loop sends, and what its failures mean, on a fake cluster of plain rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from cassandra import InvalidRequest, OperationTimedOut, Unavailable
 from cassandra.query import BatchStatement, SimpleStatement
 
-from tarn.kv.cassandra.outcomes import Fate, fate_of
-from tarn.kv.cassandra.retry import Retry
-from tarn.kv.cassandra.session import Answered, Profile
+from tarn.kv.cassandra.cluster.outcomes import Fate, fate_of
+from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.cluster.session import Answered, Profile
+from tarn.kv.cassandra.rows.request_batches import PlainWrite, PlainWrites, Reads
 from tarn.kv.cassandra.settings import CassandraLimits
-from tarn.kv.cassandra.turns import PlainWrite, PlainWrites, Reads
 from tarn.testing.clock import RestlessClock
 
 P = b"p"

@@ -78,7 +78,7 @@ async def test_durability_says_when_the_log_is_synced(
     tmp_path: Path, durability: sql.Durability, synchronous: int
 ) -> None:
     kv = await open_embedded(tmp_path / "kv.db", durability=durability)
-    connection = kv._writer._committer._connection
+    connection = kv._writer._transaction_writer._connection
     assert connection.execute("PRAGMA synchronous").fetchall() == [(synchronous,)]
     await kv.close()
 

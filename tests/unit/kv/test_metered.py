@@ -25,9 +25,9 @@ from tarn.kv.port import (
     PartitionKind,
     PredicateFailedError,
 )
-from tarn.rpc.telemetry import Meters
+from tarn.rpc.process.telemetry import Meters
 from tarn.testing.clock import ManualClock, SeededIds
-from tarn.testing.kv_contract import KvContract
+from tarn.testing.contract.kv_contract import KvContract
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
 REGISTER = Partition("r", PartitionKind.REGISTER)

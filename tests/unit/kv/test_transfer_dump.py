@@ -19,10 +19,10 @@ from tarn.kv.fence import FenceState, check_open, read_fence
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.kv.transfer import (
-    Effort,
-    Pace,
-    Place,
+    OpenStore,
     Progress,
+    RateLimiter,
+    TransferOptions,
     check_dump,
     dump,
     dumping,
@@ -61,13 +61,13 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dumping, "_PART_BYTES", 100)
 
 
-def place(kv: MemKv) -> Place:
-    return Place(kv, INSTALLATION, "mem", is_shared=False)
+def place(kv: MemKv) -> OpenStore:
+    return OpenStore(kv, INSTALLATION, "mem", is_shared=False)
 
 
-def effort(concurrency: int = 3) -> Effort:
+def options(concurrency: int = 3) -> TransferOptions:
     clock = ManualClock()
-    return Effort(clock, Pace(clock), concurrency)
+    return TransferOptions(clock, RateLimiter(clock), concurrency)
 
 
 async def filled(staged: int = 40) -> Watched:
@@ -77,7 +77,7 @@ async def filled(staged: int = 40) -> Watched:
 
 
 async def dumped(kv: MemKv, folder: Path) -> None:
-    await dump(place(kv), folder, SeededIds(ManualClock(), 1), effort())
+    await dump(place(kv), folder, SeededIds(ManualClock(), 1), options())
 
 
 async def put(kv: MemKv, partition: Partition, key: bytes, value: bytes) -> None:
@@ -86,13 +86,15 @@ async def put(kv: MemKv, partition: Partition, key: bytes, value: bytes) -> None
 
 async def loaded(folder: Path) -> MemKv:
     kv = MemKv()
-    await load(read_dump(folder), place(kv), SeededIds(ManualClock()), effort())
+    await load(read_dump(folder), place(kv), SeededIds(ManualClock()), options())
     return kv
 
 
 async def test_a_dump_loads_to_what_it_was_made_of(tmp_path: Path) -> None:
     kv = await filled()
-    manifest, done = await dump(place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), effort())
+    manifest, done = await dump(
+        place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), options()
+    )
     rows = by_name(sample_installation())
     assert (manifest.rows, manifest.partitions) == (sum(map(len, rows.values())), len(rows))
     assert (done.changed, len(done.strays)) == (0, 1)
@@ -193,7 +195,7 @@ async def test_a_row_that_changes_while_it_is_dumped_is_found(tmp_path: Path) ->
             await put(kv, Partition(f"{INSTALLATION}/new", PartitionKind.PLAIN), b"k", b"new")
 
     kv.before_scan = change
-    _, done = await dump(place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), effort(1))
+    _, done = await dump(place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), options(1))
     assert done.changed == 2
     kv.before_scan = None
     found = await contents(await loaded(tmp_path / "dump"))
@@ -231,7 +233,7 @@ async def test_the_source_is_closed_while_it_is_dumped_and_stays_so_if_asked(
 
     kv.before_scan = look
     await dump(
-        place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), effort(), keep_closed=True
+        place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), options(), keep_closed=True
     )
     assert states == {FenceState.HELD}
     with pytest.raises(TarnError, match="was moved"):
@@ -244,9 +246,9 @@ async def test_two_dumps_of_one_store_do_not_run_at_once(tmp_path: Path) -> None
     async def again(_partition: Partition) -> None:
         kv.before_scan = None
         with pytest.raises(TarnError, match="another process writes a dump"):
-            await dump(place(kv), tmp_path / "dump", SeededIds(ManualClock(), 2), effort())
+            await dump(place(kv), tmp_path / "dump", SeededIds(ManualClock(), 2), options())
         with pytest.raises(TarnError, match="is closed while"):
-            await dump(place(kv), tmp_path / "other", SeededIds(ManualClock(5), 2), effort())
+            await dump(place(kv), tmp_path / "other", SeededIds(ManualClock(5), 2), options())
 
     kv.before_scan = again
     await dumped(kv, tmp_path / "dump")
@@ -267,10 +269,10 @@ async def test_a_flipped_byte_in_any_file_is_found(tmp_path: Path) -> None:
         for at in {0, size // 3, size // 2, size - 2}:
             flip(path, at)
             with pytest.raises(TarnError) as caught:
-                await check_dump(read_dump(folder), effort())
+                await check_dump(read_dump(folder), options())
             assert caught.value.kind in {Kind.CORRUPT, Kind.FAILED_PRECONDITION}, (path, at)
             flip(path, at)
-    await check_dump(read_dump(folder), effort())
+    await check_dump(read_dump(folder), options())
 
 
 async def test_an_index_that_was_edited_is_found(tmp_path: Path) -> None:
@@ -360,7 +362,7 @@ async def test_a_missing_part_is_found(tmp_path: Path) -> None:
     await dumped(await filled(), folder)
     next((folder / "parts").iterdir()).unlink()
     with pytest.raises(TarnError, match="is missing"):
-        await check_dump(read_dump(folder), effort())
+        await check_dump(read_dump(folder), options())
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "index.jsonl"])
@@ -399,9 +401,9 @@ async def test_a_dump_of_another_installation_does_not_go_on(tmp_path: Path) -> 
     folder = tmp_path / "dump"
     await dumped(await filled(), folder)
     (folder / "manifest.json").unlink()
-    other = Place(MemKv(), "other", "mem", is_shared=False)
+    other = OpenStore(MemKv(), "other", "mem", is_shared=False)
     with pytest.raises(TarnError, match="of installation 'moved'"):
-        await dump(other, folder, SeededIds(ManualClock(), 1), effort())
+        await dump(other, folder, SeededIds(ManualClock(), 1), options())
 
 
 async def test_progress_is_told_and_the_pace_is_kept(tmp_path: Path) -> None:
@@ -419,7 +421,7 @@ async def test_progress_is_told_and_the_pace_is_kept(tmp_path: Path) -> None:
     def report(progress: Progress) -> None:
         told.append((progress.phase, progress.rows))
 
-    work = Effort(clock, Pace(clock, 10), 1, report)
+    work = TransferOptions(clock, RateLimiter(clock, 10), 1, report)
     manifest, _ = await dump(
         place(await filled()), tmp_path / "dump", SeededIds(ManualClock(), 1), work
     )

@@ -21,10 +21,10 @@ from tarn.kv.port import (
     Versioned,
 )
 from tarn.kv.transfer import (
-    Effort,
-    Pace,
-    Place,
+    OpenStore,
+    RateLimiter,
     StoreSource,
+    TransferOptions,
     compare,
     migrate,
     ranges,
@@ -114,13 +114,13 @@ class Mortal(MemKv):
         self.death.end(number)
 
 
-def place(kv: ListingKv, about: str = "mem", *, is_shared: bool = False) -> Place:
-    return Place(kv, INSTALLATION, about, is_shared)
+def place(kv: ListingKv, about: str = "mem", *, is_shared: bool = False) -> OpenStore:
+    return OpenStore(kv, INSTALLATION, about, is_shared)
 
 
-def effort(concurrency: int = 2) -> Effort:
+def options(concurrency: int = 2) -> TransferOptions:
     clock = RestlessClock()
-    return Effort(clock, Pace(clock), concurrency)
+    return TransferOptions(clock, RateLimiter(clock), concurrency)
 
 
 async def filled() -> Mortal:
@@ -145,7 +145,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_all_of_it_arrives_and_the_source_is_closed_for_good() -> None:
     source, target = await filled(), Mortal()
-    done = await migrate(place(source), place(target), IDS, effort())
+    done = await migrate(place(source), place(target), IDS, options())
     rows = by_name(sample_installation())
     assert await contents(target) == rows
     assert (done.rows, done.changed) == (sum(map(len, rows.values())), 0)
@@ -165,7 +165,7 @@ async def test_killed_anywhere_it_goes_on_to_the_same_end(before: bool) -> None:
         source, target = await filled(), Mortal()
         death = source.death = target.death = Death(at, before=before)
         try:
-            await migrate(place(source), place(target), IDS, effort())
+            await migrate(place(source), place(target), IDS, options())
         except (KilledError, ExceptionGroup):
             assert death.has_come
         finally:
@@ -179,7 +179,7 @@ async def test_killed_anywhere_it_goes_on_to_the_same_end(before: bool) -> None:
             fence, _ = await read_fence(source, INSTALLATION)
             assert fence is None or fence.state is FenceState.MOVED
         if await is_open(source) or not await is_open(target):
-            await migrate(place(source), place(target), IDS, effort())
+            await migrate(place(source), place(target), IDS, options())
         assert await contents(target) == rows
         assert await is_open(target)
         assert not await is_open(source)
@@ -198,7 +198,7 @@ async def test_what_is_there_is_not_written_again() -> None:
         return await set_many(partition, groups)
 
     target.set_many = noted  # type: ignore[method-assign]  # to see it
-    await copy_into(target, INSTALLATION, StoreSource(source, INSTALLATION), effort())
+    await copy_into(target, INSTALLATION, StoreSource(source, INSTALLATION), options())
     assert written == [TOKEN]
     assert await contents(target) == await contents(source)
 
@@ -216,7 +216,7 @@ async def test_a_row_that_changes_while_it_is_copied_is_found() -> None:
             await put(source, TOKEN, b"key/raw/99999", b"new")
 
     source.before_scan = change
-    done = await migrate(place(source), place(target), IDS, effort(1))
+    done = await migrate(place(source), place(target), IDS, options(1))
     assert done.changed == 2
     assert await contents(target) == await contents(source)
     assert dict((await contents(target))[TOKEN.name])[b"key/raw/00031"] == b"changed"
@@ -234,7 +234,7 @@ async def test_a_source_that_does_not_come_to_rest_is_not_moved() -> None:
 
     source.before_scan = change
     with pytest.raises(TarnError, match="does not come to rest") as caught:
-        await migrate(place(source), place(target), IDS, effort())
+        await migrate(place(source), place(target), IDS, options())
     assert caught.value.kind is Kind.CONFLICT
     assert not await is_open(target)
     fence, _ = await read_fence(source, INSTALLATION)
@@ -255,7 +255,7 @@ async def test_a_row_that_goes_away_at_the_source_fails_the_transfer() -> None:
 
     source.before_scan = change
     with pytest.raises(TarnError, match=r"holds key b'key/raw/00031'.*empty the target") as caught:
-        await migrate(place(source), place(target), IDS, effort(1))
+        await migrate(place(source), place(target), IDS, options(1))
     assert caught.value.kind is Kind.CONFLICT
     assert not await is_open(target)
 
@@ -265,7 +265,7 @@ async def test_a_target_that_holds_rows_is_refused_and_both_stay_as_they_are() -
     other = Partition(f"{INSTALLATION}/auth", PartitionKind.REGISTER)
     await put(target, other, b"setup", b"")
     with pytest.raises(TarnError, match="only goes into an empty one") as caught:
-        await migrate(place(source), place(target), IDS, effort())
+        await migrate(place(source), place(target), IDS, options())
     assert caught.value.kind is Kind.CONFLICT
     assert await is_open(source)
     assert await is_open(target)
@@ -282,7 +282,7 @@ async def test_a_target_that_is_used_while_it_is_closed_is_refused() -> None:
             self.advance(seconds)
 
     clock = Clock()
-    work = Effort(clock, Pace(clock), 1)
+    work = TransferOptions(clock, RateLimiter(clock), 1)
     with pytest.raises(TarnError, match="only goes into an empty one"):
         await migrate(place(source), place(target, is_shared=True), IDS, work)
     assert await is_open(source)
@@ -299,7 +299,7 @@ async def test_what_services_wrote_before_they_saw_the_fence_is_taken_along() ->
             self.advance(seconds)
 
     clock = Clock()
-    work = Effort(clock, Pace(clock), 1)
+    work = TransferOptions(clock, RateLimiter(clock), 1)
     done = await migrate(place(source, is_shared=True), place(target), IDS, work)
     assert done.changed == 0
     assert (b"key/late", b"acknowledged") in (await contents(target))[TOKEN.name]
@@ -309,7 +309,7 @@ async def test_an_attempt_that_was_overtaken_writes_nothing_more() -> None:
     """Two operators at once: the second takes over, the first ends in an error."""
     source, target = await filled(), Mortal()
     clock = RestlessClock()
-    work = Effort(clock, Pace(clock), 1)
+    work = TransferOptions(clock, RateLimiter(clock), 1)
 
     async def overtake(partition: Partition) -> None:
         if partition == TOKEN:
@@ -329,16 +329,19 @@ async def test_an_attempt_that_was_overtaken_writes_nothing_more() -> None:
 
 async def test_a_moved_source_is_not_moved_again() -> None:
     source = await filled()
-    await migrate(place(source), place(Mortal()), IDS, effort())
+    await migrate(place(source), place(Mortal()), IDS, options())
     with pytest.raises(TarnError, match="was moved") as caught:
-        await migrate(place(source), place(Mortal()), IDS, effort())
+        await migrate(place(source), place(Mortal()), IDS, options())
     assert caught.value.kind is Kind.FAILED_PRECONDITION
 
 
 async def test_installations_keep_their_names() -> None:
     with pytest.raises(TarnError, match=r"set installation\.id"):
         await migrate(
-            place(await filled()), Place(Mortal(), "other", "mem", is_shared=False), IDS, effort()
+            place(await filled()),
+            OpenStore(Mortal(), "other", "mem", is_shared=False),
+            IDS,
+            options(),
         )
 
 
@@ -360,7 +363,7 @@ async def test_writes_that_fail_for_a_moment_are_made_again() -> None:
         return outcomes
 
     target.set_many = flaky  # type: ignore[method-assign]  # to fail
-    await migrate(place(source), place(target), IDS, effort(1))
+    await migrate(place(source), place(target), IDS, options(1))
     assert failures == []
     assert await contents(target) == by_name(sample_installation())
 
@@ -373,13 +376,13 @@ async def test_a_write_that_is_refused_fails_the_transfer() -> None:
 
     target.set_many = refuse  # type: ignore[method-assign]  # to fail
     with pytest.raises(TarnError, match="moved/auth"):
-        await migrate(place(source), place(target), IDS, effort())
+        await migrate(place(source), place(target), IDS, options())
 
 
 async def test_reopen_needs_force_where_data_can_be_lost() -> None:
     source, target = await filled(), Mortal()
     assert await reopen(place(source)) is None
-    await migrate(place(source), place(target), IDS, effort())
+    await migrate(place(source), place(target), IDS, options())
     with pytest.raises(TarnError, match="went elsewhere"):
         await reopen(place(source))
     fence = await reopen(place(source), force=True)
@@ -390,7 +393,7 @@ async def test_reopen_needs_force_where_data_can_be_lost() -> None:
 async def test_comparing_names_the_first_rows_that_differ() -> None:
     first, second = await filled(), await filled()
     source = StoreSource(first, INSTALLATION)
-    same = await compare(source, second, INSTALLATION, effort())
+    same = await compare(source, second, INSTALLATION, options())
     assert (same.count, same.differences, same.progress.changed) == (0, (), 0)
     await put(second, TOKEN, b"key/raw/00007", b"other")
     await put(second, TOKEN, b"key/raw/00007x", b"more")
@@ -398,7 +401,7 @@ async def test_comparing_names_the_first_rows_that_differ() -> None:
     await put(first, TOKEN, b"key/zzz", b"")
     await put(second, Partition(f"{INSTALLATION}/x", PartitionKind.PLAIN), b"k", b"")
     await put(first, Partition(f"{INSTALLATION}/y", PartitionKind.PLAIN), b"k", b"")
-    found = await compare(StoreSource(first, INSTALLATION), second, INSTALLATION, effort())
+    found = await compare(StoreSource(first, INSTALLATION), second, INSTALLATION, options())
     told = [(each.partition, each.key, each.sort.value) for each in found.differences]
     assert told == [
         (TOKEN.name, b"key/raw/00007", "other value"),

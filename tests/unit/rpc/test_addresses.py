@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tarn.rpc.addresses import host_of, is_literal, resolve
+from tarn.rpc.client.addresses import host_of, is_literal, resolve
 
 
 @pytest.mark.parametrize(

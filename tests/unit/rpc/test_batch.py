@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.rpc.batch import BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch
+from tarn.rpc.wire.batch import BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Batch
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 

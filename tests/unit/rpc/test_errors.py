@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.errors import (
+from tarn.rpc.wire.errors import (
     ERROR_TRAILER,
     code_of,
     error_from_operation,

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc import grpc_transport
-from tarn.rpc.grpc_transport import GrpcTransport
-from tarn.rpc.system import SystemClock
-from tarn.testing.toy_service import (
+from tarn.rpc.client import grpc_transport
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.process.system import SystemClock
+from tarn.testing.servers.toy_service import (
     SERVICE,
     call_in,
     failure,

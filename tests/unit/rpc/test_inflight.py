@@ -5,11 +5,11 @@ import asyncio
 from google.protobuf.message import Message
 
 from tarn.core.errors import Kind, TarnError
-from tarn.rpc.call import Call
-from tarn.rpc.inflight import OVERRUN_SECONDS, InFlight
-from tarn.rpc.log import REQUEST_ID
+from tarn.rpc.process.log import REQUEST_ID
+from tarn.rpc.server.inflight import OVERRUN_SECONDS, InFlight
+from tarn.rpc.wire.call import Call
 from tarn.testing.clock import ManualClock
-from tarn.testing.toy_service import failure, until
+from tarn.testing.servers.toy_service import failure, until
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 ASKED = pb.ListEntriesRequest()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tarn.rpc.log import REQUEST_ID, LineLogger, LogConfig, logging_to
+from tarn.rpc.process.log import REQUEST_ID, LineLogger, LogConfig, logging_to
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import io
 
-from tarn.rpc.log_lines import LogLines
+from tarn.rpc.process.log_lines import LogLines
 
 
 class Stream(io.StringIO):
@@ -19,7 +19,7 @@ class Stream(io.StringIO):
 def test_lines_of_one_turn_are_one_write() -> None:
     stream = Stream()
 
-    async def turn() -> None:
+    async def tick() -> None:
         lines = LogLines(stream)
         lines.info("a")
         lines.debug("b")
@@ -29,7 +29,7 @@ def test_lines_of_one_turn_are_one_write() -> None:
         lines.info("c")
         await asyncio.sleep(0)
 
-    asyncio.run(turn())
+    asyncio.run(tick())
     assert stream.getvalue() == "a\nb\nc\n"
     assert stream.writes == 2
 
@@ -37,13 +37,13 @@ def test_lines_of_one_turn_are_one_write() -> None:
 def test_an_error_goes_out_at_once_behind_what_waits() -> None:
     stream = Stream()
 
-    async def turn() -> None:
+    async def tick() -> None:
         lines = LogLines(stream)
         lines.info("a")
         lines.error("b")
         assert stream.getvalue() == "a\nb\n"
 
-    asyncio.run(turn())
+    asyncio.run(tick())
 
 
 def test_a_thread_without_a_loop_writes_at_once() -> None:
@@ -64,25 +64,25 @@ def test_lines_that_a_dead_loop_left_come_with_the_next() -> None:
 
     loop = asyncio.new_event_loop()
     task = loop.create_task(leave())
-    loop._run_once()  # type: ignore[attr-defined]  # one turn: what it scheduled never runs
+    loop._run_once()  # type: ignore[attr-defined]  # one tick: what it scheduled never runs
     task.cancel()
     loop.close()
 
-    async def turn() -> None:
+    async def tick() -> None:
         lines.info("b")
         await asyncio.sleep(0)
 
-    asyncio.run(turn())
+    asyncio.run(tick())
     assert stream.getvalue() == "a\nb\n"
 
 
 def test_the_lines_that_wait_are_bounded() -> None:
     stream = Stream()
 
-    async def turn() -> None:
+    async def tick() -> None:
         lines = LogLines(stream)
         for _ in range(256):
             lines.info("a")
         assert stream.writes == 1
 
-    asyncio.run(turn())
+    asyncio.run(tick())

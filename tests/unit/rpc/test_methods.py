@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tarn.rpc.endpoint import Endpoint
-from tarn.rpc.inprocess import InProcessTransport
-from tarn.rpc.methods import operate_method, unary_methods
-from tarn.rpc.system import SystemClock
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.process.system import SystemClock
+from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.methods import operate_method, unary_methods
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,

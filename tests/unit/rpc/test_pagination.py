@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.pagination import Argument, PageTokens, page_size
+from tarn.rpc.wire.pagination import Argument, PageTokens, page_size
 
 KEY = bytes(range(32))
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pool import Default
 
 import tarn_proto.auth.v1
 import tarn_proto.graveler.v1
-from tarn.core.actions import (
+from tarn.core.access.actions import (
     REPOSITORIES,
     USERS,
     Action,
@@ -27,11 +27,11 @@ from tarn.core.actions import (
     user_resource,
 )
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.endpoint import Endpoint
-from tarn.rpc.inprocess import InProcessTransport
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.process.system import SystemClock
 from tarn.rpc.reference import describe
 from tarn.rpc.rules import Resource, Rule, rules_of
-from tarn.rpc.system import SystemClock
+from tarn.rpc.server.endpoint import Endpoint
 from tarn_proto.common.v1 import rule_pb2
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "design" / "rpcs.md"

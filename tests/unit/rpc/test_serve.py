@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 from tarn.core.errors import Kind
-from tarn.testing.service_log import check_log, defects_in
-from tarn.testing.toy_service import SERVICE, call_in, failure, lookup, transport_to
+from tarn.testing.servers.service_log import check_log, defects_in
+from tarn.testing.servers.toy_service import SERVICE, call_in, failure, lookup, transport_to
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 pytestmark = pytest.mark.system
 
 PROGRAM = """
 import asyncio, sys
-from tarn.rpc.serve import ServeConfig, serve
-from tarn.rpc.server import ServerConfig
-from tarn.rpc.log import LogConfig
+from tarn.rpc.process.serve import ServeConfig, serve
+from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.process.log import LogConfig
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.toy_service import Toy
+from tarn.testing.servers.toy_service import Toy
 
 class App:
     def __init__(self, name, runtime):

@@ -16,9 +16,9 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse as HealthResponse
 from grpc_reflection.v1alpha import reflection_pb2
 
 from tarn.core.errors import Kind, TarnError
-from tarn.rpc.log import LogConfig, logging_to
-from tarn.rpc.server import ServerConfig
-from tarn.testing.toy_service import (
+from tarn.rpc.process.log import LogConfig, logging_to
+from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.testing.servers.toy_service import (
     SERVICE,
     Served,
     call_in,

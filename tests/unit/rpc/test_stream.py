@@ -10,10 +10,12 @@ import pytest
 import pytest_asyncio
 
 from tarn.core.errors import Kind, TarnError
-from tarn.rpc import lane, stream, stream_server
-from tarn.rpc.batch import BATCH_BYTES_MAX, Batch
-from tarn.rpc.grpc_transport import GrpcTransport
-from tarn.testing.toy_service import (
+from tarn.rpc.client import stream_connection as lane
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.server import stream_server
+from tarn.rpc.wire import stream
+from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
+from tarn.testing.servers.toy_service import (
     SERVICE,
     Served,
     call_in,
@@ -380,7 +382,7 @@ async def test_read_is_answered_while_another_waits(
 async def until_noticed(transport: GrpcTransport) -> None:
     """The client knows that its stream is lost."""
     (streams,) = transport._streams.values()
-    await until(lambda: not any(lane.is_open for lane in streams._lanes.values()))
+    await until(lambda: not any(lane.is_open for lane in streams._connections.values()))
 
 
 async def until_both_lanes_are_open(transport: GrpcTransport, one: Served, two: Served) -> None:

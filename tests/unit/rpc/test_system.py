@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import uuid
 
-from tarn.rpc.system import SystemClock, SystemIds
+from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.testing.clock import ManualClock
 
 

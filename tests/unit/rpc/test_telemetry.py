@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tarn.rpc.telemetry import TRACEPARENT, Histogram, Meters, Tracing, exporting
+from tarn.rpc.process.telemetry import TRACEPARENT, Histogram, Meters, Tracing, exporting
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tarn.core.errors import Kind
-from tarn.rpc.grpc_transport import GrpcTransport
-from tarn.rpc.server import RpcServer, ServerConfig
-from tarn.rpc.system import SystemClock, SystemIds
-from tarn.rpc.telemetry import Meters, Tracing
-from tarn.rpc.tls import TlsFiles, channel_credentials, server_credentials
-from tarn.testing.toy_service import SERVICE, Toy, call_in, failure
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.process.telemetry import Meters, Tracing
+from tarn.rpc.process.tls import TlsFiles, channel_credentials, server_credentials
+from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
+from tarn.testing.servers.toy_service import SERVICE, Toy, call_in, failure
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

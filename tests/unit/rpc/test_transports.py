@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.grpc_transport import GrpcTransport
-from tarn.rpc.inprocess import InProcessTransport
-from tarn.rpc.system import SystemClock
-from tarn.rpc.transport import Transport
-from tarn.testing.toy_service import (
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.client.transport import Transport
+from tarn.rpc.process.system import SystemClock
+from tarn.testing.servers.toy_service import (
     SERVICE,
     Toy,
     call_in,

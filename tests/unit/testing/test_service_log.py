@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarn.testing.service_log import check_log, defects_in
+from tarn.testing.servers.service_log import check_log, defects_in
 from tarn.testing.unhandled import no_unhandled_errors
 
 LINE = '2026-11-22T04:22:01.897953Z info    s3 method=GET status=200 path="a b"'

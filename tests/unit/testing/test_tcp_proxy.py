@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tarn.testing.tcp_proxy import Loss, TcpProxy
+from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
 
 
 @dataclass

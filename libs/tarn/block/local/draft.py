@@ -45,18 +45,18 @@ class Drafts:
         self.clock = clock
         self._count = 0
 
-    def create(self, home: Sequence[str]) -> Draft:
-        """An empty draft in the namespace's directory `home`; blocks, raises OSError."""
+    def create(self, directory: Sequence[str]) -> Draft:
+        """An empty draft in the namespace's directory `directory`; blocks, raises OSError."""
         for attempt in range(1, _NAME_ATTEMPTS + 1):
             self._count += 1
             name = f"{self.clock.now_us():x}-{os.getpid()}-{self._count}"
             try:
-                fd = self.tree.create((*home, DRAFTS), name)
+                fd = self.tree.create((*directory, DRAFTS), name)
             except FileExistsError:
                 if attempt == _NAME_ATTEMPTS:
                     raise
             else:
-                return Draft(self, (*home, DRAFTS, name), fd)
+                return Draft(self, (*directory, DRAFTS, name), fd)
         raise AssertionError("the loop returns or raises")
 
 
@@ -174,11 +174,11 @@ def _same(one: int, other: int) -> bool:
     )
 
 
-def sweep(tree: Tree, home: Sequence[str], before_us: int) -> int:
+def sweep(tree: Tree, directory: Sequence[str], before_us: int) -> int:
     """Removes drafts last written before a time whose writers are dead; returns how many."""
     removed = 0
-    for name in tree.names((*home, DRAFTS)):
-        names = (*home, DRAFTS, name)
+    for name in tree.names((*directory, DRAFTS)):
+        names = (*directory, DRAFTS, name)
         with suppress(OSError):  # gone, or no draft of ours: opening the store must not fail on it
             if tree.stat(names).st_mtime_ns // 1000 >= before_us:
                 continue

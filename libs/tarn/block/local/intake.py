@@ -14,10 +14,10 @@ from typing import Final, Self
 
 from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import METADATA_PREFIX
-from tarn.block.local.commit import Commits
 from tarn.block.local.draft import Draft, Drafts, Source
 from tarn.block.local.faults import Faults
-from tarn.block.local.homes import Home
+from tarn.block.local.group_writer import GroupWriter
+from tarn.block.local.namespaces import LocalNamespace
 from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.threads import Threads
 from tarn.block.local.tree import Tree
@@ -36,7 +36,7 @@ class Intake:
         self,
         tree: Tree,
         drafts: Drafts,
-        commits: Commits,
+        group_writer: GroupWriter,
         threads: Threads,
         files: OpenFiles,
         guard: CloseGuard,
@@ -49,50 +49,50 @@ class Intake:
         self.guard = guard
         self.writers: set[LocalWriter] = set()
         self.small_bytes_max = small_bytes_max
-        self._commits = commits
+        self._group_writer = group_writer
 
     def is_small(self, path: str, size_bytes: int) -> bool:
         """Whether a body becomes a row. Metadata never does: other engines read it from the directory."""
         return size_bytes <= self.small_bytes_max and not path.startswith(METADATA_PREFIX)
 
-    def begin(self, home: Home, key: BlockKey) -> LocalWriter:
+    def begin(self, ns: LocalNamespace, key: BlockKey) -> LocalWriter:
         """A writer of a block."""
         keep_max = self.small_bytes_max if self.is_small(key.path, 0) else -1
         return LocalWriter(
             self,
-            home,
+            ns,
             f"block {key.path} in {key.namespace}",
             keep_max,
-            lambda body: self.keep(home, key, body),
-            lambda draft: self.place(home, key, draft),
+            lambda body: self.keep(ns, key, body),
+            lambda draft: self.place(ns, key, draft),
         )
 
-    async def keep(self, home: Home, key: BlockKey, body: bytes) -> None:
+    async def keep(self, ns: LocalNamespace, key: BlockKey, body: bytes) -> None:
         """Makes a small body visible and durable."""
-        file = f"{home.name}/{key.path}"
-        if not await self._commits.insert(home.number, key.path, file, body):
+        file = f"{ns.name}/{key.path}"
+        if not await self._group_writer.insert(ns.number, key.path, file, body):
             raise BlockExistsError(key)
 
     async def place(
-        self, home: Home, key: BlockKey, source: Source, *, is_shared: bool = False
+        self, ns: LocalNamespace, key: BlockKey, source: Source, *, is_shared: bool = False
     ) -> None:
         """Makes a synced file visible and durable under a block's name.
 
         Args:
-            home: the namespace.
+            ns: the namespace.
             key: the name.
             source: the file.
             is_shared: another call may find the file and acknowledge it, as completions of one upload
                 do. Then it stays when its directory cannot be synced; else it is removed.
         """
-        target = home.file(key.path)
+        target = ns.file(key.path)
         if key.path.startswith(METADATA_PREFIX):
             if not await self.threads.run(lambda: self._place_metadata(source, target)):
                 raise BlockExistsError(key)
             return
-        if not await self._commits.place(home.number, key.path, lambda: source.link(target)):
+        if not await self._group_writer.place(ns.number, key.path, lambda: source.link(target)):
             raise BlockExistsError(key)
-        await self.threads.run(lambda: self._confirm(target, len(home.names), is_shared=is_shared))
+        await self.threads.run(lambda: self._confirm(target, len(ns.names), is_shared=is_shared))
 
     def _place_metadata(self, source: Source, target: tuple[str, ...]) -> bool:
         try:
@@ -121,7 +121,7 @@ class LocalWriter:
 
     Args:
         intake: the store's.
-        home: the namespace.
+        ns: the namespace.
         what: names the block in errors.
         keep_max: bodies up to this size go to `keep`; -1 sends all to `place`.
         keep: takes a whole small body.
@@ -132,7 +132,7 @@ class LocalWriter:
     def __init__(
         self,
         intake: Intake,
-        home: Home,
+        ns: LocalNamespace,
         what: str,
         keep_max: int,
         keep: Callable[[bytes], Awaitable[None]],
@@ -141,7 +141,7 @@ class LocalWriter:
     ) -> None:
         self.receipt = receipt
         self._intake = intake
-        self._home = home
+        self._ns = ns
         self._faults = Faults(f"write {what}")
         self._keep_max = keep_max
         self._keep = keep
@@ -213,7 +213,7 @@ class LocalWriter:
 
     def _spill(self, data: memoryview) -> Draft:
         if self._draft is None:
-            self._draft = self._intake.drafts.create(self._home.names)
+            self._draft = self._intake.drafts.create(self._ns.names)
         if self._held:
             self._draft.write(self._held)
             self._held = bytearray()

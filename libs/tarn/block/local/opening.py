@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tarn.aio.close_guard import CloseGuard
-from tarn.block.local.commit import Commits
 from tarn.block.local.draft import Drafts, sweep
 from tarn.block.local.faults import from_os, from_sqlite
+from tarn.block.local.group_writer import GroupWriter
 from tarn.block.local.intake import Intake
 from tarn.block.local.mount import refuse_network
 from tarn.block.local.open_files import OpenFiles
@@ -79,17 +79,19 @@ async def open_local(
         writers.close()
         raise
     tree = ground.tree
-    commits = Commits(ground.database, ground.lock, tree, clock, fsync=durability == "fsync")
+    group_writer = GroupWriter(
+        ground.database, ground.lock, tree, clock, fsync=durability == "fsync"
+    )
     intake = Intake(
         tree=tree,
         drafts=Drafts(tree, clock),
-        commits=commits,
+        group_writer=group_writer,
         threads=writers,
         files=OpenFiles(files_max),
         guard=CloseGuard(closed_error),
         small_bytes_max=small_bytes_max,
     )
-    return LocalBlockStore(tree, ground.reader, commits, intake, readers)
+    return LocalBlockStore(tree, ground.reader, group_writer, intake, readers)
 
 
 @dataclass(frozen=True, slots=True)

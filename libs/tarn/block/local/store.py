@@ -13,10 +13,10 @@ from typing import Final
 from tarn.aio.close_guard import CloseGuard
 from tarn.aio.thread_work import finish_work, settle_work
 from tarn.block.keys import METADATA_PREFIX, check_listing, check_path, check_span
-from tarn.block.local.commit import Commits
 from tarn.block.local.faults import Faults, from_sqlite
-from tarn.block.local.homes import Home, Homes
+from tarn.block.local.group_writer import GroupWriter
 from tarn.block.local.intake import Intake, LocalWriter
+from tarn.block.local.namespaces import LocalNamespace, Namespaces
 from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.small import SmallReader
 from tarn.block.local.threads import Threads
@@ -60,19 +60,19 @@ class LocalBlockStore:
         self,
         tree: Tree,
         reader: SmallReader,
-        commits: Commits,
+        group_writer: GroupWriter,
         intake: Intake,
         threads: Threads,
     ) -> None:
         self._tree = tree
         self._reader = reader
-        self._commits = commits
+        self._group_writer = group_writer
         self._intake = intake
         self._threads = threads  # of readers; fsyncs have others, so that no read waits behind them
         self._guard: CloseGuard = intake.guard
         self._files: OpenFiles = intake.files
-        self._homes = Homes(tree, reader, commits)
-        self._uploads = LocalUploads(self._homes, intake)
+        self._namespaces = Namespaces(tree, reader, group_writer)
+        self._uploads = LocalUploads(self._namespaces, intake)
         self._closing: asyncio.Event | None = None
 
     @property
@@ -86,28 +86,28 @@ class LocalBlockStore:
         size = body.nbytes if isinstance(body, memoryview) else len(body)
         with self._guard:
             with Faults(f"enter namespace {key.namespace}"):
-                home = await self._homes.enter(key.namespace)
+                ns = await self._namespaces.enter(key.namespace)
             if self._intake.is_small(key.path, size):
-                await self._intake.keep(home, key, bytes(body))
+                await self._intake.keep(ns, key, bytes(body))
             else:
-                await self._intake.begin(home, key).finish_with(body)
+                await self._intake.begin(ns, key).finish_with(body)
 
     async def open_write(self, key: BlockKey) -> LocalWriter:
         """See `BlockStore.open_write`."""
         check_path(key.path)
         with self._guard, Faults(f"enter namespace {key.namespace}"):
-            return self._intake.begin(await self._homes.enter(key.namespace), key)
+            return self._intake.begin(await self._namespaces.enter(key.namespace), key)
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
         check_path(key.path)
         check_span(start, length)
         with self._guard:
-            home, body = self._small(key, start, length)
+            ns, body = self._small(key, start, length)
             if body is not None:
                 return body
             with Faults(f"read block {key.path} in {key.namespace}"):
-                fd = self._open(home, key)
+                fd = self._open(ns, key)
                 try:
                     rest = max(os.fstat(fd).st_size - start, 0)
                     count = rest if length is None else min(rest, length)
@@ -123,7 +123,7 @@ class LocalBlockStore:
         check_path(key.path)
         check_span(start, length)
         with self._guard:
-            home, body = self._small(key, start, length)
+            ns, body = self._small(key, start, length)
         if body is not None:
             if len(body) < length:
                 raise _truncated(key, start, length)
@@ -133,7 +133,7 @@ class LocalBlockStore:
         faults = Faults(f"read block {key.path} in {key.namespace}")
         ahead: asyncio.Future[bytes] | None = None
         with self._guard, faults:
-            fd = self._open(home, key)
+            fd = self._open(ns, key)
         try:
             with faults:
                 if os.fstat(fd).st_size < start + length:
@@ -167,16 +167,16 @@ class LocalBlockStore:
         """See `FileBacked.open_file`."""
         check_path(key.path)
         with self._guard, Faults(f"open block {key.path} in {key.namespace}"):
-            home = self._homes.look(key.namespace)
-            if self._homes.is_row(home, key.path):
+            ns = self._namespaces.look(key.namespace)
+            if self._namespaces.is_row(ns, key.path):
                 return None
-            return BlockFile(self._open(home, key), self._files)
+            return BlockFile(self._open(ns, key), self._files)
 
     async def stat(self, key: BlockKey) -> BlockInfo:
         """See `BlockStore.stat`."""
         check_path(key.path)
         with self._guard, Faults(f"stat block {key.path} in {key.namespace}"):
-            return self._homes.stat(self._homes.look(key.namespace), key)
+            return self._namespaces.stat(self._namespaces.look(key.namespace), key)
 
     async def list_page(
         self, namespace: str, prefix: str, after: str, limit: int
@@ -184,14 +184,14 @@ class LocalBlockStore:
         """See `BlockStore.list_page`; `limit` is at most `keys.LIST_LIMIT_MAX`."""
         possible = check_listing(prefix, after, limit)
         with self._guard, Faults(f"list {namespace}"):
-            home = self._homes.look(namespace)
+            ns = self._namespaces.look(namespace)
             if not possible:
                 return []
             rows: list[BlockInfo] = []
-            if home.number >= 0:
-                rows = self._reader.list(home.number, prefix, after, limit)
+            if ns.number >= 0:
+                rows = self._reader.list(ns.number, prefix, after, limit)
             files = await self._threads.run(
-                lambda: self._tree.list_files(home.names, prefix, after, limit)
+                lambda: self._tree.list_files(ns.names, prefix, after, limit)
             )
             return list(heapq.merge(rows, files, key=lambda info: info.path))[:limit]
 
@@ -201,17 +201,17 @@ class LocalBlockStore:
         for path in paths:
             check_path(path)
         with self._guard, Faults(f"delete blocks in {namespace}"):
-            home = self._homes.look(namespace)
+            ns = self._namespaces.look(namespace)
             for start in range(0, len(paths), _DELETE_BATCH):
                 group = paths[start : start + _DELETE_BATCH]
                 # Files first: on a full disk they make the room that deleting rows needs in the WAL.
-                await self._threads.run(lambda group=group: self._remove(home, group))  # type: ignore[misc]
-                if home.number >= 0:
-                    await self._commits.delete(home.number, group)
+                await self._threads.run(lambda group=group: self._remove(ns, group))  # type: ignore[misc]
+                if ns.number >= 0:
+                    await self._group_writer.delete(ns.number, group)
 
-    def _remove(self, home: Home, paths: Sequence[str]) -> None:
+    def _remove(self, ns: LocalNamespace, paths: Sequence[str]) -> None:
         for path in paths:
-            self._tree.remove(home.file(path), keep=len(home.names))
+            self._tree.remove(ns.file(path), keep=len(ns.names))
 
     async def close(self) -> None:
         """See `BlockStore.close`: calls in progress end, open writers are aborted, streams break off."""
@@ -223,7 +223,7 @@ class LocalBlockStore:
             await self._guard.close()
             for writer in list(self._intake.writers):
                 await writer.abort()
-            await self._commits.close()
+            await self._group_writer.close()
             await asyncio.to_thread(self._threads.close)
             await asyncio.to_thread(self._intake.threads.close)
             self._reader.close()
@@ -231,20 +231,22 @@ class LocalBlockStore:
         finally:
             self._closing.set()
 
-    def _small(self, key: BlockKey, start: int, length: int | None) -> tuple[Home, bytes | None]:
+    def _small(
+        self, key: BlockKey, start: int, length: int | None
+    ) -> tuple[LocalNamespace, bytes | None]:
         try:
-            home = self._homes.look(key.namespace)
-            if home.number < 0 or key.path.startswith(METADATA_PREFIX):
-                return home, None
-            return home, self._reader.read(home.number, key.path, start, length)
+            ns = self._namespaces.look(key.namespace)
+            if ns.number < 0 or key.path.startswith(METADATA_PREFIX):
+                return ns, None
+            return ns, self._reader.read(ns.number, key.path, start, length)
         except sqlite3.Error as error:
             raise from_sqlite(error, f"cannot read block {key.path} in {key.namespace}") from error
 
-    def _open(self, home: Home, key: BlockKey) -> int:
+    def _open(self, ns: LocalNamespace, key: BlockKey) -> int:
         """A counted descriptor of a large block; `_close` takes it back."""
         self._files.take()
         try:
-            return self._tree.open_read(home.file(key.path))
+            return self._tree.open_read(ns.file(key.path))
         except (FileNotFoundError, NotADirectoryError):
             self._files.give()
             raise BlockNotFoundError(key) from None

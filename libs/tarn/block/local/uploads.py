@@ -14,8 +14,8 @@ from typing import Final
 from tarn.block.keys import PART_NUMBER_MAX, check_part, check_path, check_upload
 from tarn.block.local.draft import Draft, Part
 from tarn.block.local.faults import Faults
-from tarn.block.local.homes import Home, Homes
 from tarn.block.local.intake import Intake, LocalWriter
+from tarn.block.local.namespaces import LocalNamespace, Namespaces
 from tarn.block.port import BlockExistsError, BlockKey, BlockNotFoundError
 from tarn.core.errors import Kind, Reason, TarnError
 
@@ -28,19 +28,19 @@ class LocalUploads:
     """`BlockUploads` of a local store.
 
     Args:
-        homes: finds namespaces and finished blocks.
+        namespaces: finds namespaces and finished blocks.
         intake: places the joined file.
     """
 
-    def __init__(self, homes: Homes, intake: Intake) -> None:
-        self._homes = homes
+    def __init__(self, namespaces: Namespaces, intake: Intake) -> None:
+        self._namespaces = namespaces
         self._intake = intake
 
     async def begin(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.begin`. Here the first part makes what is needed."""
         check_path(key.path)
         check_upload(upload)
-        self._homes.look(key.namespace)
+        self._namespaces.look(key.namespace)
 
     async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> LocalWriter:
         """See `BlockUploads.open_part`. `finish` raises `BlockNotFoundError` if the upload was discarded
@@ -49,13 +49,13 @@ class LocalUploads:
         name = check_part(part, attempt)
         what = f"part {part} of upload {check_upload(upload)}"
         with self._intake.guard, Faults(f"begin {what}"):
-            home = await self._homes.enter(key.namespace)
-            base = (*home.names, UPLOADS, upload)
+            ns = await self._namespaces.enter(key.namespace)
+            base = (*ns.names, UPLOADS, upload)
             with self._intake.tree.open_dir(base, create=True):
                 pass  # made here and not by `finish`, which must notice a discard
         return LocalWriter(
             self._intake,
-            home,
+            ns,
             what,
             -1,
             _never,
@@ -86,37 +86,37 @@ class LocalUploads:
             raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
         names = [check_part(part, attempt) for part, attempt in parts]
         with self._intake.guard, Faults(f"complete upload {upload} of block {key.path}"):
-            home = await self._homes.enter(key.namespace)
+            ns = await self._namespaces.enter(key.namespace)
             with suppress(BlockNotFoundError):
-                return await self._finished(home, key)
+                return await self._finished(ns, key)
             try:
-                return await self._join(
-                    home, key, [(*home.names, UPLOADS, upload, n) for n in names]
-                )
+                return await self._join(ns, key, [(*ns.names, UPLOADS, upload, n) for n in names])
             except (BlockExistsError, FileNotFoundError):
                 # Another completion was first, or a part is missing: discarded after one, or never there.
-                return await self._finished(home, key)
+                return await self._finished(ns, key)
 
-    async def _finished(self, home: Home, key: BlockKey) -> int:
+    async def _finished(self, ns: LocalNamespace, key: BlockKey) -> int:
         """The size of the block that is there; durable, though whoever linked it may not have synced yet."""
-        size = self._homes.stat(home, key).size
+        size = self._namespaces.stat(ns, key).size
         with suppress(FileNotFoundError):  # a row
-            directory = home.file(key.path)[:-1]
+            directory = ns.file(key.path)[:-1]
             await self._intake.threads.run(lambda: self._intake.tree.sync_dir(directory))
         return size
 
-    async def _join(self, home: Home, key: BlockKey, parts: Sequence[tuple[str, ...]]) -> int:
+    async def _join(
+        self, ns: LocalNamespace, key: BlockKey, parts: Sequence[tuple[str, ...]]
+    ) -> int:
         intake = self._intake
         if len(parts) == 1:
             part = Part(intake.tree, parts[0], intake.drafts.clock)
             size = part.size()
-            await intake.place(home, key, part, is_shared=True)
+            await intake.place(ns, key, part, is_shared=True)
             return size
         draft: Draft | None = None
 
         def join() -> Draft:
             nonlocal draft
-            draft = intake.drafts.create(home.names)
+            draft = intake.drafts.create(ns.names)
             for names in parts:
                 fd = intake.tree.open_read(names)
                 try:
@@ -129,7 +129,7 @@ class LocalUploads:
         intake.files.take()
         try:
             whole = await intake.threads.run(join)
-            await intake.place(home, key, whole, is_shared=True)
+            await intake.place(ns, key, whole, is_shared=True)
             return whole.size()
         finally:
             if draft is not None:
@@ -150,7 +150,7 @@ class LocalUploads:
                 tree.prune(base, keep=len(base) - 1)
 
         with self._intake.guard, Faults(f"discard upload {upload} of block {key.path}"):
-            base = (*self._homes.look(key.namespace).names, UPLOADS, upload)
+            base = (*self._namespaces.look(key.namespace).names, UPLOADS, upload)
             await self._intake.threads.run(lambda: remove(base))
 
 

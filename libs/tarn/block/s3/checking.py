@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from tarn.block.s3.faults import CallError, Failure
-from tarn.block.s3.homes import Place
+from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.objects import Abilities
 from tarn.block.s3.retrying import Retrying
 from tarn.block.s3.spool import Held
@@ -33,7 +33,7 @@ class ServerCheck:
         stamp: names the write.
     """
 
-    def __init__(self, wire: Wire, retrying: Retrying, probe: Place, stamp: str) -> None:
+    def __init__(self, wire: Wire, retrying: Retrying, probe: ObjectKey, stamp: str) -> None:
         self._wire = wire
         self._retrying = retrying
         self._probe = probe

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 from tarn.block.keys import METADATA_PREFIX
 from tarn.block.port import BlockExistsError, BlockKey
 from tarn.block.s3.faults import CallError, Failure, refused
-from tarn.block.s3.homes import Place
+from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.retrying import Retrying
 from tarn.block.s3.settings import S3Limits
 from tarn.block.s3.spool import PartBody
@@ -92,11 +92,11 @@ class Objects:
 
     # Reading
 
-    async def find(self, at: Place) -> Found | None:
+    async def find(self, at: ObjectKey) -> Found | None:
         """Size and stamp of an object; None if there is none."""
         return await self._run(f"look at {at}", lambda: self._find(at))
 
-    async def _find(self, at: Place) -> Found | None:
+    async def _find(self, at: ObjectKey) -> Found | None:
         try:
             return await self._once(lambda: self._wire.head(at))
         except CallError as fault:
@@ -104,7 +104,7 @@ class Objects:
                 return None
             raise
 
-    async def window(self, at: Place, start: int, end: int) -> tuple[memoryview, int] | None:
+    async def window(self, at: ObjectKey, start: int, end: int) -> tuple[memoryview, int] | None:
         """Bytes `[start, end)`, clipped, and the size of the whole; None if there is no object."""
 
         async def attempt() -> tuple[memoryview, int] | None:
@@ -120,7 +120,9 @@ class Objects:
 
         return await self._run(f"read {at}", attempt)
 
-    async def windows(self, at: Place, start: int, end: int | None) -> AsyncIterator[memoryview]:
+    async def windows(
+        self, at: ObjectKey, start: int, end: int | None
+    ) -> AsyncIterator[memoryview]:
         """The bytes up to `end` (or the object's) in pieces that may be large; ends early where the
         object does, and gives nothing if there is none. Nothing is on its way while the caller works,
         so a slow client keeps neither a request nor a connection."""
@@ -154,7 +156,7 @@ class Objects:
 
     # Writing
 
-    async def put(self, key: BlockKey, at: Place, body: bytes | bytearray | memoryview) -> None:
+    async def put(self, key: BlockKey, at: ObjectKey, body: bytes | bytearray | memoryview) -> None:
         """Writes a whole block in one request.
 
         Raises:
@@ -182,7 +184,7 @@ class Objects:
         await self._run(f"write {at}", attempt, len(body))
 
     async def _is_done(
-        self, key: BlockKey, at: Place, stamp: str, digest: Callable[[], bytes]
+        self, key: BlockKey, at: ObjectKey, stamp: str, digest: Callable[[], bytes]
     ) -> bool:
         """Whether the object is the one that the write `stamp` was to make; False if there is none.
 
@@ -202,7 +204,7 @@ class Objects:
                 return True
         raise BlockExistsError(key)
 
-    async def set(self, at: Place, body: bytes | bytearray) -> None:
+    async def set(self, at: ObjectKey, body: bytes | bytearray) -> None:
         """Writes an object of the driver's own, over what is there."""
         stamp = self.stamp()
 
@@ -223,7 +225,7 @@ class Objects:
 
     # Multipart uploads
 
-    async def begin(self, at: Place, stamp: str) -> str:
+    async def begin(self, at: ObjectKey, stamp: str) -> str:
         """Begins a multipart upload of a key that is this write's alone; its id."""
         tries = 0
 
@@ -241,11 +243,11 @@ class Objects:
                         await self.abort(at, other)
         return upload_id
 
-    async def _unfinished(self, at: Place) -> list[str]:
+    async def _unfinished(self, at: ObjectKey) -> list[str]:
         doing = f"list uploads of {at}"
         return await self._run(doing, lambda: self._once(lambda: self._wire.unfinished(at)))
 
-    async def part(self, at: Place, upload_id: str, number: int, body: PartBody) -> str | None:
+    async def part(self, at: ObjectKey, upload_id: str, number: int, body: PartBody) -> str | None:
         """Uploads one part; its ETag, or None if there is no such upload. May be repeated: the same
         bytes are put in the same place."""
 
@@ -264,7 +266,7 @@ class Objects:
     async def complete(
         self,
         key: BlockKey,
-        at: Place,
+        at: ObjectKey,
         upload_id: str,
         parts: Sequence[tuple[int, str]],
         stamp: str,
@@ -295,7 +297,7 @@ class Objects:
 
         await self._run(f"write {at}", attempt)
 
-    async def join(self, at: Place, upload_id: str, parts: Sequence[tuple[int, str]]) -> bool:
+    async def join(self, at: ObjectKey, upload_id: str, parts: Sequence[tuple[int, str]]) -> bool:
         """Makes an object of a client's parts; False if there is no such upload (any more).
 
         Raises:
@@ -318,7 +320,7 @@ class Objects:
 
         return await self._run(f"complete {at}", attempt)
 
-    async def abort(self, at: Place, upload_id: str) -> None:
+    async def abort(self, at: ObjectKey, upload_id: str) -> None:
         """Ends a multipart upload and removes its parts; no error if it has ended."""
 
         async def attempt() -> None:

@@ -21,7 +21,7 @@ from obstore.store import S3Store
 
 from tarn.block.s3.checking import ServerCheck
 from tarn.block.s3.faults import CallError, Failure
-from tarn.block.s3.homes import home_of
+from tarn.block.s3.names import namespace_of
 from tarn.block.s3.objects import Abilities, Objects
 from tarn.block.s3.retrying import Retrying
 from tarn.block.s3.settings import S3Limits, S3Settings
@@ -72,7 +72,7 @@ async def open_s3(
         TarnError: it cannot be used; says why, and which setting to look at.
     """
     limits = limits or S3Limits()
-    home = home_of(settings.namespace)
+    ns = namespace_of(settings.namespace)
     try:
         session = _session(settings)
         buckets = _Buckets(session, settings, limits)
@@ -82,7 +82,7 @@ async def open_s3(
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text) from error
     retrying = Retrying(limits, clock, chance)
     stamp = chance.randbytes(16).hex()
-    probe = home.own(f"probe/{stamp}")
+    probe = ns.own(f"probe/{stamp}")
     try:
         abilities = await _checked(ServerCheck(wire, retrying, probe, stamp), settings)
     except BaseException:

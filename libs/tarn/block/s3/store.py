@@ -15,7 +15,7 @@ from tarn.block.port import (
     BlockNotFoundError,
     closed_error,
 )
-from tarn.block.s3.homes import OWN, home_of, place_of
+from tarn.block.s3.names import OWN, namespace_of, object_key_of
 from tarn.block.s3.objects import Objects
 from tarn.block.s3.uploads import S3Uploads
 from tarn.block.s3.wire import Wire
@@ -52,7 +52,7 @@ class S3BlockStore:
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
         """See `BlockStore.put`."""
-        at = place_of(home_of(key.namespace), key.path)
+        at = object_key_of(namespace_of(key.namespace), key.path)
         with memoryview(body).cast("B") as view:
             if len(view) <= self._objects.limits.part_bytes:
                 with self._guard:
@@ -66,14 +66,14 @@ class S3BlockStore:
 
     async def open_write(self, key: BlockKey) -> S3Writer:
         """See `BlockStore.open_write`."""
-        at = place_of(home_of(key.namespace), key.path)
+        at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
             return S3Writer(self._objects, self._large, self._guard, key, at)
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
         check_span(start, length)
-        at = place_of(home_of(key.namespace), key.path)
+        at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
             end = None if length is None else start + length
             pieces = [bytes(piece) async for piece in self._objects.windows(at, start, end)]
@@ -84,7 +84,7 @@ class S3BlockStore:
     async def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
         """See `BlockStore.stream`."""
         check_span(start, length)
-        at = place_of(home_of(key.namespace), key.path)
+        at = object_key_of(namespace_of(key.namespace), key.path)
         end = start + length
         done = start
         windows = self._objects.windows(at, start, end)
@@ -104,7 +104,7 @@ class S3BlockStore:
 
     async def stat(self, key: BlockKey) -> BlockInfo:
         """See `BlockStore.stat`."""
-        at = place_of(home_of(key.namespace), key.path)
+        at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
             found = await self._objects.find(at)
         if found is None:
@@ -115,7 +115,7 @@ class S3BlockStore:
         self, namespace: str, prefix: str, after: str, limit: int
     ) -> list[BlockInfo]:
         """See `BlockStore.list_page`; one request for each 1,000 rows."""
-        home = home_of(namespace)
+        ns = namespace_of(namespace)
         if not check_listing(prefix, after, limit):
             return []
         found: list[BlockInfo] = []
@@ -124,13 +124,13 @@ class S3BlockStore:
             while more and len(found) < limit:
                 start = max(after, _AFTER_OWN) if after.startswith(OWN) else after
                 rows, more = await self._objects.page(
-                    home.bucket,
-                    home.root + prefix,
-                    home.root + start if start else "",
+                    ns.bucket,
+                    ns.root + prefix,
+                    ns.root + start if start else "",
                     limit - len(found),
                 )
                 for row in rows:
-                    after = row.key[len(home.root) :]
+                    after = row.key[len(ns.root) :]
                     if not after.startswith(OWN):
                         found.append(BlockInfo(after, row.size, row.mtime_us))
                 more = more and bool(rows)
@@ -138,10 +138,10 @@ class S3BlockStore:
 
     async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
         """See `BlockStore.delete_many`."""
-        home = home_of(namespace)
-        keys = [place_of(home, path).key for path in paths]
+        ns = namespace_of(namespace)
+        keys = [object_key_of(ns, path).key for path in paths]
         with self._guard:
-            await self._objects.delete(home.bucket, keys)
+            await self._objects.delete(ns.bucket, keys)
 
     async def close(self) -> None:
         """See `BlockStore.close`."""

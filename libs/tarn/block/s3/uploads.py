@@ -27,7 +27,7 @@ from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import PART_NUMBER_MAX, check_part, check_upload
 from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError
-from tarn.block.s3.homes import Home, Place, home_of, place_of
+from tarn.block.s3.names import ObjectKey, S3Namespace, namespace_of, object_key_of
 from tarn.block.s3.objects import Objects
 from tarn.block.s3.settings import PART_BYTES_MIN
 from tarn.block.s3.spool import Held, Spool
@@ -74,18 +74,18 @@ class S3Uploads:
         self.objects = objects
         self.large = large
         self.guard = guard
-        self._known: BoundedMap[Place, str] = BoundedMap(_KNOWN_MAX)
+        self._known: BoundedMap[ObjectKey, str] = BoundedMap(_KNOWN_MAX)
 
     async def begin(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.begin`: two requests."""
-        home, at = _places(key, upload)
+        ns, at = _places(key, upload)
         with self.guard:
             upload_id = await self.objects.begin(at, self.objects.stamp())
-            mark = _mark(home, upload)
+            mark = _mark(ns, upload)
             await self.objects.set(mark, upload_id.encode())
             self._known.put(mark, upload_id)
 
-    async def upload_id(self, mark: Place) -> str | None:
+    async def upload_id(self, mark: ObjectKey) -> str | None:
         """The server's id of an upload; None if it is over or never began."""
         if known := self._known.get(mark):
             return known
@@ -113,7 +113,7 @@ class S3Uploads:
             TarnError: UPLOAD_PART_INVALID, see `BlockUploads.complete`; UPLOAD_PART_TOO_SMALL if a
                 part of less than 5 MiB comes before one of more.
         """
-        home, at = _places(key, upload)
+        ns, at = _places(key, upload)
         if not 1 <= len(parts) <= PART_NUMBER_MAX:
             text = (
                 f"upload {upload} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
@@ -126,12 +126,12 @@ class S3Uploads:
                 return found.size
             etags = {part: etag for part, receipt in parts if (etag := _etag_of(receipt))}
             asides = {
-                part: _aside(home, upload, name)
+                part: _aside(ns, upload, name)
                 for (part, _), name in zip(parts, names, strict=True)
                 if part not in etags
             }
-            kept = await self._kept(home, upload) if asides else {}
-            upload_id = await self.upload_id(_mark(home, upload))
+            kept = await self._kept(ns, upload) if asides else {}
+            upload_id = await self.upload_id(_mark(ns, upload))
             missing = not {place.key for place in asides.values()} <= kept.keys()
             if upload_id is not None and not missing:
                 if etags:
@@ -145,13 +145,13 @@ class S3Uploads:
                 raise BlockNotFoundError(key)
             return found.size
 
-    async def _kept(self, home: Home, upload: str) -> dict[str, int]:
+    async def _kept(self, ns: S3Namespace, upload: str) -> dict[str, int]:
         """Keys and sizes of everything that is kept for an upload."""
-        prefix = home.own(f"uploads/{upload}/").key
+        prefix = ns.own(f"uploads/{upload}/").key
         sizes: dict[str, int] = {}
         after, more = "", True
         while more:
-            rows, more = await self.objects.page(home.bucket, prefix, after, PAGE_MAX)
+            rows, more = await self.objects.page(ns.bucket, prefix, after, PAGE_MAX)
             sizes.update((row.key, row.size) for row in rows)
             after = rows[-1].key if rows else after
             more = more and bool(rows)
@@ -160,11 +160,11 @@ class S3Uploads:
     async def _join(
         self,
         key: BlockKey,
-        at: Place,
+        at: ObjectKey,
         upload_id: str,
         order: Sequence[int],
         etags: dict[int, str],
-        asides: dict[int, Place],
+        asides: dict[int, ObjectKey],
     ) -> None:
         """Completes the server's upload; if the last part was too small for it, sends that before."""
         last = order[-1]
@@ -183,7 +183,7 @@ class S3Uploads:
         await self.objects.join(at, upload_id, [(part, etags[part]) for part in order])
 
     async def _compose(
-        self, key: BlockKey, at: Place, sources: Sequence[tuple[Place, int]]
+        self, key: BlockKey, at: ObjectKey, sources: Sequence[tuple[ObjectKey, int]]
     ) -> None:
         """Writes the block anew from parts that are too small for an upload of the server.
 
@@ -203,8 +203,8 @@ class S3Uploads:
 
     async def discard(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.discard`."""
-        home, at = _places(key, upload)
-        mark = _mark(home, upload)
+        ns, at = _places(key, upload)
+        mark = _mark(ns, upload)
         with self.guard:
             self._known.pop(mark)
             upload_id = await self.upload_id(mark)
@@ -212,22 +212,22 @@ class S3Uploads:
                 await self.objects.abort(at, upload_id)
                 await self.objects.delete(mark.bucket, [mark.key])
                 self._known.pop(mark)
-            if keys := await self._kept(home, upload):
-                await self.objects.delete(home.bucket, list(keys))
+            if keys := await self._kept(ns, upload):
+                await self.objects.delete(ns.bucket, list(keys))
 
 
-def _places(key: BlockKey, upload: str) -> tuple[Home, Place]:
-    home = home_of(key.namespace)
+def _places(key: BlockKey, upload: str) -> tuple[S3Namespace, ObjectKey]:
+    ns = namespace_of(key.namespace)
     check_upload(upload)
-    return home, place_of(home, key.path)
+    return ns, object_key_of(ns, key.path)
 
 
-def _mark(home: Home, upload: str) -> Place:
-    return home.own(f"uploads/{upload}/id")
+def _mark(ns: S3Namespace, upload: str) -> ObjectKey:
+    return ns.own(f"uploads/{upload}/id")
 
 
-def _aside(home: Home, upload: str, name: str) -> Place:
-    return home.own(f"uploads/{upload}/{name}")
+def _aside(ns: S3Namespace, upload: str, name: str) -> ObjectKey:
+    return ns.own(f"uploads/{upload}/{name}")
 
 
 class S3PartWriter:
@@ -246,9 +246,9 @@ class S3PartWriter:
     ) -> None:
         self._uploads = uploads
         self._key = key
-        self._home, self._at = _places(key, upload)
-        self._mark = _mark(self._home, upload)
-        self._aside = _aside(self._home, upload, check_part(part, attempt))
+        self._ns, self._at = _places(key, upload)
+        self._mark = _mark(self._ns, upload)
+        self._aside = _aside(self._ns, upload, check_part(part, attempt))
         self._part = part
         self._spool = Spool(uploads.folder, uploads.objects.limits.part_bytes)
         self._counted = False

@@ -18,7 +18,7 @@ from obstore.store import S3Store
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.block.s3.faults import CallError, Failure
-from tarn.block.s3.homes import Place
+from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.spool import PartBody
 
 __all__ = ["Found", "Listed", "PAGE_MAX", "STAMP", "Wire"]
@@ -93,7 +93,7 @@ class Wire:
     # Objects
 
     async def put(
-        self, at: Place, body: bytes | bytearray | memoryview, stamp: str, *, if_absent: bool
+        self, at: ObjectKey, body: bytes | bytearray | memoryview, stamp: str, *, if_absent: bool
     ) -> None:
         """PutObject."""
         await obstore.put_async(
@@ -105,14 +105,14 @@ class Wire:
             use_multipart=False,
         )
 
-    async def get(self, at: Place, start: int, end: int) -> tuple[memoryview, int]:
+    async def get(self, at: ObjectKey, start: int, end: int) -> tuple[memoryview, int]:
         """GetObject of `[start, end)`, clipped, and the size of the whole; PAST_END from its end on."""
         bucket = self._bucket(at.bucket)
         found = await obstore.get_async(bucket, at.key, options={"range": (start, end)})
         size = found.meta["size"]
         return memoryview(await found.bytes_async()), size
 
-    async def head(self, at: Place) -> Found:
+    async def head(self, at: ObjectKey) -> Found:
         """HeadObject."""
         found = await obstore.get_async(self._bucket(at.bucket), at.key, options={"head": True})
         meta = found.meta
@@ -152,7 +152,7 @@ class Wire:
 
     # Multipart uploads
 
-    async def begin(self, at: Place, stamp: str) -> str:
+    async def begin(self, at: ObjectKey, stamp: str) -> str:
         """CreateMultipartUpload; its id."""
 
         def work() -> str:
@@ -163,7 +163,7 @@ class Wire:
 
         return await self._call(work)
 
-    async def part(self, at: Place, upload_id: str, number: int, body: PartBody) -> str:
+    async def part(self, at: ObjectKey, upload_id: str, number: int, body: PartBody) -> str:
         """UploadPart; its ETag."""
 
         def work() -> str:
@@ -180,7 +180,7 @@ class Wire:
         return await self._call(work)
 
     async def complete(
-        self, at: Place, upload_id: str, parts: Sequence[tuple[int, str]], *, if_absent: bool
+        self, at: ObjectKey, upload_id: str, parts: Sequence[tuple[int, str]], *, if_absent: bool
     ) -> None:
         """CompleteMultipartUpload of `(number, ETag)`s."""
         listed = [{"PartNumber": number, "ETag": etag} for number, etag in parts]
@@ -197,7 +197,7 @@ class Wire:
 
         await self._call(work)
 
-    async def abort(self, at: Place, upload_id: str) -> None:
+    async def abort(self, at: ObjectKey, upload_id: str) -> None:
         """AbortMultipartUpload."""
 
         def work() -> None:
@@ -205,7 +205,7 @@ class Wire:
 
         await self._call(work)
 
-    async def unfinished(self, at: Place) -> list[str]:
+    async def unfinished(self, at: ObjectKey) -> list[str]:
         """ListMultipartUploads of exactly this key: ids, one page of them."""
 
         def work() -> list[str]:

@@ -14,7 +14,7 @@ from typing import Final, Self
 from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import METADATA_PREFIX, PART_NUMBER_MAX
 from tarn.block.port import CHUNK_BYTES, BlockKey
-from tarn.block.s3.homes import Place
+from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.objects import Objects
 from tarn.block.s3.spool import Held
 from tarn.core.errors import Kind, Reason, TarnError
@@ -68,7 +68,7 @@ class S3Writer:
     """
 
     def __init__(
-        self, objects: Objects, large: LargeWrites, guard: CloseGuard, key: BlockKey, at: Place
+        self, objects: Objects, large: LargeWrites, guard: CloseGuard, key: BlockKey, at: ObjectKey
     ) -> None:
         self._objects = objects
         self._large = large

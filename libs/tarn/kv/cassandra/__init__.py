@@ -3,8 +3,8 @@
 How to run it: docs/operate/cassandra.md.
 
 A store is put together from small parts, bottom up: `session` (event loop and driver thread),
-`turns` (one request per bucket and turn), `lanes` (one conditional write per bucket at a time), `registers`
-(compare-and-set and its unknown outcomes), `heads` (what a partition is), `scans` over `buckets`,
+`ticks` (one request per bucket and tick), `queues` (one conditional write per bucket at a time), `registers`
+(compare-and-set and its unknown outcomes), `descriptors` (what a partition is), `scans` over `buckets`,
 and `store`, which is the port. `outcomes` says what a failure means, `retry` is the only place that
 tries again, `connection` the only one that consistency comes from.
 """

@@ -13,13 +13,13 @@ from cassandra.cluster import Cluster, NoHostAvailable, Session
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.cassandra.checks import check_keyspace, check_name, check_nodes
-from tarn.kv.cassandra.connection import connect
-from tarn.kv.cassandra.outcomes import is_transient, read_error
-from tarn.kv.cassandra.parts import Parts
-from tarn.kv.cassandra.schema import ensure_schema
+from tarn.kv.cassandra.cluster.checks import check_keyspace, check_name, check_nodes
+from tarn.kv.cassandra.cluster.connection import connect
+from tarn.kv.cassandra.cluster.outcomes import is_transient, read_error
+from tarn.kv.cassandra.cluster.schema import ensure_schema
+from tarn.kv.cassandra.cluster.statements import Statements, prepare
+from tarn.kv.cassandra.components import Components
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings
-from tarn.kv.cassandra.statements import Statements, prepare
 from tarn.kv.cassandra.store import CassandraKv
 
 __all__ = ["open_cassandra"]
@@ -64,8 +64,8 @@ async def open_cassandra(
                 said = error.message
                 _log.warning("cassandra is not opened yet", error=said)
             await clock.sleep(_PAUSE_SECONDS)
-    parts = Parts.of(found.session, found.statements, clock, ids, limits)
-    return CassandraKv(found.cluster, parts, limits, found.advice)
+    components = Components.of(found.session, found.statements, clock, ids, limits)
+    return CassandraKv(found.cluster, components, limits, found.advice)
 
 
 async def _attempt(

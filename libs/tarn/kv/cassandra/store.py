@@ -5,7 +5,7 @@ read that begins after it, of any process. Compare-and-sets of one data centre a
 Non-guarantees: pages of a scan are separate reads, and so are the buckets of one page; a group is seen
 whole by a page that shows its bucket in one request. Rows written beside their anchor are found by
 scans only, in a partition of several buckets: `get_many` looks for a key in the bucket of which it
-would be the anchor. About partitions that are dropped and written again see heads.py.
+would be the anchor. About partitions that are dropped and written again see descriptors.py.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ from cassandra.cluster import Cluster
 
 from tarn.aio.close_guard import CloseGuard
 from tarn.core.errors import TarnError
-from tarn.kv.cassandra.buckets import bucket_of
-from tarn.kv.cassandra.groups import PlacedGroup, keys_by_bucket, pack_sets, place_groups, steps
-from tarn.kv.cassandra.outcomes import read_error, write_error
-from tarn.kv.cassandra.parts import Parts
-from tarn.kv.cassandra.session import Profile
+from tarn.kv.cassandra.cluster.outcomes import read_error, write_error
+from tarn.kv.cassandra.cluster.session import Profile
+from tarn.kv.cassandra.cluster.statements import open_value, seal_value
+from tarn.kv.cassandra.components import Components
+from tarn.kv.cassandra.partitions.buckets import bucket_of
+from tarn.kv.cassandra.rows.groups import (
+    PlacedGroup,
+    keys_by_bucket,
+    pack_sets,
+    place_groups,
+    steps,
+)
+from tarn.kv.cassandra.rows.request_batches import CassandraPartition, PlainWrite, Query
 from tarn.kv.cassandra.settings import CassandraLimits
-from tarn.kv.cassandra.statements import open_value, seal_value
-from tarn.kv.cassandra.turns import Place, PlainWrite, Query
 from tarn.kv.limits import check_keys, check_register, check_row, check_scan_limit, closed_error
 from tarn.kv.port import Group, Listed, Partition, PartitionKind, Predicate, Row, Versioned
 
@@ -53,7 +59,7 @@ class CassandraKv:
     def __init__(
         self,
         cluster: Cluster,
-        parts: Parts,
+        parts: Components,
         limits: CassandraLimits,
         advice: Sequence[str],
     ) -> None:
@@ -70,7 +76,7 @@ class CassandraKv:
         """See `Kv.get_many`. The predicate of a plain row is its timestamp."""
         check_keys(keys)
         with self._guard:
-            p = await self._parts.heads.find(partition)
+            p = await self._parts.descriptors.find(partition)
             if p is None or not keys:
                 return [None] * len(keys)
             reads = self._parts.reads
@@ -92,7 +98,7 @@ class CassandraKv:
         with self._guard:
             outcomes: list[TarnError | None] = [None] * len(groups)
             placed = place_groups(groups, partition.buckets, self._limits, outcomes)
-            p = await self._parts.heads.require(partition)
+            p = await self._parts.descriptors.require(partition)
             write = self._set_plain if partition.kind is PartitionKind.PLAIN else self._set_register
             for part in steps(placed):
                 await write(p, part, outcomes)
@@ -105,8 +111,8 @@ class CassandraKv:
         check_register(partition, "set_if")
         check_row(key, value)
         with self._guard:
-            p = await self._parts.heads.require(partition)
-            place = Place(p, bucket_of(key, partition.buckets))
+            p = await self._parts.descriptors.require(partition)
+            place = CassandraPartition(p, bucket_of(key, partition.buckets))
             return await self._parts.registers.set_if(place, key, value, predicate)
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
@@ -117,7 +123,7 @@ class CassandraKv:
         """
         check_keys(keys)
         with self._guard:
-            p = await self._parts.heads.find(partition)
+            p = await self._parts.descriptors.find(partition)
             if p is None:
                 return
             delete = (
@@ -133,8 +139,8 @@ class CassandraKv:
         check_register(partition, "delete_if")
         check_keys((key,))
         with self._guard:
-            p = await self._parts.heads.require(partition)
-            place = Place(p, bucket_of(key, partition.buckets))
+            p = await self._parts.descriptors.require(partition)
+            place = CassandraPartition(p, bucket_of(key, partition.buckets))
             await self._parts.registers.delete_if(place, key, predicate)
 
     async def scan(
@@ -143,7 +149,7 @@ class CassandraKv:
         """See `Kv.scan`."""
         check_scan_limit(limit)
         with self._guard:
-            p = await self._parts.heads.find(partition)
+            p = await self._parts.descriptors.find(partition)
             if p is None or (end is not None and start >= end):
                 return []
             try:
@@ -158,7 +164,7 @@ class CassandraKv:
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `Kv.scan_arrow`. Pages are separate reads; a store that is closed meanwhile says so."""
         with self._guard:
-            p = await self._parts.heads.find(partition)
+            p = await self._parts.descriptors.find(partition)
         if p is None or (end is not None and start >= end):
             return
         batches = cast(
@@ -201,7 +207,7 @@ class CassandraKv:
         The space is free after `gc_grace_seconds`.
         """
         with self._guard:
-            p = await self._parts.heads.drop(partition)
+            p = await self._parts.descriptors.drop(partition)
             if p is None:
                 return
             is_plain = partition.kind is PartitionKind.PLAIN
@@ -293,7 +299,7 @@ class CassandraKv:
 
     async def _delete_register(self, p: bytes, keys_of: dict[int, list[bytes]]) -> None:
         for bucket, keys in keys_of.items():
-            await self._parts.registers.delete_rows(Place(p, bucket), frozenset(keys))
+            await self._parts.registers.delete_rows(CassandraPartition(p, bucket), frozenset(keys))
 
     def _after(self, stamps: dict[bytes, tuple[bytes, ...]], keys: Iterable[bytes]) -> int:
         seen = [int(stamps[key][1]) for key in keys if key in stamps]

@@ -19,9 +19,9 @@ import pyarrow as pa
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded import sql
 from tarn.kv.embedded.actions import DeleteIf, DeleteRows, DropHead, SetIf, SetRows, TrimLog
-from tarn.kv.embedded.committer import EmbeddedLimits
 from tarn.kv.embedded.database import Database, open_database
 from tarn.kv.embedded.reader import BulkReader, Reader
+from tarn.kv.embedded.transaction_writer import EmbeddedLimits
 from tarn.kv.embedded.writer import Writer
 from tarn.kv.limits import (
     check_group,

@@ -14,8 +14,8 @@ from typing import TypeVar, cast
 from tarn.aio.batcher import TickBatch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded.actions import Action
-from tarn.kv.embedded.committer import Committer, EmbeddedLimits, Ticket
 from tarn.kv.embedded.database import Database
+from tarn.kv.embedded.transaction_writer import EmbeddedLimits, Ticket, TransactionWriter
 from tarn.kv.limits import closed_error
 
 __all__ = ["Writer"]
@@ -27,7 +27,7 @@ class Writer:
     """Queues writes and answers them. Belongs to the thread of the running event loop.
 
     Args:
-        database: its writer connection and lock go to the committer.
+        database: its writer connection and lock go to the transaction_writer.
         limits: see `EmbeddedLimits`.
     """
 
@@ -38,9 +38,11 @@ class Writer:
         self._queued_bytes = 0
         self._closing = False
         self._exited = asyncio.Event()
-        self._turns: SimpleQueue[list[Ticket] | None] = SimpleQueue()
-        self._batch = TickBatch[Ticket](self._turns.put)
-        self._committer = Committer(database, limits, self._turns, self._answer_soon)
+        self._ticks: SimpleQueue[list[Ticket] | None] = SimpleQueue()
+        self._batch = TickBatch[Ticket](self._ticks.put)
+        self._transaction_writer = TransactionWriter(
+            database, limits, self._ticks, self._answer_soon
+        )
         # A daemon: an interpreter that ends without close() is a crash, which loses nothing.
         self._thread = threading.Thread(target=self._run, name="tarn-kv-committer", daemon=True)
         self._thread.start()
@@ -48,7 +50,7 @@ class Writer:
     @property
     def unsettled(self) -> bool:
         """Whether a failed commit may still come back: no read may settle it now."""
-        return self._committer.unsettled
+        return self._transaction_writer.unsettled
 
     def submit(self, action: Action[ResultT]) -> asyncio.Future[ResultT]:
         """Queues a write; the future answers when it is durable, or says why it is not.
@@ -72,7 +74,7 @@ class Writer:
         if not self._closing:
             self._closing = True
             self._batch.flush()
-            self._turns.put(None)
+            self._ticks.put(None)
         await self._exited.wait()
         self._thread.join()
 
@@ -91,8 +93,8 @@ class Writer:
         self._closing = True  # also when the thread has failed
         self._batch.flush()
         # Handed over after a failed thread looked for the last time.
-        while not self._turns.empty():
-            if tickets := self._turns.get_nowait():
+        while not self._ticks.empty():
+            if tickets := self._ticks.get_nowait():
                 for ticket in tickets:
                     ticket.error = closed_error()
                 self._answer(tickets)
@@ -102,7 +104,7 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            self._committer.run()
+            self._transaction_writer.run()
         finally:
             self._loop.call_soon_threadsafe(self._exit)
 

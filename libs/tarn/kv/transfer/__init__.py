@@ -13,18 +13,26 @@ work.py         how much at once, how fast, how far
 
 from tarn.kv.transfer.comparing import Comparison, Difference, check_dump, compare
 from tarn.kv.transfer.dump_folder import DumpFolder, read_dump
-from tarn.kv.transfer.moving import Place, Transferred, dump, forget_agreed, load, migrate, reopen
+from tarn.kv.transfer.moving import (
+    OpenStore,
+    Transferred,
+    dump,
+    forget_agreed,
+    load,
+    migrate,
+    reopen,
+)
 from tarn.kv.transfer.sources import DumpSource, Source, StoreSource
-from tarn.kv.transfer.work import Effort, Pace, Progress
+from tarn.kv.transfer.work import Progress, RateLimiter, TransferOptions
 
 __all__ = [
     "Comparison",
     "Difference",
     "DumpFolder",
     "DumpSource",
-    "Effort",
-    "Pace",
-    "Place",
+    "TransferOptions",
+    "RateLimiter",
+    "OpenStore",
     "Progress",
     "Source",
     "StoreSource",

@@ -14,7 +14,7 @@ from tarn.kv.transfer.layout import take_inventory
 from tarn.kv.transfer.parts import read_part
 from tarn.kv.transfer.ranges import Chunk, digest_of, rows_of
 from tarn.kv.transfer.sources import Source, Unit
-from tarn.kv.transfer.work import Effort, Progress
+from tarn.kv.transfer.work import Progress, TransferOptions
 
 __all__ = ["DIFFERENCES_MAX", "Comparison", "Difference", "Sort", "check_dump", "compare"]
 
@@ -55,14 +55,14 @@ class Comparison:
 
 
 async def compare(
-    first: Source, second: ListingKv, installation_id: str, effort: Effort
+    first: Source, second: ListingKv, installation_id: str, options: TransferOptions
 ) -> Comparison:
     """Compares all rows of an installation; its fence, which is the place's own, apart.
 
     Raises:
         TarnError: the stores'; CORRUPT.
     """
-    partitions, units = await first.look(effort.concurrency)
+    partitions, units = await first.look(options.concurrency)
     others = (await take_inventory(second, installation_id)).partitions
     progress = Progress("compare", units_total=len(units))
     found: list[Difference] = []
@@ -85,11 +85,11 @@ async def compare(
             if not same:
                 note(await _differences(chunk, second, there))
             progress.add(each.rows, each.size_bytes, changed=not same)
-            effort.report(progress)
-            await effort.pace.take(each.rows)
+            options.report(progress)
+            await options.rate_limiter.take(each.rows)
         progress.units += 1
 
-    await for_each(units, work, effort.concurrency)
+    await for_each(units, work, options.concurrency)
     for name, partition in others.items():
         if name not in partitions:
             async for batch in second.scan_arrow(partition, b"", None):
@@ -98,7 +98,7 @@ async def compare(
     return Comparison(progress, tuple(found), count)
 
 
-async def check_dump(dump: DumpFolder, effort: Effort) -> Progress:
+async def check_dump(dump: DumpFolder, options: TransferOptions) -> Progress:
     """Reads every file of a dump and checks it by its digests.
 
     Raises:
@@ -112,9 +112,9 @@ async def check_dump(dump: DumpFolder, effort: Effort) -> Progress:
         progress.units += 1
         for each in part.ranges:
             progress.add(each.rows, each.size_bytes, changed=False)
-        effort.report(progress)
+        options.report(progress)
 
-    await for_each(range(len(dump.parts)), work, effort.concurrency)
+    await for_each(range(len(dump.parts)), work, options.concurrency)
     return progress
 
 

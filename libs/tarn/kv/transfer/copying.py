@@ -21,7 +21,7 @@ from tarn.kv.transfer.dumping import PASSES_MAX, restless_error
 from tarn.kv.transfer.layout import take_inventory
 from tarn.kv.transfer.ranges import Chunk, Range, digest_of, rows_of
 from tarn.kv.transfer.sources import Source, Unit
-from tarn.kv.transfer.work import Effort, Progress
+from tarn.kv.transfer.work import Progress, TransferOptions
 
 __all__ = ["copy_into", "extra_error"]
 
@@ -34,7 +34,7 @@ _PASSING = frozenset((Kind.UNAVAILABLE, Kind.EXHAUSTED, Kind.UNKNOWN_OUTCOME, Ki
 
 
 async def copy_into(
-    target: ListingKv, installation_id: str, source: Source, effort: Effort
+    target: ListingKv, installation_id: str, source: Source, options: TransferOptions
 ) -> tuple[Progress, int]:
     """Copies until a pass finds nothing more to write.
 
@@ -47,7 +47,7 @@ async def copy_into(
     changed = 0
     for number in range(PASSES_MAX):
         phase = "copy" if number == 0 else "check"
-        progress = await _pass(target, installation_id, source, effort, phase)
+        progress = await _pass(target, installation_id, source, options, phase)
         if number:
             changed += progress.changed
         if not progress.changed:
@@ -65,9 +65,9 @@ def extra_error(where: str) -> TarnError:
 
 
 async def _pass(
-    target: ListingKv, installation_id: str, source: Source, effort: Effort, phase: str
+    target: ListingKv, installation_id: str, source: Source, options: TransferOptions, phase: str
 ) -> Progress:
-    partitions, units = await source.look(effort.concurrency)
+    partitions, units = await source.look(options.concurrency)
     await _check_no_others(target, installation_id, partitions)
     progress = Progress(phase, units_total=len(units))
 
@@ -76,14 +76,14 @@ async def _pass(
             each = chunk.range
             same = await digest_of(target, each.partition, each.start, each.end) == each.digest
             if not same:
-                await _write_chunk(target, chunk, effort)
+                await _write_chunk(target, chunk, options)
             progress.add(each.rows, each.size_bytes, changed=not same)
-            effort.report(progress)
-            await effort.pace.take(each.rows)
+            options.report(progress)
+            await options.rate_limiter.take(each.rows)
         progress.units += 1
-        effort.report(progress)
+        options.report(progress)
 
-    await for_each(units, copy, effort.concurrency)
+    await for_each(units, copy, options.concurrency)
     return progress
 
 
@@ -95,7 +95,7 @@ async def _check_no_others(
             raise extra_error(f"partition {name!r}")
 
 
-async def _write_chunk(target: ListingKv, chunk: Chunk, effort: Effort) -> None:
+async def _write_chunk(target: ListingKv, chunk: Chunk, options: TransferOptions) -> None:
     rows = rows_of(await chunk.load())
     await _check_no_extra(target, chunk.range, rows)
     part: list[Row] = []
@@ -104,10 +104,10 @@ async def _write_chunk(target: ListingKv, chunk: Chunk, effort: Effort) -> None:
         part.append(row)
         size_bytes += len(row[0]) + len(row[1])
         if len(part) >= _WRITE_ROWS or size_bytes >= _WRITE_BYTES:
-            await _write(target, chunk.range.partition, part, effort)
+            await _write(target, chunk.range.partition, part, options)
             part, size_bytes = [], 0
     if part:
-        await _write(target, chunk.range.partition, part, effort)
+        await _write(target, chunk.range.partition, part, options)
 
 
 async def _check_no_extra(target: ListingKv, each: Range, rows: Sequence[Row]) -> None:
@@ -119,14 +119,14 @@ async def _check_no_extra(target: ListingKv, each: Range, rows: Sequence[Row]) -
 
 
 async def _write(
-    target: ListingKv, partition: Partition, rows: Sequence[Row], effort: Effort
+    target: ListingKv, partition: Partition, rows: Sequence[Row], options: TransferOptions
 ) -> None:
     """Writes rows, each as its own group: so a look-up by key finds each, in whatever bucket."""
     pending = [Group(row[0], (row,)) for row in rows]
     for attempt in range(_ATTEMPTS):
         if attempt:
             pause = doubled_seconds(attempt - 1, first_s=_PAUSE_SECONDS, most_s=_PAUSE_SECONDS_MAX)
-            await effort.clock.sleep(pause)
+            await options.clock.sleep(pause)
         try:
             outcomes = await target.set_many(partition, pending)
         except TarnError as error:

@@ -17,7 +17,7 @@ from tarn.kv.transfer.dump_folder import DumpWriter
 from tarn.kv.transfer.layout import Inventory, take_inventory
 from tarn.kv.transfer.parts import Batches
 from tarn.kv.transfer.ranges import Range, digest_of, read_chunks
-from tarn.kv.transfer.work import Effort, Progress
+from tarn.kv.transfer.work import Progress, TransferOptions
 
 __all__ = ["PASSES_MAX", "Dumped", "batches_of_partitions", "dump_store", "restless_error"]
 
@@ -32,7 +32,7 @@ Dumped = tuple[Inventory, int]
 
 
 async def dump_store(
-    kv: ListingKv, installation_id: str, writer: DumpWriter, effort: Effort
+    kv: ListingKv, installation_id: str, writer: DumpWriter, options: TransferOptions
 ) -> Dumped:
     """Dumps what is not dumped yet, until the dump is what the store holds.
 
@@ -43,8 +43,8 @@ async def dump_store(
     changed = 0
     for number in range(PASSES_MAX):
         inventory = await take_inventory(kv, installation_id)
-        await _dump(kv, inventory, writer, effort, "dump" if number == 0 else "dump again")
-        different = await _differences(kv, installation_id, writer, effort)
+        await _dump(kv, inventory, writer, options, "dump" if number == 0 else "dump again")
+        different = await _differences(kv, installation_id, writer, options)
         if not different:
             return inventory, changed
         changed += len(different)
@@ -71,7 +71,7 @@ def batches_of_partitions(
 
 
 async def _dump(
-    kv: ListingKv, inventory: Inventory, writer: DumpWriter, effort: Effort, phase: str
+    kv: ListingKv, inventory: Inventory, writer: DumpWriter, options: TransferOptions, phase: str
 ) -> None:
     covered = writer.covered()
     missing = [
@@ -79,7 +79,7 @@ async def _dump(
         for name, partition in inventory.partitions.items()
         if covered.get(name, b"") is not None
     ]
-    units = batches_of_partitions(missing, effort.concurrency)
+    units = batches_of_partitions(missing, options.concurrency)
     progress = Progress(phase, units_total=len(units))
     recording = asyncio.Lock()
 
@@ -100,18 +100,18 @@ async def _dump(
                     await save(held)
                     held, size_bytes = [], 0
                 progress.add(chunk.range.rows, chunk.range.size_bytes, changed=True)
-                effort.report(progress)
-                await effort.pace.take(chunk.range.rows)
+                options.report(progress)
+                await options.rate_limiter.take(chunk.range.rows)
         if held:
             await save(held)
         progress.units += 1
-        effort.report(progress)
+        options.report(progress)
 
-    await for_each(units, dump, effort.concurrency)
+    await for_each(units, dump, options.concurrency)
 
 
 async def _differences(
-    kv: ListingKv, installation_id: str, writer: DumpWriter, effort: Effort
+    kv: ListingKv, installation_id: str, writer: DumpWriter, options: TransferOptions
 ) -> list[Partition]:
     """Partitions of which the store holds something else than the dump."""
     parts = writer.parts
@@ -124,12 +124,12 @@ async def _differences(
             if not same:
                 different[each.partition.name] = each.partition
             progress.add(each.rows, each.size_bytes, changed=not same)
-            effort.report(progress)
-            await effort.pace.take(each.rows)
+            options.report(progress)
+            await options.rate_limiter.take(each.rows)
         progress.units += 1
-        effort.report(progress)
+        options.report(progress)
 
-    await for_each([part.ranges for part in parts], check, effort.concurrency)
+    await for_each([part.ranges for part in parts], check, options.concurrency)
     dumped = writer.covered()
     # What came since: no digest tells of a partition that nobody has read.
     now = (await take_inventory(kv, installation_id)).partitions

@@ -35,13 +35,13 @@ from tarn.kv.transfer.dump_format import Begun, Finished
 from tarn.kv.transfer.dumping import dump_store
 from tarn.kv.transfer.layout import is_empty
 from tarn.kv.transfer.sources import DumpSource, StoreSource
-from tarn.kv.transfer.work import Effort
+from tarn.kv.transfer.work import TransferOptions
 
-__all__ = ["Place", "Transferred", "dump", "forget_agreed", "load", "migrate", "reopen"]
+__all__ = ["OpenStore", "Transferred", "dump", "forget_agreed", "load", "migrate", "reopen"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenStore:
     """A store that a transfer has open.
 
     Attributes:
@@ -79,7 +79,12 @@ class Transferred:
 
 
 async def dump(
-    source: Place, folder: Path, ids: IdSource, effort: Effort, *, keep_closed: bool = False
+    source: OpenStore,
+    folder: Path,
+    ids: IdSource,
+    options: TransferOptions,
+    *,
+    keep_closed: bool = False,
 ) -> tuple[Finished, Transferred]:
     """Dumps a store into a folder, or goes on with that.
 
@@ -87,7 +92,7 @@ async def dump(
         source: what to dump.
         folder: empty or not there, or a dump of it that was interrupted.
         ids: names the dump.
-        effort: see `Effort`.
+        options: see `TransferOptions`.
         keep_closed: the source shall not be used any more: the dump is on its way to another store.
 
     Raises:
@@ -95,7 +100,7 @@ async def dump(
             does not come to rest; the store's. After any of them the source is open again.
         OSError: the files cannot be written.
     """
-    clock = effort.clock
+    clock = options.clock
     begun = Begun(ids.uuid7().hex(), source.installation_id, clock.now_us())
     with DumpWriter(folder, begun) as writer:
         held = Fence(
@@ -105,9 +110,9 @@ async def dump(
             f"dump to {folder}",
             clock.now_us(),
         )
-        async with _held(source, held, effort):
+        async with _held(source, held, options):
             inventory, changed = await dump_store(
-                _behind(source, held, clock), source.installation_id, writer, effort
+                _behind(source, held, clock), source.installation_id, writer, options
             )
             ranges = sum(len(part.ranges) for part in writer.parts)
             manifest = writer.finish(clock.now_us())
@@ -119,7 +124,9 @@ async def dump(
     )
 
 
-async def load(dumped: DumpFolder, target: Place, ids: IdSource, effort: Effort) -> Transferred:
+async def load(
+    dumped: DumpFolder, target: OpenStore, ids: IdSource, options: TransferOptions
+) -> Transferred:
     """Fills an empty store from a dump, or goes on with that.
 
     Raises:
@@ -138,14 +145,14 @@ async def load(dumped: DumpFolder, target: Place, ids: IdSource, effort: Effort)
         begun.transfer_id,
         ids.uuid7().hex(),
         f"dump {dumped.path}",
-        effort.clock.now_us(),
+        options.clock.now_us(),
     )
-    await _begin_loading(target, loading, effort)
+    await _begin_loading(target, loading, options)
     progress, changed = await copy_into(
-        _behind(target, loading, effort.clock),
+        _behind(target, loading, options.clock),
         target.installation_id,
         DumpSource(dumped),
-        effort,
+        options,
     )
     await _change(target, loading, None)
     return Transferred(
@@ -153,7 +160,9 @@ async def load(dumped: DumpFolder, target: Place, ids: IdSource, effort: Effort)
     )
 
 
-async def migrate(source: Place, target: Place, ids: IdSource, effort: Effort) -> Transferred:
+async def migrate(
+    source: OpenStore, target: OpenStore, ids: IdSource, options: TransferOptions
+) -> Transferred:
     """Takes an installation from one store to another, or goes on with that.
 
     Raises:
@@ -167,20 +176,20 @@ async def migrate(source: Place, target: Place, ids: IdSource, effort: Effort) -
     before, _ = await read_fence(source.kv, source.installation_id)
     there, _ = await read_fence(target.kv, target.installation_id)
     transfer_id = _transfer_of(source, before, target, there) or ids.uuid7().hex()
-    run_id, now_us = ids.uuid7().hex(), effort.clock.now_us()
+    run_id, now_us = ids.uuid7().hex(), options.clock.now_us()
     about = f"migration from {source.about} to {target.about}"
     loading = Fence(FenceState.LOADING, transfer_id, run_id, about, now_us)
     held = replace(loading, state=FenceState.HELD)
     moved = replace(loading, state=FenceState.MOVED)
-    await _begin_loading(target, loading, effort)
+    await _begin_loading(target, loading, options)
     if before is not None and before.state is FenceState.MOVED:
         # Interrupted at the very end: it stays closed as it is.
         held = moved = before
     else:
-        await _hold(source, held, effort)
-    read = StoreSource(_behind(source, held, effort.clock), source.installation_id)
+        await _hold(source, held, options)
+    read = StoreSource(_behind(source, held, options.clock), source.installation_id)
     progress, changed = await copy_into(
-        _behind(target, loading, effort.clock), target.installation_id, read, effort
+        _behind(target, loading, options.clock), target.installation_id, read, options
     )
     # In this order: there is no moment in which both may be used.
     await _change(source, held, moved)
@@ -195,7 +204,7 @@ async def migrate(source: Place, target: Place, ids: IdSource, effort: Effort) -
     )
 
 
-async def reopen(place: Place, *, force: bool = False) -> Fence | None:
+async def reopen(place: OpenStore, *, force: bool = False) -> Fence | None:
     """Removes the fence of a store; returns what it was.
 
     Args:
@@ -219,25 +228,27 @@ async def reopen(place: Place, *, force: bool = False) -> Fence | None:
     return fence
 
 
-async def forget_agreed(place: Place, ids: IdSource, effort: Effort) -> dict[str, str]:
+async def forget_agreed(
+    place: OpenStore, ids: IdSource, options: TransferOptions
+) -> dict[str, str]:
     """Removes the record of what replicas must agree on, while nobody may use the store; returns what it
     said. The first process that starts afterwards notes its own settings.
 
     Raises:
         TarnError: FAILED_PRECONDITION: a transfer has closed the store; CORRUPT: the record; the store's.
     """
-    run_id, now_us = ids.uuid7().hex(), effort.clock.now_us()
+    run_id, now_us = ids.uuid7().hex(), options.clock.now_us()
     held = Fence(FenceState.HELD, run_id, run_id, "its settings are being forgotten", now_us)
-    async with _held(place, held, effort):
+    async with _held(place, held, options):
         settings = await read_settings(place.kv, place.installation_id)
         await forget_settings(place.kv, place.installation_id)
     return settings
 
 
 @asynccontextmanager
-async def _held(source: Place, held: Fence, effort: Effort) -> AsyncIterator[None]:
+async def _held(source: OpenStore, held: Fence, options: TransferOptions) -> AsyncIterator[None]:
     """Keeps the source closed; opens it afterwards unless it was given another fence."""
-    await _hold(source, held, effort)
+    await _hold(source, held, options)
     try:
         yield
     finally:
@@ -246,12 +257,12 @@ async def _held(source: Place, held: Fence, effort: Effort) -> AsyncIterator[Non
             await write_fence(source.kv, source.installation_id, None, predicate)
 
 
-def _behind(place: Place, fence: Fence, clock: Clock) -> ListingKv:
+def _behind(place: OpenStore, fence: Fence, clock: Clock) -> ListingKv:
     """The store, for as long as the fence is the one that we set."""
     return FencedKv(place.kv, place.installation_id, clock, fence)
 
 
-async def _hold(source: Place, held: Fence, effort: Effort) -> None:
+async def _hold(source: OpenStore, held: Fence, options: TransferOptions) -> None:
     """Closes the source, or takes over from an earlier attempt, and waits until nobody works on the
     leases of before: neither a service nor that attempt."""
     fence, predicate = await read_fence(source.kv, source.installation_id)
@@ -259,10 +270,10 @@ async def _hold(source: Place, held: Fence, effort: Effort) -> None:
         raise _refused(closed_by(fence, source.installation_id))
     await write_fence(source.kv, source.installation_id, held, predicate)
     if source.is_shared:
-        await effort.clock.sleep(QUIET_SECONDS)
+        await options.clock.sleep(QUIET_SECONDS)
 
 
-async def _begin_loading(target: Place, loading: Fence, effort: Effort) -> None:
+async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOptions) -> None:
     """Closes a target that is empty, or takes over one that an earlier attempt has closed."""
     fence, predicate = await read_fence(target.kv, target.installation_id)
     if fence is not None and not _same(fence, loading):
@@ -271,7 +282,7 @@ async def _begin_loading(target: Place, loading: Fence, effort: Effort) -> None:
         await _check_empty(target)
     await write_fence(target.kv, target.installation_id, loading, predicate)
     if target.is_shared:
-        await effort.clock.sleep(QUIET_SECONDS)
+        await options.clock.sleep(QUIET_SECONDS)
     if target.is_shared and fence is None:
         try:
             await _check_empty(target)  # somebody was using it
@@ -280,7 +291,7 @@ async def _begin_loading(target: Place, loading: Fence, effort: Effort) -> None:
             raise
 
 
-async def _check_empty(target: Place) -> None:
+async def _check_empty(target: OpenStore) -> None:
     if not await is_empty(target.kv, target.installation_id):
         text = (
             f"{target.about} holds an installation {target.installation_id!r} already; "
@@ -289,7 +300,7 @@ async def _check_empty(target: Place) -> None:
         raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
 
-async def _change(place: Place, expected: Fence, fence: Fence | None) -> None:
+async def _change(place: OpenStore, expected: Fence, fence: Fence | None) -> None:
     """Replaces our own fence; it may be replaced already.
 
     Raises:
@@ -305,7 +316,7 @@ async def _change(place: Place, expected: Fence, fence: Fence | None) -> None:
 
 
 def _transfer_of(
-    source: Place, before: Fence | None, target: Place, there: Fence | None
+    source: OpenStore, before: Fence | None, target: OpenStore, there: Fence | None
 ) -> str | None:
     """The migration that was begun and goes on; None for a new one.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tarn.core.clock import Clock
 
-__all__ = ["Effort", "Pace", "Progress", "Report"]
+__all__ = ["TransferOptions", "RateLimiter", "Progress", "Report"]
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ Report = Callable[[Progress], None]
 """Is told after every range."""
 
 
-class Pace:
+class RateLimiter:
     """Holds work back to a number of rows per second.
 
     Args:
@@ -68,17 +68,17 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class TransferOptions:
     """What a transfer may use.
 
     Attributes:
         clock: for pauses and times.
-        pace: of reading the source.
+        rate_limiter: of reading the source.
         concurrency: pieces of work at once; each holds some 30 MiB at most.
         report: see `Report`.
     """
 
     clock: Clock
-    pace: Pace
+    rate_limiter: RateLimiter
     concurrency: int = 4
     report: Report = lambda _progress: None

@@ -11,12 +11,12 @@ from tarn.block.committed import Committed
 from tarn.block.mem import MemBlockStore, MemUploads, MemWriter
 from tarn.block.port import BlockInfo, BlockKey, BlockStore, BlockUploads, BlockWriter
 from tarn.block.rangecache import RangeCache
-from tarn.core.breaks import BreakRule
 from tarn.core.ids import RangeId
-from tarn.core.run import Run
+from tarn.core.listing.breaks import BreakRule
+from tarn.core.listing.run import Run
 from tarn.kv.port import OutcomeUnknownError
+from tarn.testing.sim.faults import FaultInjector, refused
 from tarn.testing.sim.link import Wire
-from tarn.testing.sim.weather import Sky, refused
 
 __all__ = ["BlockLink", "MemRanges", "committed_over"]
 
@@ -26,15 +26,15 @@ R = TypeVar("R")
 class BlockLink:
     """`BlockStore` of one replica, over a wire to blocks in memory."""
 
-    def __init__(self, blocks: MemBlockStore, wire: Wire, sky: Sky) -> None:
+    def __init__(self, blocks: MemBlockStore, wire: Wire, faults: FaultInjector) -> None:
         self._blocks = blocks
         self._wire = wire
-        self._sky = sky
+        self._faults = faults
 
     @property
     def uploads(self) -> BlockUploads:
         """Parts of uploads, as slow and as unreliable as blocks."""
-        return _UploadsLink(self._blocks.uploads, self._wire, self._sky)
+        return _UploadsLink(self._blocks.uploads, self._wire, self._faults)
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
         """See `BlockStore.put`."""
@@ -43,16 +43,16 @@ class BlockLink:
         async def put() -> None:
             await self._blocks.put(key, held)
 
-        await self._wire.send(f"put {key.path}", lambda: _written(self._sky, key, put))
+        await self._wire.send(f"put {key.path}", lambda: _written(self._faults, key, put))
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
 
         async def read() -> bytes:
-            await self._sky.hop("block")
-            self._sky.refuse(f"block {key.path}")
+            await self._faults.hop("block")
+            self._faults.refuse(f"block {key.path}")
             body = await self._blocks.read(key, start, length)
-            await self._sky.hop("block")
+            await self._faults.hop("block")
             return body
 
         return await self._wire.send(f"read {key.path}", read)
@@ -86,15 +86,15 @@ class BlockLink:
 class _UploadsLink:
     """`BlockUploads` over a wire. Bytes of parts are held until they are finished."""
 
-    def __init__(self, uploads: MemUploads, wire: Wire, sky: Sky) -> None:
+    def __init__(self, uploads: MemUploads, wire: Wire, faults: FaultInjector) -> None:
         self._uploads = uploads
         self._wire = wire
-        self._sky = sky
+        self._faults = faults
 
     async def begin(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.begin`."""
         work = partial(self._uploads.begin, key, upload)
-        await self._wire.send(f"begin {upload}", lambda: _written(self._sky, key, work))
+        await self._wire.send(f"begin {upload}", lambda: _written(self._faults, key, work))
 
     async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> MemWriter:
         """See `BlockUploads.open_part`."""
@@ -106,32 +106,32 @@ class _UploadsLink:
                 await writer.finish()
 
             what = f"part {part} of {upload}"
-            await self._wire.send(what, lambda: _written(self._sky, key, work))
+            await self._wire.send(what, lambda: _written(self._faults, key, work))
 
         return MemWriter(finish, attempt)
 
     async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
         """See `BlockUploads.complete`."""
         work = partial(self._uploads.complete, key, upload, parts)
-        return await self._wire.send(f"join {upload}", lambda: _written(self._sky, key, work))
+        return await self._wire.send(f"join {upload}", lambda: _written(self._faults, key, work))
 
     async def discard(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.discard`."""
         work = partial(self._uploads.discard, key, upload)
-        await self._wire.send(f"discard {upload}", lambda: _written(self._sky, key, work))
+        await self._wire.send(f"discard {upload}", lambda: _written(self._faults, key, work))
 
 
-async def _written(sky: Sky, key: BlockKey, work: Callable[[], Awaitable[R]]) -> R:
+async def _written(faults: FaultInjector, key: BlockKey, work: Callable[[], Awaitable[R]]) -> R:
     """A write with all that may become of it."""
-    await sky.hop("block")
-    if sky.are_blocks_away:
+    await faults.hop("block")
+    if faults.are_blocks_away:
         raise refused(f"block {key.path}")
-    sky.refuse(f"block {key.path}")
-    is_lost = sky.fails(sky.weather.lost_rate)
-    if is_lost and sky.random.random() < 0.5:
+    faults.refuse(f"block {key.path}")
+    is_lost = faults.fails(faults.profile.lost_rate)
+    if is_lost and faults.random.random() < 0.5:
         raise OutcomeUnknownError(f"block {key.path}: lost on its way")
     answer = await work()
-    await sky.hop("block")
+    await faults.hop("block")
     if is_lost:
         raise OutcomeUnknownError(f"block {key.path}: no answer")
     return answer

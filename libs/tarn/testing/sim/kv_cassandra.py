@@ -43,8 +43,8 @@ from tarn.kv.port import (
 )
 from tarn.testing.sim.cassandra_rows import Change, Node, Proposal, Register
 from tarn.testing.sim.clock import SimClock
+from tarn.testing.sim.faults import FaultInjector, refused
 from tarn.testing.sim.stamps import Cell, ReadFirst, StampRule
-from tarn.testing.sim.weather import Sky, refused
 
 __all__ = ["SimCassandra"]
 
@@ -64,8 +64,8 @@ class SimCassandra:
 
     stamps: type[StampRule] = ReadFirst
 
-    def __init__(self, sky: Sky, tasks: TaskSet) -> None:
-        self._sky = sky
+    def __init__(self, faults: FaultInjector, tasks: TaskSet) -> None:
+        self._faults = faults
         self._tasks = tasks
         self._nodes = [Node() for _ in range(_NODES)]
         self._registers: dict[str, dict[bytes, Register]] = {}
@@ -73,17 +73,17 @@ class SimCassandra:
 
     def open(self, clock: SimClock) -> _Client:
         """One replica's session."""
-        return _Client(self, self._sky, self._nodes, clock)
+        return _Client(self, self._faults, self._nodes, clock)
 
     async def trouble(self) -> None:
         """Takes one node down at a time, for ever."""
         while True:
-            await asyncio.sleep(self._sky.random.expovariate(0.5))
-            if not self._sky.happens(self._sky.weather.down_rate):
+            await asyncio.sleep(self._faults.random.expovariate(0.5))
+            if not self._faults.happens(self._faults.profile.down_rate):
                 continue
-            node = self._sky.random.choice(self._nodes)
+            node = self._faults.random.choice(self._nodes)
             node.is_down = True
-            await asyncio.sleep(self._sky.random.uniform(0.1, 6.0))
+            await asyncio.sleep(self._faults.random.uniform(0.1, 6.0))
             self._up(node)
 
     def heal(self) -> None:
@@ -131,9 +131,9 @@ class SimCassandra:
 
         Seeing it means that it is repaired, so nobody misses it afterwards.
         """
-        if register.committed is not register.decided and self._sky.random.random() < 0.3:
+        if register.committed is not register.decided and self._faults.random.random() < 0.3:
             register.committed = register.decided
-        if register.proposal is not None and self._sky.random.random() < 0.1:
+        if register.proposal is not None and self._faults.random.random() < 0.1:
             self.decide(register, register.proposal)
             register.committed = register.decided
         return register.committed
@@ -142,7 +142,7 @@ class SimCassandra:
         """A Paxos round: finishes or forgets what is undecided, commits what is decided."""
         proposal = register.proposal
         if proposal is not None:
-            if self._sky.random.random() < 0.5:
+            if self._faults.random.random() < 0.5:
                 self.decide(register, proposal)
             register.proposal = None
         register.committed = register.decided
@@ -160,10 +160,10 @@ class _Client:
     """`Kv` of one replica."""
 
     def __init__(
-        self, cluster: SimCassandra, sky: Sky, nodes: Sequence[Node], clock: SimClock
+        self, cluster: SimCassandra, faults: FaultInjector, nodes: Sequence[Node], clock: SimClock
     ) -> None:
         self._cluster = cluster
-        self._sky = sky
+        self._faults = faults
         self._nodes = nodes
         self._clock = clock
         self._stamps = cluster.stamps(self)
@@ -172,7 +172,7 @@ class _Client:
     def _head(self, partition: Partition) -> None:
         """What the driver needs before it sends anything; raises UNAVAILABLE without."""
         is_new = partition.name not in self._known
-        self._sky.raise_unavailable(f"the head of {partition.name}", is_new=is_new)
+        self._faults.raise_unavailable(f"the head of {partition.name}", is_new=is_new)
         self._known.add(partition.name)
 
     def crash(self) -> None:
@@ -189,7 +189,7 @@ class _Client:
         up = [node for node in self._nodes if not node.is_down]
         if len(up) < _QUORUM:
             raise refused("a read without a quorum")
-        return self._sky.random.sample(up, _QUORUM)
+        return self._faults.random.sample(up, _QUORUM)
 
     async def _quorum_cells(
         self, what: str, place: tuple[str, int], wanted: Callable[[bytes], bool]
@@ -198,7 +198,7 @@ class _Client:
         nodes = self._two_nodes()
         newest: dict[bytes, Cell] = {}
         for node in nodes:
-            await self._sky.hop(what)
+            await self._faults.hop(what)
             for key, cell in sorted(node.cells.get(place, {}).items()):
                 if wanted(key) and (key not in newest or newest[key] < cell):
                     newest[key] = cell
@@ -231,7 +231,7 @@ class _Client:
         async def write(node: Node) -> None:
             if late:
                 await asyncio.sleep(late[1])
-            await self._sky.hop("write rows")
+            await self._faults.hop("write rows")
 
             def land() -> None:
                 for key, cell in cells.items():
@@ -241,7 +241,7 @@ class _Client:
                 node.hints.append(land)
                 return
             land()
-            await self._sky.hop("write rows")
+            await self._faults.hop("write rows")
             done.put_nowait(None)
 
         for node in self._nodes:
@@ -254,13 +254,13 @@ class _Client:
                     await done.get()
         except TimeoutError:
             raise OutcomeUnknownError("a write without a quorum of answers") from None
-        if self._sky.fails(self._sky.weather.lost_rate):
+        if self._faults.fails(self._faults.profile.lost_rate):
             raise OutcomeUnknownError("the answer to a write was lost")
 
     async def _write_plain(self, partition: Partition, group: Group) -> TarnError | None:
         try:
             check_group(group)
-            self._sky.refuse("a write")
+            self._faults.refuse("a write")
             place = self._place(partition, group.anchor)
             await self._stamps.write(place, dict(group.rows), live=True)
         except TarnError as error:
@@ -281,13 +281,13 @@ class _Client:
         """One light-weight transaction."""
         # The row of today's partition: what comes late does not reach one that was made since.
         register = self._cluster.register(partition, key)
-        await self._sky.hop("change record")
-        self._sky.refuse("a compare-and-set")
+        await self._faults.hop("change record")
+        self._faults.refuse("a compare-and-set")
         change = Change(key, predicate, after, is_conditional)
         if late := self._late():
             self._cluster.spawn(self._run_late(register, change, late[1]))
             await self._give_up("a compare-and-set waits at its coordinator", late[0])
-        await self._sky.hop("change record")
+        await self._faults.hop("change record")
         await self._round(register, change)
 
     def _late(self) -> tuple[float, float] | None:
@@ -295,13 +295,13 @@ class _Client:
 
         As often as not that is right afterwards, when the caller has just settled it or tries again.
         """
-        sky = self._sky
-        if not sky.fails(sky.weather.queued_rate):
+        faults = self._faults
+        if not faults.fails(faults.profile.queued_rate):
             return None
-        up = sky.random.uniform(0, _GIVE_UP_SECONDS)
-        is_long = sky.random.random() < 0.5
-        longest = sky.weather.queue_seconds if is_long else 20 * sky.weather.hop_seconds
-        return up, up + sky.random.uniform(0, longest)
+        up = faults.random.uniform(0, _GIVE_UP_SECONDS)
+        is_long = faults.random.random() < 0.5
+        longest = faults.profile.queue_seconds if is_long else 20 * faults.profile.hop_seconds
+        return up, up + faults.random.uniform(0, longest)
 
     async def _give_up(self, what: str, seconds: float) -> NoReturn:
         """Nobody answers in time: the driver has told so."""
@@ -315,37 +315,37 @@ class _Client:
 
     async def _round(self, register: Register, change: Change) -> None:
         """The Paxos round of a change."""
-        weather, after = self._sky.weather, change.after
+        profile, after = self._faults.profile, change.after
         current = self._cluster.serial_read(register)
         expected = current.predicate if current is not None else None
         is_lost_race = expected != change.predicate or (current is None and after is None)
         if change.is_conditional and is_lost_race:
-            await self._sky.hop("change record")
+            await self._faults.hop("change record")
             raise PredicateFailedError(change.key, current)
-        if self._sky.fails(weather.late_rate):
+        if self._faults.fails(profile.late_rate):
             register.proposal = Proposal(after)
             self._cluster.spawn(self._decide_late(register, register.proposal))
-            await self._sky.hop("change record")
+            await self._faults.hop("change record")
             raise OutcomeUnknownError("a compare-and-set is undecided")
-        is_lost = self._sky.fails(weather.lost_rate)
-        if is_lost and self._sky.random.random() < 0.5:
+        is_lost = self._faults.fails(profile.lost_rate)
+        if is_lost and self._faults.random.random() < 0.5:
             raise OutcomeUnknownError("a compare-and-set was lost on its way")
         register.decided = after
-        lingers = self._sky.happens(weather.linger_rate)
+        lingers = self._faults.happens(profile.linger_rate)
         if not is_lost:
             # Between decision and answer quorum reads may see either; from the answer on, this one.
-            await self._sky.hop("change record")
+            await self._faults.hop("change record")
             if register.decided is after:
                 register.committed = after
-            await self._sky.hop("change record")
+            await self._faults.hop("change record")
             return
         if not lingers:
             register.committed = register.decided
         raise OutcomeUnknownError("the answer to a compare-and-set was lost")
 
     async def _decide_late(self, register: Register, proposal: Proposal) -> None:
-        await asyncio.sleep(self._sky.random.expovariate(1.0))
-        if self._sky.random.random() < 0.5:
+        await asyncio.sleep(self._faults.random.expovariate(1.0))
+        if self._faults.random.random() < 0.5:
             self._cluster.decide(register, proposal)
 
     # ---- the port
@@ -357,8 +357,8 @@ class _Client:
         self._head(partition)
         is_record = partition.kind is PartitionKind.REGISTER
         what = "read record" if is_record else "read rows"
-        await self._sky.hop(what)
-        self._sky.refuse("a read")
+        await self._faults.hop(what)
+        self._faults.refuse("a read")
         found: list[Versioned | None] = []
         if is_record:
             read = self._cluster.serial_read if settle else self._cluster.quorum_read
@@ -377,7 +377,7 @@ class _Client:
                 found.append(
                     Versioned(cell[1], Predicate(b"")) if cell is not None and is_there else None
                 )
-        await self._sky.hop(what)
+        await self._faults.hop(what)
         return found
 
     async def set_many(
@@ -427,8 +427,8 @@ class _Client:
             if partition.kind is PartitionKind.REGISTER:
                 await self._compare(partition, key, None, None, is_conditional=False)
             else:
-                await self._sky.hop("clean")
-                self._sky.refuse("a delete")
+                await self._faults.hop("clean")
+                self._faults.refuse("a delete")
                 await self._stamps.write(self._place(partition, key), {key: b""}, live=False)
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
@@ -443,8 +443,8 @@ class _Client:
         """See `Kv.scan`: each bucket is read at its own moment."""
         check_scan_limit(limit)
         self._head(partition)
-        await self._sky.hop("scan")
-        self._sky.refuse("a scan")
+        await self._faults.hop("scan")
+        self._faults.refuse("a scan")
         rows: list[Row] = []
         if partition.kind is PartitionKind.REGISTER:
             for key in self._cluster.keys(partition, start, end):
@@ -459,7 +459,7 @@ class _Client:
                     lambda k: k >= start and (end is None or k < end),
                 )
                 rows += [(key, value) for key, (_, value, live) in cells.items() if live]
-        await self._sky.hop("scan")
+        await self._faults.hop("scan")
         return sorted(rows)[:limit]
 
     def scan_arrow(
@@ -471,14 +471,14 @@ class _Client:
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
         self._head(partition)
-        await self._sky.hop("clean")
-        self._sky.refuse("a drop")
+        await self._faults.hop("clean")
+        self._faults.refuse("a drop")
         if partition.kind is PartitionKind.REGISTER:
             self._cluster.forget(partition)
             return
         time_us = self._clock.now_us() + _DROP_AHEAD_US
         for node in self._nodes:
-            await self._sky.hop("clean")
+            await self._faults.hop("clean")
             if node.is_down:
                 node.hints.append(lambda node=node: node.drop(partition.name, time_us))  # type: ignore[misc]
             else:

@@ -25,7 +25,7 @@ from tarn.kv.port import (
     Versioned,
 )
 from tarn.testing.sim.clock import SimClock
-from tarn.testing.sim.weather import Sky, refused
+from tarn.testing.sim.faults import FaultInjector, refused
 
 __all__ = ["SimSqlite"]
 
@@ -36,22 +36,22 @@ _CHUNK_ROWS = 2
 class SimSqlite:
     """The file that all processes share."""
 
-    def __init__(self, sky: Sky) -> None:
-        self._sky = sky
+    def __init__(self, faults: FaultInjector) -> None:
+        self._faults = faults
         self._rows = MemKv()
 
     def open(self, clock: SimClock) -> _Process:
         """One process's end of it."""
         del clock  # the order of commits decides, not anybody's clock
-        return _Process(self._rows, self._sky)
+        return _Process(self._rows, self._faults)
 
 
 class _Process:
     """`Kv` of one process; `crash` ends it."""
 
-    def __init__(self, rows: Kv, sky: Sky) -> None:
+    def __init__(self, rows: Kv, faults: FaultInjector) -> None:
         self._rows = rows
-        self._sky = sky
+        self._faults = faults
         self._is_dead = False
 
     def crash(self) -> None:
@@ -59,33 +59,33 @@ class _Process:
         self._is_dead = True
 
     async def _read(self, what: str, act: Callable[[], Awaitable[R]]) -> R:
-        await self._sky.hop(what)
-        self._sky.refuse(what)
+        await self._faults.hop(what)
+        self._faults.refuse(what)
         answer = await act()
-        await self._sky.hop(what)
+        await self._faults.hop(what)
         return answer
 
     async def _write(self, what: str, act: Callable[[], Awaitable[R]]) -> R:
         """A write of one group commit."""
-        await self._sky.hop(what)
-        self._sky.refuse(what)
-        await self._sky.hop(what)
+        await self._faults.hop(what)
+        self._faults.refuse(what)
+        await self._faults.hop(what)
         if self._is_dead:
             raise refused(what)
-        if self._sky.fails(self._sky.weather.lost_rate):
-            if self._sky.random.random() < 0.5:
+        if self._faults.fails(self._faults.profile.lost_rate):
+            if self._faults.random.random() < 0.5:
                 await act()
-            await self._sky.hop(what)
+            await self._faults.hop(what)
             raise OutcomeUnknownError(f"the commit of {what} did not answer")
         answer = await act()
-        await self._sky.hop(what)
+        await self._faults.hop(what)
         return answer
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
         """See `Kv.get_many`."""
-        self._sky.raise_unavailable("get_many")
+        self._faults.raise_unavailable("get_many")
         return await self._read(
             _hop("read", partition), lambda: self._rows.get_many(partition, keys, settle=settle)
         )
@@ -94,7 +94,7 @@ class _Process:
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
         """See `Kv.set_many`; raises when nothing was written, as the real drivers may."""
-        self._sky.raise_unavailable("set_many")
+        self._faults.raise_unavailable("set_many")
         try:
             return await self._write(
                 _hop("write", partition), lambda: self._rows.set_many(partition, groups)
@@ -106,26 +106,26 @@ class _Process:
         self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
     ) -> Predicate:
         """See `Kv.set_if`."""
-        self._sky.raise_unavailable("set_if")
+        self._faults.raise_unavailable("set_if")
         return await self._write(
             "change record", lambda: self._rows.set_if(partition, key, value, predicate)
         )
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
-        self._sky.raise_unavailable("delete_many")
+        self._faults.raise_unavailable("delete_many")
         await self._write("clean", lambda: self._rows.delete_many(partition, keys))
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
         """See `Kv.delete_if`."""
-        self._sky.raise_unavailable("delete_if")
+        self._faults.raise_unavailable("delete_if")
         await self._write("change record", lambda: self._rows.delete_if(partition, key, predicate))
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
         """See `Kv.scan`."""
-        self._sky.raise_unavailable("scan")
+        self._faults.raise_unavailable("scan")
         return await self._read("scan", lambda: self._rows.scan(partition, start, end, limit))
 
     def scan_arrow(
@@ -136,7 +136,7 @@ class _Process:
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
-        self._sky.raise_unavailable("drop_partition")
+        self._faults.raise_unavailable("drop_partition")
         while rows := await self._rows.scan(partition, b"", None, _CHUNK_ROWS):
             keys = [key for key, _ in rows]
             await self._write("clean", lambda keys=keys: self._rows.delete_many(partition, keys))  # type: ignore[misc]

@@ -19,7 +19,7 @@ from tarn.core.errors import TarnError
 from tarn.kv.paging import pages_of
 from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned
 from tarn.kv.rows import row_batch
-from tarn.testing.sim.weather import refused
+from tarn.testing.sim.faults import refused
 
 __all__ = ["KvLink", "Wire"]
 

@@ -1,6 +1,6 @@
 """An event loop whose every step follows from a seed.
 
-Time is virtual: when nothing is ready it jumps to the next timer. What is ready in one turn runs in
+Time is virtual: when nothing is ready it jumps to the next timer. What is ready in one tick runs in
 an order that the seed shuffles, timers of one moment too, so a seed is one schedule and another seed
 another. There is no input, no output and no thread: executor calls run at once, in the loop. Tasks hash
 by their number, not by their address, so that sets of tasks (`TaskSet`, `TaskGroup`) iterate alike in
@@ -69,7 +69,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._random = random.Random(seed)  # noqa: S311 - a schedule, not a secret
         self._timers: list[tuple[float, float, int, asyncio.Handle]] = []
         self._count = 0
-        self._turns = 0
+        self._ticks = 0
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note_error)
 
@@ -93,7 +93,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Runs the call at once; its answer comes in a later turn, as a thread's would."""
+        """Runs the call at once; its answer comes in a later tick, as a thread's would."""
         del executor
         answer: asyncio.Future[T] = self.create_future()
         try:
@@ -105,17 +105,17 @@ class SimLoop(asyncio.BaseEventLoop):
         return answer
 
     def _run_once(self) -> None:
-        """One turn; called by `run_forever` until it is stopped."""
-        self._turns += 1
-        if self._turns > STEPS_MAX:
+        """One tick; called by `run_forever` until it is stopped."""
+        self._ticks += 1
+        if self._ticks > STEPS_MAX:
             raise SimStuckError(f"{STEPS_MAX} turns and no end at {self._now:.3f} s")
         ready: Any = self._ready  # type: ignore[attr-defined]
         if not ready:
             self._advance()
-        turn = list(ready)
+        tick = list(ready)
         ready.clear()
-        self._random.shuffle(turn)
-        for handle in turn:
+        self._random.shuffle(tick)
+        for handle in tick:
             if not handle._cancelled and not self._is_paused(handle):  # noqa: SLF001 - as the base loop
                 handle._run()  # noqa: SLF001
 

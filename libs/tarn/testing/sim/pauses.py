@@ -12,7 +12,7 @@ import asyncio
 import random
 from contextvars import ContextVar
 
-from tarn.testing.sim.weather import Sky
+from tarn.testing.sim.faults import FaultInjector
 
 __all__ = ["STRAND", "Process", "Strand"]
 
@@ -24,12 +24,12 @@ class Process:
     """One process of the installation.
 
     Args:
-        sky: how often, and how long.
+        faults: how often, and how long.
         rng: of this process.
     """
 
-    def __init__(self, sky: Sky, rng: random.Random) -> None:
-        self._sky = sky
+    def __init__(self, faults: FaultInjector, rng: random.Random) -> None:
+        self._faults = faults
         self._random = rng
         self._until = 0.0
         self._tasks: dict[asyncio.Task[object], float] = {}
@@ -51,14 +51,14 @@ class Process:
         if end > now:
             self._tasks[task] = end
             return end
-        weather = self._sky.weather
-        if may_stop and weather.pause_rate and self._random.random() < weather.pause_rate:
+        profile = self._faults.profile
+        if may_stop and profile.pause_rate and self._random.random() < profile.pause_rate:
             return self._stop(task, now)
         return now
 
     def _stop(self, task: asyncio.Task[object], now: float) -> float:
         self.pauses += 1
-        end = now + self._random.uniform(0.1, 1.0) * self._sky.weather.pause_seconds
+        end = now + self._random.uniform(0.1, 1.0) * self._faults.profile.pause_seconds
         if self._random.random() < _ALL_RATE:
             self._until = end
         else:

@@ -1,6 +1,6 @@
 """Rules by which a client of the simulated Cassandra gives plain rows their timestamps.
 
-Production's is `ReadFirst` (`tarn.kv.cassandra.timestamps`). The others are what could be cheaper; which
+Production's is `ReadFirst` (`tarn.kv.cassandra.rows.timestamps`). The others are what could be cheaper; which
 of them keep the promises is told in docs/design/timestamps.md.
 """
 
@@ -28,7 +28,7 @@ __all__ = [
 Cell = tuple[int, bytes, bool]
 """Write time, value, whether it is live: the greatest one wins."""
 
-Place = tuple[str, int]
+CassandraPartition = tuple[str, int]
 
 _APART_US = 1_000_000
 """No two clocks of a simulated run are further apart: twice the greatest skew of any plan."""
@@ -41,11 +41,13 @@ class Coordinator(Protocol):
         """Its wall clock."""
         ...
 
-    async def read(self, place: Place, wanted: Callable[[bytes], bool]) -> dict[bytes, Cell]:
+    async def read(
+        self, place: CassandraPartition, wanted: Callable[[bytes], bool]
+    ) -> dict[bytes, Cell]:
         """The newest cells that a quorum has."""
         ...
 
-    async def send(self, place: Place, cells: Mapping[bytes, Cell]) -> None:
+    async def send(self, place: CassandraPartition, cells: Mapping[bytes, Cell]) -> None:
         """Writes to all nodes; returns when a quorum has answered."""
         ...
 
@@ -59,7 +61,9 @@ class StampRule:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    async def write(self, place: Place, values: Mapping[bytes, bytes], *, live: bool) -> None:
+    async def write(
+        self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
+    ) -> None:
         """Writes rows."""
         raise NotImplementedError
 
@@ -80,7 +84,9 @@ class StampRule:
 class ReadFirst(StampRule):
     """The timestamps of the rows are read at quorum before they are written."""
 
-    async def write(self, place: Place, values: Mapping[bytes, bytes], *, live: bool) -> None:
+    async def write(
+        self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
+    ) -> None:
         """One more round trip than the write."""
         seen = await self._coordinator.read(place, values.__contains__)
         await self._coordinator.send(place, self._cells(values, seen, live=live))
@@ -89,7 +95,9 @@ class ReadFirst(StampRule):
 class OwnClock(StampRule):
     """The writer's clock and nothing else."""
 
-    async def write(self, place: Place, values: Mapping[bytes, bytes], *, live: bool) -> None:
+    async def write(
+        self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
+    ) -> None:
         """No read."""
         await self._coordinator.send(place, self._cells(values, {}, live=live))
 
@@ -101,7 +109,9 @@ class ProcessMaximum(StampRule):
         super().__init__(coordinator)
         self._last_us = 0
 
-    async def write(self, place: Place, values: Mapping[bytes, bytes], *, live: bool) -> None:
+    async def write(
+        self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
+    ) -> None:
         """No read."""
         self._last_us = max(self._coordinator.now_us(), self._last_us + 1)
         cells = {key: (self._last_us, value, live) for key, value in values.items()}
@@ -117,9 +127,11 @@ class OwnRowsRecent(StampRule):
 
     def __init__(self, coordinator: Coordinator) -> None:
         super().__init__(coordinator)
-        self._written: dict[tuple[Place, bytes], Cell] = {}
+        self._written: dict[tuple[CassandraPartition, bytes], Cell] = {}
 
-    async def write(self, place: Place, values: Mapping[bytes, bytes], *, live: bool) -> None:
+    async def write(
+        self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
+    ) -> None:
         """A read now and then."""
         own = {key: self._written[place, key] for key in values if (place, key) in self._written}
         young_us = self._coordinator.now_us() - _APART_US
@@ -134,7 +146,9 @@ class OwnRowsRecent(StampRule):
 class CommitWait(StampRule):
     """The writer's clock; acknowledged when every other clock has passed it."""
 
-    async def write(self, place: Place, values: Mapping[bytes, bytes], *, live: bool) -> None:
+    async def write(
+        self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
+    ) -> None:
         """No read, and a wait of as long as clocks may be apart."""
         await self._coordinator.send(place, self._cells(values, {}, live=live))
         await asyncio.sleep(_APART_US / 1e6)
@@ -143,7 +157,9 @@ class CommitWait(StampRule):
 class BesideWrite(StampRule):
     """The read goes beside the write; a row that was not below ours is written again above it."""
 
-    async def write(self, place: Place, values: Mapping[bytes, bytes], *, live: bool) -> None:
+    async def write(
+        self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
+    ) -> None:
         """As many requests as `ReadFirst`, one round trip less when nothing was above."""
         cells = self._cells(values, {}, live=live)
         async with asyncio.TaskGroup() as both:
@@ -159,14 +175,16 @@ class BesideWrite(StampRule):
             await self._coordinator.send(place, self._cells(values, seen, live=live))
 
     async def _read(
-        self, place: Place, values: Mapping[bytes, bytes]
+        self, place: CassandraPartition, values: Mapping[bytes, bytes]
     ) -> dict[bytes, Cell] | TarnError:
         try:
             return await self._coordinator.read(place, values.__contains__)
         except TarnError as error:
             return error
 
-    async def _send(self, place: Place, cells: Mapping[bytes, Cell]) -> TarnError | None:
+    async def _send(
+        self, place: CassandraPartition, cells: Mapping[bytes, Cell]
+    ) -> TarnError | None:
         try:
             await self._coordinator.send(place, cells)
         except TarnError as error:

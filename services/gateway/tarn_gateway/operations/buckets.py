@@ -42,18 +42,18 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
 
 async def head_bucket(backend: Backend, request: S3Request) -> Response:
     """HeadBucket: whether the repository is there, asked of graveler and not of the cache."""
-    await backend.homes.fresh(backend.call(request), request.bucket)
+    await backend.repositories.fresh(backend.call(request), request.bucket)
     return Response(200, [("x-amz-bucket-region", backend.region)])
 
 
 async def get_bucket_location(backend: Backend, request: S3Request) -> Response:
     """GetBucketLocation: the configured region; S3 spells us-east-1 as nothing."""
-    await backend.homes.get(backend.call(request), request.bucket)
+    await backend.repositories.get(backend.call(request), request.bucket)
     region = "" if backend.region == "us-east-1" else backend.region
     return xml(xml_out.location_constraint(region))
 
 
 async def get_bucket_versioning(backend: Backend, request: S3Request) -> Response:
     """GetBucketVersioning: never enabled; versions are commits."""
-    await backend.homes.get(backend.call(request), request.bucket)
+    await backend.repositories.get(backend.call(request), request.bucket)
     return xml(xml_out.versioning_configuration())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tarn.core.actions import ref_object_resource
+from tarn.core.access.actions import ref_object_resource
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import require

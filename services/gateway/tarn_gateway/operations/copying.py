@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tarn.block.port import BlockKey
-from tarn.core.actions import ref_object_resource
+from tarn.core.access.actions import ref_object_resource
 from tarn.core.entry import Checksum, Entry, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
@@ -21,13 +21,13 @@ from tarn_gateway.bodies.blocks import copy_block, digest_block
 from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
 from tarn_gateway.documents import xml_out
 from tarn_gateway.grants import require
-from tarn_gateway.homes import Home
 from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE
 from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import operation_id, requested_condition
 from tarn_gateway.operations.reading import block_key, refuse_external
 from tarn_gateway.operations.writing import check_branch, lineage_of, stage, with_request_headers
+from tarn_gateway.repository_cache import CachedRepository
 from tarn_gateway.requests.address import parse_copy_source, split_key
 from tarn_gateway.requests.conditions import copy_source_conditions
 from tarn_gateway.requests.object_headers import parse_object_headers
@@ -100,8 +100,8 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     about = parse_object_headers(headers)
     named = headers.get("x-amz-checksum-algorithm")
     algorithm = parse_algorithm(named) if named else None
-    # The home first: if the repository is made again after this, staging is refused.
-    home = await backend.homes.get(backend.call(request), request.bucket)
+    # The repository first: if the repository is made again after this, staging is refused.
+    repository = await backend.repositories.get(backend.call(request), request.bucket)
     source = await find_source(backend, request)
     if (source.bucket, source.key) == (request.bucket, request.address.key) and not replace:
         text = "A copy of an object onto itself must change its metadata (REPLACE)."
@@ -112,13 +112,13 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         block = None
     else:
         await check_branch(backend, request, branch)
-        entry = await _by_bytes(backend, source, home, algorithm)
-        block = BlockKey(home.namespace, physical_path(entry.address))
+        entry = await _by_bytes(backend, source, repository, algorithm)
+        block = BlockKey(repository.namespace, physical_path(entry.address))
     operation = operation_id(backend, request) if condition else ""
     entry = dataclasses.replace(entry, lineage=lineage_of(headers), operation_id=operation)
     if replace:
         entry = with_request_headers(entry, about, headers)
-    await stage(backend, request, home, entry, block=block, condition=condition)
+    await stage(backend, request, repository, entry, block=block, condition=condition)
     return xml(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
 
 
@@ -147,7 +147,7 @@ async def _by_reference(backend: Backend, source: Source, algorithm: Algorithm |
 
 
 async def _by_bytes(
-    backend: Backend, source: Source, home: Home, algorithm: Algorithm | None
+    backend: Backend, source: Source, repository: CachedRepository, algorithm: Algorithm | None
 ) -> Entry:
     """A new block with the source's bytes, and its entry: one part, whatever the source had."""
     entry = source.entry
@@ -156,7 +156,7 @@ async def _by_bytes(
         raise S3Error("InvalidRequest", text)
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     wanted = _algorithms(entry.checksums) if algorithm is None else frozenset({algorithm})
-    key = BlockKey(home.namespace, physical_path(address))
+    key = BlockKey(repository.namespace, physical_path(address))
     async with await backend.blocks.open_write(key) as writer:
         sums = await copy_block(backend.blocks, source.block, 0, entry.size, writer, wanted)
         await writer.finish()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from tarn.core.actions import object_resource
+from tarn.core.access.actions import object_resource
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn_gateway.backend import Backend

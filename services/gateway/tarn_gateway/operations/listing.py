@@ -25,7 +25,7 @@ from typing import Final
 from tarn.client.graveler import ListingPage
 from tarn.core.entry import listed_of
 from tarn.core.errors import Reason, TarnError
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
@@ -145,7 +145,7 @@ async def _list(backend: Backend, request: S3Request, wanted: _Wanted) -> _Page:
     ref, slash, _ = wanted.prefix.partition("/")
     if wanted.max_keys == 0 or (slash and not ref):
         # Nothing was asked for, or what no key begins with; the bucket must be there all the same.
-        await backend.homes.get(call, request.bucket)
+        await backend.repositories.get(call, request.bucket)
         return _Page()
     if slash:
         return await _list_ref(backend, request, wanted, call)

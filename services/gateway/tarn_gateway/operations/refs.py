@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from tarn.core.actions import Action
+from tarn.core.access.actions import Action
 from tarn_gateway.operation import COPY_SOURCE, About, MissingRef, Operation
 from tarn_gateway.operations import (
     buckets,

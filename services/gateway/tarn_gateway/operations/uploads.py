@@ -13,7 +13,7 @@ from tarn.block.port import BlockKey
 from tarn.core.entry import Checksum, Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
-from tarn.rpc.call import Call
+from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
 from tarn_gateway.documents import xml_out

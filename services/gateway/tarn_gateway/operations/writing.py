@@ -21,10 +21,10 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import discard, receive
 from tarn_gateway.bodies.checksums import BodySums
 from tarn_gateway.bodies.payload import Payload
-from tarn_gateway.homes import Home
 from tarn_gateway.http import Headers, Response
 from tarn_gateway.operations.answers import EMPTY_MD5, checksum_headers, quoted
 from tarn_gateway.operations.conditional import operation_id, requested_condition
+from tarn_gateway.repository_cache import CachedRepository
 from tarn_gateway.requests.object_headers import ObjectHeaders, parse_object_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
@@ -64,14 +64,14 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
     payload = backend.payload(request)
     if not path:
         return await _put_root(backend, request, branch, payload, condition)
-    home = await backend.homes.get(backend.call(request), request.bucket)
+    repository = await backend.repositories.get(backend.call(request), request.bucket)
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
     if is_large:
         await check_branch(backend, request, branch)
     operation = operation_id(backend, request) if condition else ""
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
-    key = BlockKey(home.namespace, physical_path(address))
+    key = BlockKey(repository.namespace, physical_path(address))
 
     def entry_of(sums: BodySums) -> Entry:
         size, md5, checksums = sums.size, sums.md5, sums.checksums
@@ -82,15 +82,15 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
         # The body first: a slow client must not hold the lock.
         body, sums = await payload.read_all(small)
         entry = entry_of(sums)
-        async with backend.locks.hold((home.instance_uid, branch, path)):
+        async with backend.locks.hold((repository.instance_uid, branch, path)):
             await refuse_early(backend, request, condition, operation)
             await backend.blocks.put(key, body)
-            await stage(backend, request, home, entry, block=key, condition=condition)
+            await stage(backend, request, repository, entry, block=key, condition=condition)
     else:
         if condition:
             await refuse_early(backend, request, condition, operation)
         entry = entry_of(await receive(backend.blocks, key, payload, small))
-        await stage(backend, request, home, entry, block=key, condition=condition)
+        await stage(backend, request, repository, entry, block=key, condition=condition)
     answer = [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)]
     return Response(200, answer)
 
@@ -209,7 +209,7 @@ async def refuse_early(
 async def stage(
     backend: Backend,
     request: S3Request,
-    home: Home,
+    repository: CachedRepository,
     entry: Entry,
     *,
     block: BlockKey | None,
@@ -220,7 +220,7 @@ async def stage(
     Args:
         backend: where.
         request: whose key.
-        home: of the repository, as it was when the block was written.
+        repository: of the repository, as it was when the block was written.
         entry: what the key shall hold.
         block: of the entry if nothing else refers to it; removed when graveler refuses the entry, or
             finds that an earlier attempt of the same conditional operation was the one that counts.
@@ -235,7 +235,7 @@ async def stage(
         is_repeat = await backend.graveler.stage(
             backend.call(request),
             request.bucket,
-            home.instance_uid,
+            repository.instance_uid,
             branch,
             path,
             pack(entry),
@@ -245,7 +245,7 @@ async def stage(
         if block is not None and error.kind in _REFUSED:
             await _remove(backend, block)
         if error.reason in (Reason.REPOSITORY_NOT_FOUND, Reason.REPOSITORY_DELETED):
-            await _look_again(backend, request, home)
+            await _look_again(backend, request, repository)
         raise
     if is_repeat and block is not None:
         await _remove(backend, block)
@@ -261,10 +261,10 @@ async def _remove(backend: Backend, block: BlockKey) -> None:
         await removal
 
 
-async def _look_again(backend: Backend, request: S3Request, home: Home) -> None:
+async def _look_again(backend: Backend, request: S3Request, repository: CachedRepository) -> None:
     """Tells a repository that is gone (REPOSITORY_NOT_FOUND) from one that is another now, where a
     new attempt will do."""
-    now = await backend.homes.fresh(backend.call(request), request.bucket)
-    if now.instance_uid != home.instance_uid:
+    now = await backend.repositories.fresh(backend.call(request), request.bucket)
+    if now.instance_uid != repository.instance_uid:
         text = "The repository was deleted and created again; please try again."
         raise S3Error("ServiceUnavailable", text)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
 from tarn.core.ids import physical_path
-from tarn.core.metarange import EMPTY_METARANGE
+from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.references import Records, SortedReferences, path_of_address
 from tarn_graveler.fsck.session import Lake

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockKey, BlockNotFoundError
-from tarn.core.entry import FLAG_EXTERNAL, FLAG_MARKER, HEAD_BYTES, unpack
+from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import RangeId
-from tarn.core.run import VALUE_END, heads_of
+from tarn.core.listing.run import VALUE_END, heads_of
 from tarn.kv.keys import path_key
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.listings import read_range
@@ -190,7 +190,7 @@ def _victims(
     addresses = np.array([bytes.fromhex(block.rpartition("/")[2]) for block in wanted], "S16")
     blocks = dict(zip(addresses.tolist(), wanted, strict=True))
     heads = heads_of(values)
-    here = (heads["flags"] & (FLAG_MARKER | FLAG_EXTERNAL)) == 0
+    here = (heads["flags"] & (FLAG_TOMBSTONE | FLAG_EXTERNAL)) == 0
     found = np.ascontiguousarray(heads["address"]).view("S16")
     rows = np.flatnonzero(here & np.isin(found, addresses)).tolist()
     return [

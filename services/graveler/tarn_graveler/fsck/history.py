@@ -9,10 +9,10 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId
 from tarn.kv.keys import after_prefix
 from tarn.kv.records import decode_tag
-from tarn_graveler.commits import decode_commit
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 from tarn_graveler.fsck.staged import branch_names, read_branch
+from tarn_graveler.history.commits import decode_commit
 
 __all__ = ["History", "commit_path"]
 

@@ -20,8 +20,8 @@ from tarn.block.rangefile import (
 )
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId, RangeId
-from tarn.core.metarange import EMPTY_METARANGE, Metarange, RangeInfo
-from tarn.core.run import Run, markers_of
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
+from tarn.core.listing.run import Run, tombstones_of
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.references import RECORD, Records, References, records_of
 from tarn_graveler.fsck.session import Lake, or_corrupt
@@ -150,7 +150,7 @@ class Listings:
         if wrong:
             self._lake.find(Code.RANGE_BOUNDS, subject, f"{named}; {wrong}")
         for path in invalid:
-            text = f"{path!r} in range {info.range_id} is a marker, or has an impossible address or size"
+            text = f"{path!r} in range {info.range_id} is a tombstone, or has an impossible address or size"
             self._lake.find(Code.ENTRY_INVALID, f"{subject} {path}", text)
         self._references.add(records, lambda: self._done(info.range_id))
         session.progress.done += 1
@@ -174,5 +174,5 @@ def _look_at(run: Run, info: RangeInfo, source: int, *, with_md5: bool) -> _Seen
     elif pc.all(pc.less(run.paths.slice(0, len(run) - 1), run.paths.slice(1))).as_py() is False:
         wrong = "its paths are not sorted"
     records, impossible = records_of(run.values, source, with_md5=with_md5)
-    rows = np.union1d(impossible, np.flatnonzero(markers_of(run.values)))
+    rows = np.union1d(impossible, np.flatnonzero(tombstones_of(run.values)))
     return records, wrong, run.paths.take(pa.array(rows)).to_pylist()

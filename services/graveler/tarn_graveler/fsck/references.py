@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarn.core.entry import FLAG_EXTERNAL, FLAG_MARKER, HEAD_BYTES, unpack
+from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, unpack
 from tarn.core.ids import physical_path
-from tarn.core.run import heads_of, offsets_of
+from tarn.core.listing.run import heads_of, offsets_of
 from tarn_graveler.fsck.state import State
 
 __all__ = [
@@ -65,7 +65,7 @@ def records_of(
 ) -> tuple[Records, npt.NDArray[np.int64]]:
     """The references of packed entries, each address once; and the rows whose address no block can have.
 
-    Markers and entries whose bytes are elsewhere refer to nothing here.
+    Tombstones and entries whose bytes are elsewhere refer to nothing here.
 
     Args:
         values: heads are whole.
@@ -73,7 +73,7 @@ def records_of(
         with_md5: look for plain MD5s, which takes a look at every tail.
     """
     heads = heads_of(values)
-    is_here = (heads["flags"] & (FLAG_MARKER | FLAG_EXTERNAL)) == 0
+    is_here = (heads["flags"] & (FLAG_TOMBSTONE | FLAG_EXTERNAL)) == 0
     rows = np.flatnonzero(is_here)
     records = np.zeros(len(rows), RECORD)
     addresses = np.ascontiguousarray(heads["address"][rows])

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.core.branch import Branch, Token
-from tarn.core.entry import HEAD_BYTES, VERSION, is_marker, unpack
+from tarn.core.entry import HEAD_BYTES, VERSION, is_tombstone, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
-from tarn.core.run import VALUE_END, data_of, offsets_of
+from tarn.core.listing.run import VALUE_END, data_of, offsets_of
 from tarn.kv.keys import STAGED_UPLOADS, after_prefix, day_of_upload, path_key
 from tarn.kv.records import decode_branch
 from tarn_graveler.fsck.finding import Code
@@ -227,7 +227,7 @@ def _wrong_key(key: bytes) -> str | None:
 
 
 def _wrong_entry(value: bytes) -> str | None:
-    if len(value) == HEAD_BYTES and value[0] == VERSION and is_marker(value):
+    if len(value) == HEAD_BYTES and value[0] == VERSION and is_tombstone(value):
         return None
     try:
         unpack(value)
@@ -242,7 +242,7 @@ def _wrong(key: bytes, value: bytes) -> str | None:
         is_note = not value and day_of_upload(upload_id) is not None
         return None if is_note else "no note of a completed upload"
     why = _wrong_key(key) or _wrong_entry(value)
-    if why is None and not is_marker(value):
+    if why is None and not is_tombstone(value):
         values = pa.array([value], pa.binary())
         if len(records_of(values, 0, with_md5=False)[1]):
             why = f"no block can have the address {value[18:34].hex()}, or the size is negative"

@@ -15,7 +15,7 @@ from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.reads import Reads
 from tarn_graveler.fsck.references import ANY_SIZE, RECORD, References
 from tarn_graveler.fsck.session import Lake, or_corrupt, shown, uuid_time_us
-from tarn_graveler.upload_days import ENDED
+from tarn_graveler.uploads.daily_partitions import ENDED
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["check_refs_partition", "check_uploads", "gather_uploads", "upload_partitions"]

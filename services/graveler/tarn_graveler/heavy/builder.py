@@ -16,8 +16,8 @@ from tarn.block.committed import BuildResult, Committed
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import Kv
-from tarn.rpc.errors import unavailable_error
-from tarn_graveler.building import BuildOrder
+from tarn.rpc.wire.errors import unavailable_error
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.heavy.weighing import again, few_rows, rows_touched
 from tarn_graveler.heavy.worker import HeavyProcess
 

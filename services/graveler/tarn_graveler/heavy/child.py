@@ -25,12 +25,12 @@ from tarn.config import Config, load
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.opening import open_scans
-from tarn.rpc.defects import new_loop, warnings_logged
-from tarn.rpc.errors import internal_error, unavailable_error
-from tarn.rpc.log import REQUEST_ID, logging_to
-from tarn.rpc.process import log_config
-from tarn.rpc.system import SystemClock, SystemIds
-from tarn_graveler.building import Builder, InlineBuilder
+from tarn.rpc.process.defects import new_loop, warnings_logged
+from tarn.rpc.process.log import REQUEST_ID, logging_to
+from tarn.rpc.process.standalone import log_config
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.wire.errors import internal_error, unavailable_error
+from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.heavy.wire import (
     Message,

@@ -9,8 +9,8 @@ from functools import partial
 from tarn.block.committed import Committed
 from tarn.config import Config, variables_of
 from tarn.kv.port import Kv
-from tarn.rpc.serve import Runtime
-from tarn_graveler.building import Builder, InlineBuilder
+from tarn.rpc.process.serve import Runtime
+from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.heavy.builder import ProcessBuilder
 from tarn_graveler.heavy.worker import WorkerLimits, start_process
 

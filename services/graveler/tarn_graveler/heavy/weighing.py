@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pyarrow as pa
 
-from tarn.core.metarange import Metarange
+from tarn.core.listing.metarange import Metarange
 from tarn.kv.port import Kv, Partition
-from tarn_graveler.staged import KEY_END, KEY_START, batch_of
+from tarn_graveler.branch.staged_rows import KEY_END, KEY_START, batch_of
 
 __all__ = ["Batches", "again", "few_rows", "rows_touched"]
 

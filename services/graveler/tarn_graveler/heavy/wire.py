@@ -17,7 +17,7 @@ from tarn.block.committed import BuildResult
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.kv.port import Partition, PartitionKind
-from tarn_graveler.building import BuildOrder
+from tarn_graveler.branch.building import BuildOrder
 
 __all__ = [
     "Message",

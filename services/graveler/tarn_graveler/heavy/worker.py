@@ -17,9 +17,9 @@ from tarn.aio.task_set import TaskSet
 from tarn.block.committed import BuildResult
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
-from tarn.rpc.errors import unavailable_error
-from tarn.rpc.log import REQUEST_ID
-from tarn_graveler.building import BuildOrder
+from tarn.rpc.process.log import REQUEST_ID
+from tarn.rpc.wire.errors import unavailable_error
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.heavy.wire import (
     Message,
     error_of,

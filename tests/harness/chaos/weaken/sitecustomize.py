@@ -7,7 +7,7 @@ Python imports a module of this name at its start. The folder is on a node's pat
 import os
 import sys
 
-if "tarn_cli.node" in sys.orig_argv:
+if "tarn_cli.node.worker" in sys.orig_argv:
     from chaos.weakness import weaken
 
     weaken(os.environ["CHAOS_WITHOUT"])

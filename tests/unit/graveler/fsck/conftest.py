@@ -11,7 +11,7 @@ from lake import Lake, Replicas, create_repository
 
 from tarn.kv.mem import MemKv
 from tarn.testing.clock import SeededIds
-from tarn.testing.gates import GatedKv
+from tarn.testing.faults.gates import GatedKv
 
 
 @pytest.fixture

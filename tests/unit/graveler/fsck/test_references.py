@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarn.core.entry import MARKER, Entry, pack
+from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn_graveler.fsck import references as module
 from tarn_graveler.fsck.references import (
     RECORD,
@@ -89,7 +89,7 @@ def test_what_entries_refer_to() -> None:
     parts = pack(Entry(7, 0, TIME + bytes(9) + b"\1", b"m" * 16, etag_parts=2))
     elsewhere = pack(Entry(5, 0, bytes(16), bytes(16), external_address="s3://x/y"))
     too_late = pack(Entry(5, 0, b"\xff" * 16, bytes(16)))
-    values = pa.array([here, MARKER, again, parts, elsewhere, too_late], pa.binary())
+    values = pa.array([here, TOMBSTONE, again, parts, elsewhere, too_late], pa.binary())
     records, impossible = records_of(values, 3, with_md5=True)
     assert impossible.tolist() == [5]
     assert records["size"].tolist() == [5, 7]

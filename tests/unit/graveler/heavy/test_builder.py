@@ -17,7 +17,7 @@ from heavy_stores import NAMESPACE, Stores
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
-from tarn.rpc.system import SystemClock
+from tarn.rpc.process.system import SystemClock
 from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits
 

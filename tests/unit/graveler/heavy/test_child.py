@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tarn.block.committed import BuildResult
-from tarn.core.metarange import EMPTY_METARANGE
-from tarn.rpc.system import SystemClock
-from tarn_graveler.building import BuildOrder
+from tarn.core.listing.metarange import EMPTY_METARANGE
+from tarn.rpc.process.system import SystemClock
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.heavy.child import Builds
 from tarn_graveler.heavy.wire import frame_of, read_message, said_order
 

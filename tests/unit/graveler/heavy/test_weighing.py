@@ -7,7 +7,7 @@ import pytest
 from heavy_stores import Stores
 
 from tarn.core.ids import RangeId
-from tarn.core.metarange import EMPTY_METARANGE, Metarange, RangeInfo
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
 from tarn_graveler.heavy.weighing import few_rows, rows_touched
 
 

@@ -1,0 +1,220 @@
+"""`tarn fs`: reads and writes objects through the S3 endpoint, like any other S3 client."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.objects.store import WORKERS_MAX, Listed, Objects
+from tarn_cli.objects.transfer import Transfer, bytes_bar, count_bar, run_all
+from tarn_cli.objects.uri import parse_object, parse_prefix
+from tarn_cli.output import Record, shown_size
+from tarn_cli.session import Group, Session, pass_session
+
+__all__ = ["fs"]
+
+_CHUNK_BYTES = 1 << 20
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+_workers = click.option(
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    default=8,
+    show_default=True,
+    help="Concurrent transfers.",
+)
+
+
+@click.group(cls=Group)
+def fs() -> None:
+    """Objects: list, read, upload, download, remove.
+
+    An object is REPOSITORY/REF/PATH. You can read any ref and write to branches.
+    """
+
+
+def _record(each: Listed) -> Record:
+    if each.modified is None:
+        return {"path": each.path, "kind": "prefix"}
+    return {
+        "path": each.path,
+        "kind": "object",
+        "size_bytes": each.size,
+        "modified": each.modified.strftime(_TIME),
+        "etag": each.etag,
+    }
+
+
+def _line(each: Listed) -> str:
+    size = "" if each.size is None else shown_size(each.size)
+    modified = "" if each.modified is None else each.modified.strftime(_TIME)
+    return f"{size:>10}  {modified:20}  {each.path}"
+
+
+@fs.command()
+@click.argument("uri", metavar="REPOSITORY/REF[/PREFIX]")
+@click.option(
+    "-r", "--recursive", is_flag=True, help="List all objects below the prefix, not one level."
+)
+@click.option("-n", "--limit", type=click.IntRange(0), default=0, help="0 for all.")
+@pass_session
+def ls(session: Session, uri: str, recursive: bool, limit: int) -> None:
+    """List objects.
+
+    \b
+    Examples:
+      tarn fs ls lake/main/
+      tarn fs ls -r lake/v1/raw/
+    """
+    where = parse_prefix(uri)
+    found = Objects(session.settings()).listing(where, recursive=recursive)
+    shown = islice(found, limit) if limit else found
+    if session.as_json:
+        session.output.many(map(_record, shown), ())
+        return
+    for each in shown:
+        click.echo(_line(each))
+
+
+@fs.command()
+@click.argument("uri", metavar="REPOSITORY/REF/PATH")
+@pass_session
+def stat(session: Session, uri: str) -> None:
+    """Show the size, time, ETag, type and metadata of an object."""
+    where = parse_object(uri)
+    head = Objects(session.settings()).head(where)
+    session.output.one(
+        {
+            "path": where.path,
+            "size_bytes": head["ContentLength"],
+            "modified": head["LastModified"].strftime(_TIME),
+            "etag": head["ETag"].strip('"'),
+            "content_type": head.get("ContentType", ""),
+            "metadata": head.get("Metadata", {}),
+        }
+    )
+
+
+@fs.command()
+@click.argument("uri", metavar="REPOSITORY/REF/PATH")
+@pass_session
+def cat(session: Session, uri: str) -> None:
+    """Write an object's bytes to standard output."""
+    where = parse_object(uri)
+    for chunk in Objects(session.settings()).read(where, _CHUNK_BYTES):
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+
+
+@fs.command()
+@click.argument("source", type=click.Path(path_type=Path, exists=True, allow_dash=True))
+@click.argument("uri", metavar="REPOSITORY/BRANCH/PATH")
+@click.option("-r", "--recursive", is_flag=True, help="Upload a whole folder.")
+@click.option("--content-type", default="", help="Content type of a single file.")
+@_workers
+@pass_session
+def upload(
+    session: Session, source: Path, uri: str, recursive: bool, content_type: str, workers: int
+) -> None:
+    """Upload a file (- for standard input), or a folder with -r.
+
+    \b
+    Examples:
+      tarn fs upload may.csv lake/main/raw/may.csv
+      tarn fs upload may.csv lake/main/raw/
+      tarn fs upload -r ./raw lake/main/raw/
+    """
+    where = parse_prefix(uri)
+    objects = Objects(session.settings(), workers)
+    if recursive:
+        if not source.is_dir():
+            raise CliError(Exit.USAGE, f"{source} is not a folder", "omit -r for one file")
+        count = _transfer(session, objects.uploads(source, where), "uploading", workers)
+        session.output.one({"uploaded": count}, f"uploaded {count} objects to {where}")
+        return
+    if source.is_dir():
+        raise CliError(Exit.USAGE, f"{source} is a folder", "-r uploads a whole folder")
+    is_folder = not where.path or where.path.endswith("/")
+    target = parse_object(f"{where}{source.name}" if is_folder and str(source) != "-" else uri)
+    if str(source) == "-":
+        objects.upload_stream(sys.stdin.buffer, target, content_type)
+    else:
+        with bytes_bar(session.output.progress_console, source.name) as (announce, advance):
+            announce(source.stat().st_size)
+            objects.upload(source, target, content_type, advance)
+    session.output.one({"uploaded": 1, "object": str(target)}, f"uploaded {target}")
+
+
+@fs.command()
+@click.argument("uri", metavar="REPOSITORY/REF/PATH")
+@click.argument("target", type=click.Path(path_type=Path), default=".")
+@click.option("-r", "--recursive", is_flag=True, help="Download all objects below a prefix.")
+@_workers
+@pass_session
+def download(session: Session, uri: str, target: Path, recursive: bool, workers: int) -> None:
+    """Download an object, or with -r all objects below a prefix.
+
+    \b
+    Examples:
+      tarn fs download lake/main/raw/may.csv .
+      tarn fs download -r lake/v1/raw/ ./raw
+    """
+    objects = Objects(session.settings(), workers)
+    if recursive:
+        folder = parse_prefix(uri)
+        if folder.path and not folder.path.endswith("/"):
+            folder = replace(folder, path=f"{folder.path}/")
+        count = _transfer(session, objects.downloads(folder, target), "downloading", workers)
+        if not count:
+            raise CliError(Exit.NOT_FOUND, f"there are no objects below {folder}")
+        session.output.one({"downloaded": count}, f"downloaded {count} objects to {target}")
+        return
+    where = parse_object(uri)
+    file = target / where.path.rpartition("/")[2] if target.is_dir() else target
+    size = objects.head(where)["ContentLength"]
+    with bytes_bar(session.output.progress_console, file.name) as (announce, advance):
+        announce(size)
+        objects.download(where, file, advance)
+    session.output.one({"downloaded": 1, "file": str(file)}, f"downloaded {file}")
+
+
+def _transfer(session: Session, transfers: Iterator[Transfer], what: str, workers: int) -> int:
+    with bytes_bar(session.output.progress_console, what) as (announce, advance):
+
+        def announced() -> Iterator[Transfer]:
+            for each in transfers:
+                announce(each.size)
+                yield each
+
+        return run_all((each.bound(advance) for each in announced()), workers)
+
+
+@fs.command()
+@click.argument("uri", metavar="REPOSITORY/BRANCH/PATH")
+@click.option("-r", "--recursive", is_flag=True, help="Remove all objects with this prefix.")
+@_workers
+@pass_session
+def rm(session: Session, uri: str, recursive: bool, workers: int) -> None:
+    """Remove an object, or with -r all objects with a prefix.
+
+    \b
+    Examples:
+      tarn fs rm lake/main/raw/may.csv
+      tarn fs rm -r lake/main/raw/
+    """
+    objects = Objects(session.settings(), workers)
+    if not recursive:
+        where = parse_object(uri)
+        objects.head(where)  # fails for a missing object; S3's delete does not
+        objects.remove(where)
+        session.output.one({"removed": 1}, f"removed {where}")
+        return
+    with count_bar(session.output.progress_console, "removing") as advance:
+        count = run_all(objects.removals(parse_prefix(uri), advance), workers)
+    session.output.one({"removed": count}, f"removed {count} objects")

@@ -1,0 +1,63 @@
+"""`tarn refs`: lists the names of a repository, and resolves an expression such as `main~2`."""
+
+from __future__ import annotations
+
+import click
+
+from tarn_cli.commands.commit import commit_record
+from tarn_cli.objects.uri import parse_ref, parse_repository
+from tarn_cli.output import Record
+from tarn_cli.session import Group, Session, pass_session
+
+__all__ = ["refs"]
+
+
+@click.group(cls=Group)
+def refs() -> None:
+    """Refs: branches, tags, commit ids or unique prefixes of one, with `~N` and `^N`."""
+
+
+@refs.command(name="list")
+@click.argument("repository")
+@pass_session
+def list_(session: Session, repository: str) -> None:
+    """List the branches and tags of a repository."""
+    from tarn_cli.connection import Connection, collect
+
+    name = parse_repository(repository)
+
+    async def work(tarn: Connection) -> list[Record]:
+        branches = await collect(
+            lambda size, token: tarn.graveler.list_branches(
+                tarn.call(), name, page_size=size, page_token=token
+            ),
+            lambda page: page.branches,
+        )
+        tags = await collect(
+            lambda size, token: tarn.graveler.list_tags(
+                tarn.call(), name, page_size=size, page_token=token
+            ),
+            lambda page: page.tags,
+        )
+        found: list[Record] = [
+            {"kind": "branch", "ref": each.branch_id, "commit": each.commit_id} for each in branches
+        ]
+        found += [{"kind": "tag", "ref": each.tag_id, "commit": each.commit_id} for each in tags]
+        return found
+
+    session.output.many(session.run(work), ("kind", "ref", "commit"), empty="no refs")
+
+
+@refs.command()
+@click.argument("ref_uri", metavar="REPOSITORY/REF")
+@pass_session
+def show(session: Session, ref_uri: str) -> None:
+    """Show the commit that a ref names.
+
+    \b
+    Example:
+      tarn refs show lake/main~2
+    """
+    uri = parse_ref(ref_uri)
+    found = session.run(lambda tarn: tarn.graveler.get_commit(tarn.call(), uri.repository, uri.ref))
+    session.output.one(commit_record(found))

@@ -1,0 +1,1 @@
+"""Tarn on one machine: what `tarn up` plans, starts, supervises and stops."""

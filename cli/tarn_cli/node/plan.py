@@ -1,0 +1,221 @@
+"""The plan of `tarn up`: the configuration overridden by flags, the ports, and the workers' commands.
+
+Workers get all settings through environment variables (`TARN_…`, see `tarn.config`). These override the
+configuration file, and so do the flags of `tarn up`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tarn.config import Config, ConfigError, installation_secret, load
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.node.data_dir import DataDir, State
+from tarn_cli.node.kv_url import kv_variables
+from tarn_cli.node.ports import hold_port, with_port
+from tarn_cli.node.supervisor import WorkerSpec
+
+__all__ = ["NodeFlags", "NodePlan", "read_config"]
+
+_AUTH = "TARN_SERVICES_AUTH_ADDRESSES"
+_DATA_DIR = "TARN_DATA_DIR"
+_GRAVELER = "TARN_SERVICES_GRAVELER_ADDRESSES"
+_RPC = "TARN_RPC_LISTEN_ADDRESS"
+_S3 = "TARN_GATEWAYS_S3_LISTEN_ADDRESS"
+_SECRET_FILE = "TARN_INSTALLATION_SECRET_FILE"  # noqa: S105 - the name of a variable
+
+
+def read_config(
+    file: Path | None, environment: Mapping[str, str], data_dir: Path | None = None
+) -> Config:
+    """The configuration of a node; a data folder given as a flag overrides it.
+
+    Raises:
+        CliError: USAGE, the configuration is invalid; the text names every problem.
+    """
+    above = {} if data_dir is None else {_DATA_DIR: str(data_dir.absolute())}
+    try:
+        return load(file, {**environment, **above})
+    except ConfigError as error:
+        raise CliError(Exit.USAGE, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFlags:
+    """Flags that override the configuration; None or empty: not given.
+
+    Attributes:
+        config_file: YAML file.
+        data_dir: data folder.
+        host: address on which the S3 endpoint listens.
+        port: port of the S3 endpoint; 0 takes a free one.
+        rpc_port: port of graveler's rpc; 0 takes a free one.
+        workers: number of worker processes; with `separate`, of graveler processes.
+        separate: run each service in a separate process.
+        kv: URL of the metadata store, see `tarn_cli.node.kv_url`.
+        kv_replicas: replicas of a keyspace that has to be created.
+    """
+
+    config_file: Path | None = None
+    data_dir: Path | None = None
+    host: str = ""
+    port: int | None = None
+    rpc_port: int | None = None
+    workers: int | None = None
+    separate: bool = False
+    kv: str = ""
+    kv_replicas: int | None = None
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables for the flags of the metadata store.
+
+        Raises:
+            CliError: USAGE, a flag is invalid.
+        """
+        return kv_variables(self.kv, self.kv_replicas)
+
+    def arguments(self) -> list[str]:
+        """The same flags as arguments of another `tarn up`."""
+        named = {
+            "--config": self.config_file and str(self.config_file.absolute()),
+            "--data-dir": self.data_dir and str(self.data_dir.absolute()),
+            "--host": self.host or None,
+            "--port": self.port,
+            "--rpc-port": self.rpc_port,
+            "--workers": self.workers,
+            "--kv": self.kv or None,
+            "--kv-replicas": self.kv_replicas,
+        }
+        pairs = [(name, str(value)) for name, value in named.items() if value is not None]
+        flags = ["--separate"] if self.separate else []
+        return [spec for pair in pairs for spec in pair] + flags
+
+
+@dataclass(slots=True)
+class NodePlan:
+    """A node that is about to run; holds its ports until the context ends.
+
+    Attributes:
+        specs: what the supervisor runs, in order of their start.
+        endpoint: URL of the S3 endpoint.
+        server: `host:port` of graveler's rpc.
+        auth_server: `host:port` of auth's rpc.
+    """
+
+    specs: tuple[WorkerSpec, ...]
+    endpoint: str
+    server: str
+    auth_server: str
+    _ports: ExitStack
+
+    @staticmethod
+    def of(flags: NodeFlags, config: Config, environment: Mapping[str, str]) -> NodePlan:
+        """Holds the ports, creates the installation's secret if it is missing, and plans the processes.
+
+        Raises:
+            CliError: CONFLICT, a port is taken; USAGE, the configuration contradicts itself.
+        """
+        s3 = config.gateways.s3.listen_address
+        if flags.host:
+            s3 = f"{flags.host}:{s3.rpartition(':')[2]}"
+        if flags.port is not None:
+            s3 = with_port(s3, flags.port)
+        graveler, auth = _rpc_addresses(flags, config)
+        with ExitStack() as stack:
+
+            def held(address: str) -> str:
+                port = hold_port(address)
+                stack.callback(port.close)
+                return port.address
+
+            s3, graveler = held(s3), held(graveler)
+            auth = held(auth) if flags.separate else graveler
+            # Further replicas of graveler take free ports, which the gateway gets as a setting.
+            more = [
+                held(with_port(graveler, 0))
+                for _ in range((flags.workers or 1) - 1 if flags.separate else 0)
+            ]
+            told = {
+                _DATA_DIR: str(config.data_dir.absolute()),
+                _S3: s3,
+                _GRAVELER: ",".join([graveler, *more]),
+                _AUTH: auth,
+                **_secret(config),
+            }
+            return NodePlan(
+                _parts(flags, config, told, environment),
+                _url(config, s3),
+                graveler,
+                auth,
+                stack.pop_all(),
+            )
+
+    def state(self, processes: dict[str, int], restart_count: int) -> State:
+        """The contents of the state file while these processes run (process id by name)."""
+        return State(
+            os.getpid(), self.endpoint, self.server, self.auth_server, processes, restart_count
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ports.close()
+
+
+def _rpc_addresses(flags: NodeFlags, config: Config) -> tuple[str, str]:
+    """The rpc addresses of graveler and of auth; auth's is used only if they are separate."""
+    try:
+        graveler = config.rpc_address("graveler")
+        auth = config.services.auth.addresses[0]
+    except ConfigError as error:
+        raise CliError(Exit.USAGE, str(error)) from error
+    if flags.rpc_port is not None:
+        graveler = with_port(graveler, flags.rpc_port)
+        auth = with_port(auth, max(0, flags.rpc_port - 1))
+    return graveler, auth
+
+
+def _secret(config: Config) -> dict[str, str]:
+    """The variable that gives workers the installation's secret; the first start creates the secret."""
+    try:
+        installation_secret(config, make=True)
+    except ConfigError as error:
+        raise CliError(Exit.USAGE, str(error)) from error
+    if config.installation.secret is not None:
+        return {}
+    return {_SECRET_FILE: str(DataDir(config.data_dir).secret_file)}
+
+
+def _parts(
+    flags: NodeFlags, config: Config, told: dict[str, str], environment: Mapping[str, str]
+) -> tuple[WorkerSpec, ...]:
+    file = [] if flags.config_file is None else ["--config", str(flags.config_file.absolute())]
+
+    def spec(name: str, module: str, rpc: str, count: int = 1) -> WorkerSpec:
+        command = (sys.executable, "-m", module, *file)
+        return WorkerSpec(name, command, {**environment, **told, _RPC: rpc}, count)
+
+    gravelers = told[_GRAVELER].split(",")
+    if not flags.separate:
+        count = flags.workers or config.workers or len(os.sched_getaffinity(0))
+        return (spec("worker", "tarn_cli.node.worker", gravelers[0], count),)
+    names = ["graveler", *(f"graveler-{n}" for n in range(2, len(gravelers) + 1))]
+    return (
+        spec("auth", "tarn_auth", told[_AUTH]),
+        *(spec(name, "tarn_graveler", rpc) for name, rpc in zip(names, gravelers, strict=True)),
+        spec("gateway", "tarn_gateway", gravelers[0]),
+    )
+
+
+def _url(config: Config, address: str) -> str:
+    """The URL at which this machine reaches the S3 endpoint."""
+    scheme = "http" if config.gateways.s3.tls.cert is None else "https"
+    host, _, port = address.rpartition(":")
+    return f"{scheme}://{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"  # noqa: S104 - not bound here

@@ -1,0 +1,65 @@
+"""Runs a planned node until a signal: runs the supervisor, writes the state file, limits the log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Callable
+
+from tarn.core.clock import Clock
+from tarn.rpc.process.system import SystemClock
+from tarn_cli.node.data_dir import DataDir
+from tarn_cli.node.plan import NodePlan
+from tarn_cli.node.supervisor import Supervisor
+
+__all__ = ["run_node"]
+
+_LOG_BYTES_MAX = 256 << 20
+_LOG_CHECK_SECONDS = 30.0
+
+
+def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None:
+    """Runs the node; returns after SIGTERM, SIGHUP or Ctrl-C, when all workers have drained.
+
+    Raises:
+        CliError: a worker was never ready.
+    """
+    clock = SystemClock()
+
+    def changed(processes: dict[str, int], restart_count: int) -> None:
+        try:
+            where.write_state(plan.state(processes, restart_count))
+        except OSError as error:
+            # A full disk must not stop workers that can still answer reads.
+            say(f"cannot write the state file: {error.strerror}")
+
+    async def run() -> None:
+        supervisor = Supervisor(plan.specs, clock, changed, say)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, supervisor.stop)
+        async with asyncio.TaskGroup() as group:
+            trimming = group.create_task(_keep_log_short(where, clock))
+            await supervisor.run()
+            trimming.cancel()
+
+    asyncio.run(run())
+
+
+async def _keep_log_short(where: DataDir, clock: Clock) -> None:
+    """Rotates the log when it exceeds 256 MiB, if this process writes to it; keeps one old file.
+
+    All processes append to the same open file, so it is copied and truncated, not renamed. Lines that
+    are written between the copy and the truncation may be lost.
+    """
+    log = where.log_file
+    while True:
+        await clock.sleep(_LOG_CHECK_SECONDS)
+        if not log.exists():
+            continue
+        size = log.stat().st_size
+        if size > _LOG_BYTES_MAX and os.path.samestat(os.fstat(1), log.stat()):
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)

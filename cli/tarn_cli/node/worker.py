@@ -1,0 +1,111 @@
+"""A single-node worker: auth, graveler and the gateway in one process, over in-process calls.
+
+Every worker of a node is a replica of all three services on the shared embedded store and the
+shared local blocks; the branch protocol keeps several replicas correct. They also share
+the S3 port and the rpc port: the kernel distributes the connections.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Self
+
+from tarn.block.opening import open_blocks
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.config import Config
+from tarn.kv.opening import open_kv
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.process.serve import Application, Runtime
+from tarn.rpc.process.standalone import run
+from tarn.rpc.server.endpoint import Endpoint
+from tarn_auth.application import AuthApplication
+from tarn_auth.config import AuthConfig
+from tarn_gateway.application import GatewayApplication
+from tarn_gateway.config import server_tls
+from tarn_gateway.config import settings_of as gateway_settings
+from tarn_graveler.application import GravelerApplication
+from tarn_graveler.config import open_committed_of
+from tarn_graveler.config import settings_of as graveler_settings
+from tarn_graveler.heavy.opening import open_builder
+
+__all__ = ["main"]
+
+
+class _Calls:
+    """In-process calls as an application: it ends after the services that make the calls."""
+
+    name = "calls"
+    endpoints: Sequence[Endpoint] = ()
+
+    def __init__(self, transport: InProcessTransport) -> None:
+        self._transport = transport
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._transport.close()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits for changes that outlived their callers."""
+        await self._transport.drain(timeout_s)
+
+
+async def _assemble(
+    config: Config, runtime: Runtime, stack: AsyncExitStack
+) -> Sequence[Application]:
+    """All services over one pair of stores, in order: each uses only earlier ones."""
+    clock, ids = runtime.clock, runtime.ids
+    kv = await open_kv(config, clock, ids, runtime.meters)
+    stack.push_async_callback(kv.close)
+    blocks = await open_blocks(config, clock)
+    stack.push_async_callback(blocks.close)
+    committed = await stack.enter_async_context(open_committed_of(config, blocks))
+    builder = await stack.enter_async_context(open_builder(config, runtime, kv, committed))
+    secrets = AuthConfig.of(config)
+    auth = AuthApplication(
+        kv,
+        secrets.installation_id,
+        secrets.installation_secret,
+        clock,
+        ids,
+        previous_secrets=secrets.previous_secrets,
+    )
+    auth_calls = InProcessTransport(auth.endpoints, clock)
+    access = Access(AuthClient(auth_calls), clock)
+    graveler = GravelerApplication(
+        settings=graveler_settings(config),
+        kv=kv,
+        blocks=blocks,
+        committed=committed,
+        access=access,
+        clock=clock,
+        ids=ids,
+        builder=builder,
+    )
+    graveler_calls = InProcessTransport(graveler.endpoints, clock)
+    gateway = GatewayApplication(
+        gateway_settings(config, reuse_port=True),
+        GravelerClient(graveler_calls),
+        access,
+        blocks,
+        clock=clock,
+        ids=ids,
+        tls=server_tls(config),
+        listens=runtime.listens,
+    )
+    return [auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway]
+
+
+def main() -> int:
+    """Runs a worker until SIGTERM; returns the exit code."""
+    about = "A worker of `tarn up`."
+    return run("node", about, _assemble, takes_rpcs_as="graveler", reuse_port=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Reads and writes objects through the S3 endpoint, for `tarn fs`.
+
+The client is boto3, as for many users, so the commands also test the endpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.objects.transfer import Advance, Transfer
+from tarn_cli.objects.uri import ObjectUri
+from tarn_cli.settings import Settings
+
+__all__ = ["WORKERS_MAX", "Listed", "Objects"]
+
+WORKERS_MAX = 64
+_DELETE_KEYS_MAX = 1000
+
+Client = Any  # boto3 has no types
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line of a listing.
+
+    Attributes:
+        path: path of an object, or a common prefix.
+        size: bytes; None for a common prefix.
+        modified: time of the last write; None for a common prefix.
+        etag: without quotes; empty for a common prefix.
+    """
+
+    path: str
+    size: int | None = None
+    modified: datetime | None = None
+    etag: str = ""
+
+
+class Objects:
+    """Objects of all repositories.
+
+    Args:
+        settings: endpoint and key pair.
+        workers: number of threads that will use this object.
+
+    Raises:
+        CliError: DENIED, no credentials are set.
+    """
+
+    def __init__(self, settings: Settings, workers: int = 1) -> None:
+        import boto3
+        from boto3.s3.transfer import TransferConfig
+        from botocore.config import Config
+
+        settings.require_key()
+        self._client: Client = boto3.session.Session().client(
+            "s3",
+            endpoint_url=settings.endpoint,
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            region_name="us-east-1",
+            config=Config(
+                s3={"addressing_style": "path"},  # a repository is not a host name
+                retries={"mode": "standard", "max_attempts": 5},  # outlives a worker's restart
+                max_pool_connections=workers + 1,
+                connect_timeout=10,
+                read_timeout=120,
+            ),
+        )
+        self._parallel = TransferConfig(max_concurrency=workers)
+        # With several files, each uses one thread: the files are transferred concurrently.
+        self._serial = TransferConfig(use_threads=False)
+
+    def head(self, uri: ObjectUri) -> dict[str, Any]:
+        """The answer of HeadObject."""
+        answer: dict[str, Any] = self._client.head_object(Bucket=uri.repository, Key=uri.key)
+        return answer
+
+    def read(self, uri: ObjectUri, chunk_bytes: int) -> Iterator[bytes]:
+        """The bytes of an object, in chunks."""
+        body = self._client.get_object(Bucket=uri.repository, Key=uri.key)["Body"]
+        yield from body.iter_chunks(chunk_bytes)
+
+    def listing(self, uri: ObjectUri, *, recursive: bool) -> Iterator[Listed]:
+        """Objects at or below a prefix, in byte order; one level with common prefixes unless recursive."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=uri.repository, Prefix=uri.key, Delimiter="" if recursive else "/"
+        )
+        cut = len(uri.ref) + 1
+        for page in pages:
+            found = [Listed(each["Prefix"][cut:]) for each in page.get("CommonPrefixes", [])]
+            found += [
+                Listed(
+                    each["Key"][cut:], each["Size"], each["LastModified"], each["ETag"].strip('"')
+                )
+                for each in page.get("Contents", [])
+            ]
+            yield from sorted(found, key=lambda each: each.path)
+
+    def upload_stream(self, source: Any, uri: ObjectUri, content_type: str) -> None:  # noqa: ANN401 - any binary file
+        """Uploads a binary file, read until its end."""
+        extra = _extra(content_type)
+        self._client.upload_fileobj(source, uri.repository, uri.key, ExtraArgs=extra)
+
+    def upload(self, source: Path, uri: ObjectUri, content_type: str, advance: Advance) -> None:
+        """Uploads one file, its parts concurrently."""
+        self._client.upload_file(
+            str(source),
+            uri.repository,
+            uri.key,
+            ExtraArgs=_extra(content_type),
+            Callback=advance,
+            Config=self._parallel,
+        )
+
+    def uploads(self, source: Path, folder: ObjectUri) -> Iterator[Transfer]:
+        """Transfers of every file below a local folder. Symbolic links to folders are not followed."""
+        prefix = folder.key if folder.key.endswith("/") else f"{folder.key}/"
+        for where, folders, names in os.walk(source):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(where) / name
+                if path.is_file():
+                    key = prefix + path.relative_to(source).as_posix()
+                    yield self._upload_of(path, folder.repository, key)
+
+    def _upload_of(self, path: Path, bucket: str, key: str) -> Transfer:
+        def start(advance: Advance) -> None:
+            self._client.upload_file(str(path), bucket, key, Callback=advance, Config=self._serial)
+
+        return Transfer(path.stat().st_size, start)
+
+    def download(self, uri: ObjectUri, target: Path, advance: Advance) -> None:
+        """Downloads one object, its ranges concurrently."""
+        self._download(uri.repository, uri.key, target, advance, self._parallel)
+
+    def downloads(self, folder: ObjectUri, target: Path) -> Iterator[Transfer]:
+        """Transfers of every object below a prefix that ends with `/`. Directory objects are skipped.
+
+        Raises:
+            CliError: an object's path cannot be a file below the target.
+        """
+        for each in self.listing(folder, recursive=True):
+            if each.size is None or each.path.endswith("/"):
+                continue
+            file = _local_path(target, each.path[len(folder.path) :])
+            yield self._download_of(folder.repository, f"{folder.ref}/{each.path}", file, each.size)
+
+    def _download_of(self, bucket: str, key: str, file: Path, size: int) -> Transfer:
+        def start(advance: Advance) -> None:
+            self._download(bucket, key, file, advance, self._serial)
+
+        return Transfer(size, start)
+
+    def _download(
+        self, bucket: str, key: str, target: Path, advance: Advance, config: object
+    ) -> None:
+        """Downloads to a temporary file and renames it, so the target is never partial."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.tarn-part")
+        try:
+            self._client.download_file(bucket, key, str(partial), Callback=advance, Config=config)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def remove(self, uri: ObjectUri) -> None:
+        """Removes one object; succeeds if there is none, as in S3."""
+        self._client.delete_object(Bucket=uri.repository, Key=uri.key)
+
+    def removals(self, uri: ObjectUri, advance: Advance) -> Iterator[Callable[[], int]]:
+        """Batches of work that remove all objects with a prefix; each returns how many it removed."""
+        found = self.listing(uri, recursive=True)
+        while batch := [f"{uri.ref}/{each.path}" for each in islice(found, _DELETE_KEYS_MAX)]:
+            yield self._removal_of(uri.repository, batch, advance)
+
+    def _removal_of(self, bucket: str, keys: list[str], advance: Advance) -> Callable[[], int]:
+        def start() -> int:
+            wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+            failed = self._client.delete_objects(Bucket=bucket, Delete=wanted).get("Errors", [])
+            advance(len(keys) - len(failed))
+            if failed:
+                first = f"{failed[0]['Key']}: {failed[0].get('Message', failed[0].get('Code'))}"
+                raise CliError(Exit.FAILURE, f"{len(failed)} objects were not removed; {first}")
+            return len(keys)
+
+        return start
+
+
+def _extra(content_type: str) -> dict[str, str]:
+    return {"ContentType": content_type} if content_type else {}
+
+
+def _local_path(target: Path, path: str) -> Path:
+    """The file for an object below a folder.
+
+    Raises:
+        CliError: the object's path leads out of the folder or is not a valid file name.
+    """
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
+        hint = "download it alone, under another name"
+        raise CliError(Exit.FAILURE, f"{path!r} cannot be a file below {target}", hint)
+    return target.joinpath(*parts)

@@ -1,0 +1,320 @@
+"""The group commit: one thread per process that makes names appear in a store.
+
+Whoever wants a name waits in its queue. The thread locks out the other processes, takes all that is
+ready, and gives the names in one transaction with one fsync. Because the rows of small bodies and the links of
+large ones both appear under this lock, a path is written once, whatever the size of its two writers.
+
+The lock is a `flock` on a file of its own: it queues processes fairly enough, and a killed process frees
+it. Waiting for it is not bounded here; callers have deadlines of their own. A request is handed to the
+writer only once the lock is held. Until then a caller that is cancelled takes its request with it, body and
+all; afterwards the request is carried out, and its outcome reaches nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tarn.block.local.faults import from_os, from_sqlite
+from tarn.block.local.small import Row, SmallWriter
+from tarn.block.local.tree import Tree
+from tarn.block.port import closed_error
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.value import hot_value
+
+__all__ = ["GroupWriter"]
+
+HELD_REQUESTS_MAX: Final = 4096
+HELD_BYTES_MAX: Final = 64 << 20
+"""What the process holds of requests that are not answered, waiting or being written: above either
+bound a request is refused, unless nothing is held. A writer elsewhere that keeps the lock (a stopped
+process, a disk that hangs) must not fill the memory of this one."""
+_BATCH_MAX: Final = 256
+_BATCH_BYTES_MAX: Final = 4 << 20
+_DOING: Final = "cannot commit small blocks"
+
+
+@hot_value
+class _Insert:
+    namespace: int
+    path: str
+    file: str  # where a large block of this name would be
+    body: bytes
+
+
+@hot_value
+class _Link:
+    namespace: int
+    path: str
+    link: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Delete:
+    namespace: int
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Register:
+    name: str
+
+
+_Request = _Insert | _Link | _Delete | _Register
+_Outcome = int | BaseException
+_Waiter = tuple[_Request, "asyncio.Future[int]"]
+
+
+def _size_bytes(request: _Request) -> int:
+    return len(request.body) if isinstance(request, _Insert) else 0
+
+
+class GroupWriter:
+    """The queue and its thread.
+
+    Args:
+        database: the file of small bodies.
+        lock: the lock file's descriptor, which this closes.
+        tree: where large blocks are.
+        clock: dates the rows.
+        fsync: whether a commit waits for the disk.
+    """
+
+    def __init__(self, database: Path, lock: int, tree: Tree, clock: Clock, *, fsync: bool) -> None:
+        self._database = database
+        self._lock = lock
+        self._tree = tree
+        self._clock = clock
+        self._fsync = fsync
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        # Oldest first. Invariant: changed under the guard, which is notified of more and of the close.
+        self._waiting: dict[asyncio.Future[int], _Request] = {}
+        self._guard = threading.Condition()
+        self._open = True
+        self._taken: list[_Waiter] = []  # by the thread; not answered yet
+        # Counted on the loop's thread.
+        self.held_requests = 0
+        self.held_bytes = 0
+        # Daemonic, because a process that forgot to close must still be able to end: what was
+        # acknowledged is on disk already.
+        self._thread = threading.Thread(target=self._run, name="tarn-block-commit", daemon=True)
+        self._thread.start()
+
+    async def insert(self, namespace: int, path: str, file: str, body: bytes) -> bool:
+        """Adds a small body; False if a block of either kind has the path. `file` is where a large
+        one would be, from the root."""
+        return bool(await self._ask(_Insert(namespace, path, file, body)))
+
+    async def place(self, namespace: int, path: str, link: Callable[[], None]) -> bool:
+        """Calls `link` under the lock; False if a block of either kind has the path.
+
+        Raises:
+            OSError: from `link`.
+        """
+        return bool(await self._ask(_Link(namespace, path, link)))
+
+    async def delete(self, namespace: int, paths: Sequence[str]) -> None:
+        """Removes small bodies."""
+        await self._ask(_Delete(namespace, paths))
+
+    async def register(self, name: str) -> int:
+        """The number of a namespace, made with its directory if it is new."""
+        return await self._ask(_Register(name))
+
+    async def close(self) -> None:
+        """Serves what is queued, then ends the thread. Idempotent."""
+        with self._guard:
+            self._open = False
+            self._guard.notify()
+        await asyncio.shield(self._ended)
+
+    async def _ask(self, request: _Request) -> int:
+        self._hold(_size_bytes(request))
+        done: asyncio.Future[int] = self._loop.create_future()
+        with self._guard:
+            is_open = self._open
+            if is_open:
+                self._waiting[done] = request
+                self._guard.notify()
+        if not is_open:
+            self._release(request)
+            raise closed_error()
+        try:
+            return await done
+        except asyncio.CancelledError:
+            with self._guard:
+                withdrawn = self._waiting.pop(done, None)
+            if withdrawn is not None:  # else the thread has it, and `_settle` releases it
+                self._release(withdrawn)
+            raise
+
+    def _hold(self, size_bytes: int) -> None:
+        requests, total = self.held_requests + 1, self.held_bytes + size_bytes
+        if self.held_requests and (requests > HELD_REQUESTS_MAX or total > HELD_BYTES_MAX):
+            raise _full(self.held_requests, self.held_bytes)
+        self.held_requests, self.held_bytes = requests, total
+
+    def _release(self, request: _Request) -> None:
+        self.held_requests -= 1
+        self.held_bytes -= _size_bytes(request)
+
+    def _run(self) -> None:
+        writer: SmallWriter | None = None
+        try:
+            while self._wait():
+                writer = self._serve(writer)
+        finally:
+            # After a close nothing is left here. After a defect the waiters must not hang.
+            with self._guard:
+                self._open = False
+                left = [(request, done) for done, request in self._waiting.items()]
+                self._waiting.clear()
+            batch = self._taken + left
+            self._answer(self._settle, batch, [closed_error()] * len(batch))
+            if writer is not None:
+                writer.close()
+            os.close(self._lock)
+            self._answer(_end, self._ended)
+
+    def _wait(self) -> bool:
+        """Waits for a request; False: the store is closed and there is none."""
+        with self._guard:
+            while self._open and not self._waiting:
+                self._guard.wait()
+            return bool(self._waiting)
+
+    def _serve(self, writer: SmallWriter | None) -> SmallWriter | None:
+        """GroupWriter what is ready and answers it; the connection is opened at the first time."""
+        outcomes: Sequence[_Outcome]
+        try:
+            writer = writer or SmallWriter(self._database, fsync=self._fsync)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                self._take()
+                outcomes = self._commit(writer, [request for request, _ in self._taken])
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+        except (sqlite3.Error, OSError) as error:
+            if not self._taken:
+                self._take()
+            outcomes = [_failure(error)] * len(self._taken)
+        batch, self._taken = self._taken, []
+        self._answer(self._settle, batch, outcomes)
+        return writer
+
+    def _take(self) -> None:
+        """Takes the oldest requests: from here on they are carried out, whoever waits for them."""
+        size_bytes = 0
+        with self._guard:
+            for done, request in self._waiting.items():
+                if len(self._taken) >= _BATCH_MAX or size_bytes >= _BATCH_BYTES_MAX:
+                    break
+                self._taken.append((request, done))
+                size_bytes += _size_bytes(request)
+            for _, done in self._taken:
+                del self._waiting[done]
+
+    def _settle(self, batch: Sequence[_Waiter], outcomes: Sequence[_Outcome]) -> None:
+        for (request, done), outcome in zip(batch, outcomes, strict=True):
+            self._release(request)
+            if done.done():
+                continue  # its caller was cancelled
+            if isinstance(outcome, BaseException):
+                done.set_exception(outcome)
+            else:
+                done.set_result(outcome)
+
+    def _answer(self, call: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _commit(self, writer: SmallWriter, batch: Sequence[_Request]) -> list[_Outcome]:
+        if not batch:
+            return []
+        outcomes: list[_Outcome] = [0] * len(batch)
+        try:
+            if all(isinstance(request, _Link) for request in batch):
+                self._place(writer, batch, outcomes)  # nothing to write in sqlite
+                return outcomes
+            writer.begin()
+            self._change(writer, batch, outcomes)
+            self._insert(writer, batch, outcomes)
+            self._place(writer, batch, outcomes)
+            writer.commit()
+        except (sqlite3.Error, OSError) as error:
+            writer.rollback()
+            failure = _failure(error)
+            # A link is made whatever becomes of the rows; any other answer was about the rows.
+            for at, request in enumerate(batch):
+                if not (isinstance(request, _Link) and outcomes[at] == 1):
+                    outcomes[at] = failure
+        return outcomes
+
+    def _change(
+        self, writer: SmallWriter, batch: Sequence[_Request], outcomes: list[_Outcome]
+    ) -> None:
+        for at, request in enumerate(batch):
+            if isinstance(request, _Delete):
+                writer.delete(request.namespace, request.paths)
+            elif isinstance(request, _Register):
+                try:
+                    outcomes[at] = writer.register(request.name)
+                    with self._tree.open_dir(request.name.split("/"), create=True):
+                        pass
+                except TarnError as error:
+                    outcomes[at] = error
+
+    def _insert(
+        self, writer: SmallWriter, batch: Sequence[_Request], outcomes: list[_Outcome]
+    ) -> None:
+        now_us = self._clock.now_us()
+        rows: list[Row] = []
+        places: list[int] = []
+        for at, request in enumerate(batch):
+            if isinstance(request, _Insert) and not self._tree.exists(request.file):
+                rows.append((request.namespace, request.path, now_us, request.body))
+                places.append(at)
+        taken = writer.insert(rows)
+        for position, at in enumerate(places):
+            outcomes[at] = 0 if position in taken else 1
+
+    def _place(
+        self, writer: SmallWriter, batch: Sequence[_Request], outcomes: list[_Outcome]
+    ) -> None:
+        for at, request in enumerate(batch):
+            if not isinstance(request, _Link) or writer.has(request.namespace, request.path):
+                continue
+            try:
+                request.link()
+                outcomes[at] = 1
+            except FileExistsError:
+                outcomes[at] = 0
+            except OSError as error:
+                outcomes[at] = error  # as it is: its caller knows what a missing file means
+
+
+def _full(requests: int, size_bytes: int) -> TarnError:
+    text = (
+        f"{requests} writes of {size_bytes} bytes wait in this process for the block store's lock, as"
+        f" many as it may hold ({HELD_REQUESTS_MAX} writes, {HELD_BYTES_MAX} bytes); try again later. If"
+        " it lasts, look for a process of this store that is stopped, or for a disk that hangs"
+    )
+    return TarnError(Kind.UNAVAILABLE, Reason.OVERLOADED, text)
+
+
+def _failure(error: sqlite3.Error | OSError) -> TarnError:
+    return from_os(error, _DOING) if isinstance(error, OSError) else from_sqlite(error, _DOING)
+
+
+def _end(ended: asyncio.Future[None]) -> None:
+    ended.set_result(None)

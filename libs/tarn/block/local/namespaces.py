@@ -1,0 +1,98 @@
+"""Namespaces of a local store, and which blocks they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tarn.aio.bounded_map import BoundedMap
+from tarn.block.keys import METADATA_PREFIX, parse_namespace
+from tarn.block.local.group_writer import GroupWriter
+from tarn.block.local.small import SmallReader
+from tarn.block.local.tree import Tree
+from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
+
+__all__ = ["LocalNamespace", "Namespaces"]
+
+_KNOWN_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNamespace:
+    """A namespace's place.
+
+    Attributes:
+        number: its id among the rows; -1 before anything was written to it.
+        name: its path from the root.
+        names: the same, split.
+    """
+
+    number: int
+    name: str
+    names: tuple[str, ...]
+
+    def file(self, path: str) -> tuple[str, ...]:
+        """Where a large block of this checked path is."""
+        return (*self.names, *path.split("/"))
+
+
+class Namespaces:
+    """Finds namespaces and blocks; remembers namespaces, which are never renumbered."""
+
+    def __init__(self, tree: Tree, reader: SmallReader, group_writer: GroupWriter) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._group_writer = group_writer
+        self._known: BoundedMap[str, LocalNamespace] = BoundedMap(_KNOWN_MAX)
+
+    def look(self, namespace: str) -> LocalNamespace:
+        """The namespace, for reading.
+
+        Raises:
+            TarnError: INVALID, if it is not `local://` and safe names.
+        """
+        if ns := self._known.get(namespace):
+            return ns
+        names = parse_namespace(namespace, "local")
+        name = "/".join(names)
+        number = self._reader.namespace_id(name)
+        ns = LocalNamespace(-1 if number is None else number, name, names)
+        return ns if number is None else self._remember(namespace, ns)
+
+    async def enter(self, namespace: str) -> LocalNamespace:
+        """The namespace, for writing: made if it is new.
+
+        Raises:
+            TarnError: INVALID as `look`, and `NamespaceOverlapError`.
+        """
+        ns = self.look(namespace)
+        if ns.number >= 0:
+            return ns
+        number = await self._group_writer.register(ns.name)
+        return self._remember(namespace, LocalNamespace(number, ns.name, ns.names))
+
+    def _remember(self, namespace: str, ns: LocalNamespace) -> LocalNamespace:
+        self._known.put(namespace, ns)
+        return ns
+
+    def is_row(self, ns: LocalNamespace, path: str) -> bool:
+        """Whether a block is a row; none of `_tarn/` ever is."""
+        if ns.number < 0 or path.startswith(METADATA_PREFIX):
+            return False
+        return self._reader.stat(ns.number, path) is not None
+
+    def stat(self, ns: LocalNamespace, key: BlockKey) -> BlockInfo:
+        """Size and time of a block of either kind.
+
+        Raises:
+            BlockNotFoundError: there is none.
+        """
+        if ns.number >= 0 and not key.path.startswith(METADATA_PREFIX):
+            info = self._reader.stat(ns.number, key.path)
+            if info is not None:
+                return info
+        try:
+            found = self._tree.stat(ns.file(key.path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise BlockNotFoundError(key) from None
+        return BlockInfo(key.path, found.st_size, found.st_mtime_ns // 1000)

@@ -1,0 +1,78 @@
+"""Where a namespace's blocks are: `s3://<bucket>/<name>/<name>` is a bucket and a prefix of keys."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tarn.block.keys import PATH_BYTES_MAX, check_path, parse_namespace
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = ["OWN", "S3Namespace", "ObjectKey", "namespace_of", "object_key_of"]
+
+OWN: Final = ".tarn/"
+"""Keys of the driver itself, below the namespace; `check_path` lets no block begin so."""
+_RESERVED: Final = frozenset({"data", "_tarn"})
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Namespace:
+    """A namespace's place.
+
+    Attributes:
+        bucket: its bucket.
+        root: what its keys begin with: empty, or ending in `/`.
+    """
+
+    bucket: str
+    root: str
+
+    def own(self, name: str) -> ObjectKey:
+        """A key of the driver."""
+        return ObjectKey(self.bucket, self.root + OWN + name)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """An object of the server."""
+
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def namespace_of(namespace: str) -> S3Namespace:
+    """The place of a namespace.
+
+    Raises:
+        TarnError: INVALID if it is not `s3://` and safe names, or has a name that blocks of another
+            namespace begin with: then the blocks of one would be among those of the other.
+    """
+    bucket, *names = parse_namespace(namespace, "s3")
+    taken = _RESERVED.intersection(names)
+    if taken:
+        text = f"namespace {namespace} must not have a segment {min(taken)!r}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, namespace=namespace)
+    return S3Namespace(bucket, "".join(f"{name}/" for name in names))
+
+
+def object_key_of(ns: S3Namespace, path: str) -> ObjectKey:
+    """The object of a block.
+
+    Raises:
+        TarnError: INVALID as `check_path`; also for control characters, which neither XML listings nor
+            all servers carry, and for a key longer than S3's limit.
+    """
+    check_path(path)
+    key = ns.root + path
+    if _CONTROL.search(path):
+        text = f"block path {path[:80]!a} has a control character"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    if len(key.encode()) > PATH_BYTES_MAX:
+        text = f"the key of block {path[:80]} is longer than {PATH_BYTES_MAX} bytes"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    return ObjectKey(ns.bucket, key)

@@ -1,0 +1,1 @@
+"""Who may do what: actions, policies, caller tokens and proofs."""

@@ -1,0 +1,183 @@
+"""Who may do what: statements, the decision over them, and the built-in roles.
+
+Default deny; a deny beats every allow; patterns know one wildcard, a `*` at the end. A set of statements
+is compiled once into, per action, exact names and prefixes, so that a decision is a few set look-ups
+and `str.startswith` calls, whatever the number of statements.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tarn.core.access.actions import Action, user_resource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UserId
+
+__all__ = [
+    "Grant",
+    "Policy",
+    "Role",
+    "Statement",
+    "compile_policy",
+    "decide",
+    "parse_roles",
+    "statements_of",
+]
+
+_POLICIES_CACHED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One rule of a policy.
+
+    Attributes:
+        allow: True to allow, False to deny.
+        actions: names of `Action`, or prefixes of them with a trailing `*`.
+        resources: see `tarn.core.access.actions`, or prefixes of them with a trailing `*`.
+
+    Raises:
+        TarnError: INVALID for a pattern with a `*` that is not its last character: read as a literal
+            it would silently match nothing, which in a deny is a hole.
+    """
+
+    allow: bool
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for pattern in self.actions + self.resources:
+            if "*" in pattern[:-1]:
+                text = f"pattern {pattern!r} has a '*' before its end"
+                raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, pattern=pattern)
+
+
+class _Patterns:
+    """A set of patterns, to be asked many times."""
+
+    __slots__ = ("_names", "_prefixes")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        patterns = frozenset(patterns)
+        self._names = frozenset(p for p in patterns if not p.endswith("*"))
+        self._prefixes = tuple(sorted(p[:-1] for p in patterns if p.endswith("*")))
+
+    def match(self, name: str) -> bool:
+        return name in self._names or name.startswith(self._prefixes)
+
+
+class Policy:
+    """Statements, compiled. Immutable."""
+
+    __slots__ = ("_rules", "statements")
+
+    def __init__(self, statements: Iterable[Statement]) -> None:
+        self.statements = tuple(statements)
+        self._rules = {
+            action: (self._resources(action, allow=False), self._resources(action, allow=True))
+            for action in Action
+        }
+
+    def allows(self, action: Action, resource: str) -> bool:
+        """Whether a statement allows the action on the resource and none denies it."""
+        denied, allowed = self._rules[action]
+        return allowed.match(resource) and not denied.match(resource)
+
+    def _resources(self, action: Action, *, allow: bool) -> _Patterns:
+        return _Patterns(
+            resource
+            for statement in self.statements
+            if statement.allow is allow and _Patterns(statement.actions).match(action)
+            for resource in statement.resources
+        )
+
+
+@lru_cache(_POLICIES_CACHED)
+def compile_policy(statements: tuple[Statement, ...]) -> Policy:
+    """The policy of these statements; the last thousand are kept."""
+    return Policy(statements)
+
+
+def decide(statements: tuple[Statement, ...], action: Action, resource: str) -> bool:
+    """`Policy.allows` for statements that may not be compiled yet."""
+    return compile_policy(statements).allows(action, resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one caller may do, to be used for `ttl_ms` from when it was asked for and no longer.
+
+    Attributes:
+        user_id: the caller.
+        policy: what its roles amount to.
+        caller_token: to be passed on to other services, which decide again; a secret.
+    """
+
+    user_id: UserId
+    policy: Policy
+    caller_token: str = field(repr=False)
+    ttl_ms: int
+
+    def allows(self, action: Action, resource: str) -> bool:
+        """Whether the caller may."""
+        return self.policy.allows(action, resource)
+
+    def require(self, action: Action, resource: str) -> None:
+        """Raises `TarnError` DENIED, ACCESS_DENIED unless the caller may."""
+        if not self.policy.allows(action, resource):
+            text = f"user {self.user_id} may not {action} on {resource}"
+            raise TarnError(
+                Kind.DENIED,
+                Reason.ACCESS_DENIED,
+                text,
+                user_id=self.user_id,
+                action=action.value,
+                resource=resource,
+            )
+
+
+class Role(enum.StrEnum):
+    """The built-in roles (services/auth/README.md)."""
+
+    ADMIN = "Admin"
+    DEVELOPER = "Developer"
+    ANALYST = "Analyst"
+
+
+def parse_roles(names: Iterable[str]) -> tuple[Role, ...]:
+    """Roles without repetitions, in the order of `Role`.
+
+    Raises:
+        TarnError: NOT_FOUND, ROLE_NOT_FOUND for an unknown name; INVALID for none at all.
+    """
+    wanted = set(names)
+    known = {role.value for role in Role}
+    if unknown := sorted(wanted - known):
+        text = f"role {unknown[0][:80]!r} does not exist; there are {', '.join(Role)}"
+        raise TarnError(Kind.NOT_FOUND, Reason.ROLE_NOT_FOUND, text, role=unknown[0][:80])
+    if not wanted:
+        text = f"a user needs at least one role of {', '.join(Role)}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="roles")
+    return tuple(role for role in Role if role.value in wanted)
+
+
+_READ = (Action.LIST_REPOS.value, Action.READ_REPO.value)
+_OWN = (Action.READ_USERS.value, Action.MANAGE_CREDENTIALS.value)
+
+
+def statements_of(roles: Iterable[Role], user_id: UserId) -> tuple[Statement, ...]:
+    """What a user's roles amount to. Everybody may look at themselves and manage their own keys."""
+    statements = [Statement(True, _OWN, (user_resource(user_id),))]
+    for role in roles:
+        match role:
+            case Role.ADMIN:
+                statements.append(Statement(True, ("*",), ("*",)))
+            case Role.DEVELOPER:
+                actions = (*_READ, Action.WRITE_REPO.value)
+                statements.append(Statement(True, actions, ("repository/*",)))
+            case Role.ANALYST:
+                statements.append(Statement(True, _READ, ("repository/*",)))
+    return tuple(statements)

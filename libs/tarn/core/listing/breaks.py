@@ -1,0 +1,154 @@
+"""Where a range ends: after a key whose hash says so, wherever the key stands.
+
+The same entries must always give the same ranges, whatever the history, so that equal listings have
+equal ids and commits share all ranges that they do not change. A range therefore ends after the first
+of its rows, counted from its beginning, where
+
+    the hash of the path is 0 modulo `rows_mean`, or
+    the range has `rows_max` rows, or
+    the range has `bytes_max` bytes of paths and packed entries.
+
+The decision at a row looks at the rows since the last cut and at nothing else, so *every cut forgets
+the past*: two sequences of rows that are cut at the same place are cut alike from there on. That is
+why a commit that changes part of a listing may begin cutting at any old range that begins at a cut,
+and may stop as soon as one of its cuts falls on the end of an old range: the rest is what it was. The
+first rule makes that happen soon (one row in `rows_mean` cuts whatever came before); the caps, which
+a change shifts, only hold until the next such row. Prior art: content-defined chunking (LBFS, rsync).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarn.core.listing.run import Bools, Run, concat_runs, data_of, offsets_of
+
+__all__ = ["BreakRule", "Cutter", "hash_paths"]
+
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+_WORD = np.uint64(0xFF51AFD7ED558CCD)
+_LAST = np.uint64(0xC4CEB9FE1A85EC53)
+_SHIFT = np.uint64(32)
+_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
+
+
+def hash_paths(paths: pa.StringArray) -> npt.NDArray[np.uint64]:
+    """64 bits for each path, over all of its bytes. Part of the format: never changes.
+
+    Eight bytes of all paths at a time: `h = (h xor word) * C; h ^= h >> 32`, the last word padded with
+    zeros; the length is mixed in at the beginning, one more round ends it.
+    """
+    ends = offsets_of(paths).astype(np.int64)
+    starts, lengths = ends[:-1], np.diff(ends)
+    hashes = (lengths.astype(np.uint64) + np.uint64(1)) * _SEED
+    # Eight zeros at the end, so that every byte of a path begins a word that can be read.
+    data = np.zeros(int(ends[-1] - ends[0]) + 8, np.uint8)
+    data[:-8] = data_of(paths)[ends[0] : ends[-1]]
+    words = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
+    at = starts - ends[0]
+    # As long as all paths have eight bytes left, no row needs a look at its length.
+    whole = int(lengths.min()) // 8 if len(lengths) else 0
+    for _ in range(whole):
+        hashes = _mix(hashes, words[at])
+        at += 8
+    left = lengths - 8 * whole
+    rows = np.flatnonzero(left)
+    while len(rows):
+        part = left[rows]
+        word = words[at[rows]] & _MASKS[np.minimum(part, 8)]
+        hashes[rows] = _mix(hashes[rows], word)
+        at[rows] += 8
+        left[rows] = np.maximum(part - 8, 0)
+        rows = rows[part > 8]
+    hashes *= _LAST
+    hashes ^= hashes >> _SHIFT
+    return hashes
+
+
+def _mix(hashes: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """One round; `word` is used up."""
+    word ^= hashes
+    word *= _WORD
+    word ^= word >> _SHIFT
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class BreakRule:
+    """How listings are cut into ranges. One rule for all listings of an installation: a listing that
+    was cut by another one is read all the same, but shares no ranges with its successors.
+
+    Attributes:
+        rows_mean: one row in so many ends a range.
+        rows_max: no range has more rows.
+        bytes_max: a range ends with the row that reaches so many bytes of paths and packed entries.
+    """
+
+    rows_mean: int = 20_000
+    rows_max: int = 100_000
+    bytes_max: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        assert min(self.rows_mean, self.rows_max, self.bytes_max) > 0, "a range holds a row"
+
+    def ends_after(self, paths: pa.StringArray) -> Bools:
+        """Which paths end a range whatever comes before them."""
+        ends: Bools = hash_paths(paths) % np.uint64(self.rows_mean) == 0
+        return ends
+
+    def is_closed(self, last_path: str, count: int, size_bytes: int) -> bool:
+        """Whether a range with this last row ended by the rule, not for want of more rows."""
+        if count >= self.rows_max or size_bytes >= self.bytes_max:
+            return True
+        return bool(self.ends_after(pa.array([last_path], pa.string()))[0])
+
+
+class Cutter:
+    """Takes rows in order and gives whole ranges. It is *at a cut* at the beginning and after each."""
+
+    def __init__(self, rule: BreakRule) -> None:
+        self._rule = rule
+        self._pieces: list[Run] = []
+        self._rows = 0
+        self._bytes = 0
+
+    @property
+    def is_at_cut(self) -> bool:
+        """Whether no row waits for the end of its range."""
+        return not self._pieces
+
+    def add(self, run: Run) -> list[Run]:
+        """Takes the next rows; gives the ranges that end in them."""
+        rule = self._rule
+        done: list[Run] = []
+        breaks = np.flatnonzero(rule.ends_after(run.paths))
+        sizes = offsets_of(run.paths).astype(np.int64) + offsets_of(run.values)
+        start = 0
+        while start < len(run):
+            at = int(np.searchsorted(breaks, start))
+            stop = int(breaks[at]) + 1 if at < len(breaks) else len(run) + 1
+            stop = min(stop, start + rule.rows_max - self._rows)
+            full = sizes[start] + rule.bytes_max - self._bytes
+            stop = min(stop, int(np.searchsorted(sizes, full)))
+            self._keep(run.slice(start, min(stop, len(run))))
+            if stop <= len(run):
+                done.append(self._take())
+            start = stop
+        return done
+
+    def finish(self) -> Run | None:
+        """The last range, which ends for want of more rows; None at a cut."""
+        return self._take() if self._pieces else None
+
+    def _keep(self, piece: Run) -> None:
+        self._pieces.append(piece)
+        self._rows += len(piece)
+        self._bytes += piece.size_bytes
+
+    def _take(self) -> Run:
+        whole = concat_runs(self._pieces)
+        self._pieces, self._rows, self._bytes = [], 0, 0
+        return whole

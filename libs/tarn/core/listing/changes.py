@@ -1,0 +1,157 @@
+"""Applies staged changes to committed rows, and lays staged layers over one another.
+
+Both are one binary search per change and one gather per run, O(changes x log rows + rows), in C.
+A change that gives a path the identity it already has is no change (docs/design/metadata.md): the committed entry
+stays, with its address and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarn.core.listing.run import (
+    EMPTY_RUN,
+    Bools,
+    Ints,
+    Run,
+    concat_runs,
+    identities_of,
+    tombstones_of,
+)
+
+__all__ = ["Counts", "Matches", "Merged", "apply_changes", "match_rows", "overlay", "upto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many paths a change set adds, updates and removes."""
+
+    added: int = 0
+    updated: int = 0
+    removed: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.added + other.added, self.updated + other.updated, self.removed + other.removed
+        )
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.added + self.updated + self.removed
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Committed rows after some changes.
+
+    Attributes:
+        runs: pieces in order; without effective changes, exactly the committed rows.
+        counts: what the changes did.
+    """
+
+    runs: tuple[Run, ...]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matches:
+    """Where the rows of one run stand in another.
+
+    Attributes:
+        at: for each row, the first row of the other run whose path is not smaller.
+        found: whether that one has the same path.
+    """
+
+    at: Ints
+    found: Bools
+
+
+def match_rows(rows: Run, base: Run) -> Matches:
+    """Finds every row of `rows` in `base`."""
+    if rows.paths.equals(base.paths):
+        # Only updates: two states of a table often have the same paths, and need no search.
+        return Matches(np.arange(len(rows)), np.ones(len(rows), np.bool_))
+    at = pc.search_sorted(base.paths, rows.paths).to_numpy().astype(np.int64)
+    inside = at < len(base)
+    found = np.zeros(len(rows), np.bool_)
+    if inside.any():
+        near = base.paths.take(pa.array(at[inside]))
+        have = rows.paths if inside.all() else rows.paths.filter(pa.array(inside))
+        found[inside] = pc.equal(near, have).to_numpy(zero_copy_only=False)
+    return Matches(at, found)
+
+
+def same_identity(rows: Run, base: Run, matches: Matches) -> Bools:
+    """Which rows have a match of the same identity."""
+    same = np.zeros(len(rows), np.bool_)
+    if matches.found.any():
+        old = identities_of(base.values.take(pa.array(matches.at[matches.found])))
+        new = identities_of(rows.values.filter(pa.array(matches.found)))
+        same[matches.found] = pc.equal(old, new).to_numpy(zero_copy_only=False)
+    return same
+
+
+def apply_changes(base: Run, changes: Run) -> Merged:
+    """The rows of `base` after `changes`, in which tombstones delete."""
+    if not len(changes):
+        return Merged((base,), Counts())
+    matches = match_rows(changes, base)
+    tombstone = tombstones_of(changes.values)
+    same = same_identity(changes, base, matches)
+    put = ~tombstone & ~same
+    removed = tombstone & matches.found
+    updated = put & matches.found
+    counts = Counts(int((put & ~matches.found).sum()), int(updated.sum()), int(removed.sum()))
+    if not counts.total:
+        return Merged((base,), counts)
+    # Only the window that the changes span is copied; a change at one place of a range costs little.
+    effective = np.flatnonzero(put | removed)
+    low = int(matches.at[effective[0]])
+    high = int(matches.at[effective[-1]] + matches.found[effective[-1]])
+    gone = matches.at[removed | updated] - low
+    window = base.slice(low, high)
+    chosen = np.flatnonzero(put)
+    merged = _interleave(window, gone, changes.take(chosen), matches.at[chosen] - low)
+    runs = (base.slice(0, low), merged, base.slice(high))
+    return Merged(tuple(run for run in runs if len(run)), counts)
+
+
+def _interleave(base: Run, gone: Ints, rows: Run, at: Ints) -> Run:
+    """`base` without the rows `gone`, with `rows` inserted before the positions `at`."""
+    if len(gone) == len(base):
+        return rows
+    keep = np.ones(len(base) + len(rows), np.bool_)
+    keep[gone] = False
+    order = np.insert(np.arange(len(base)), at, np.arange(len(base), len(base) + len(rows)))
+    return concat_runs([base, rows]).take(order[keep[order]])
+
+
+def overlay(layers: Sequence[Run]) -> Run:
+    """Layers of staged rows as one: the first layer (the newest) that has a path gives its row.
+
+    Tombstones stay: they delete what is committed beneath.
+    """
+    merged = EMPTY_RUN
+    for layer in layers:
+        if not len(merged):
+            merged = layer
+        elif len(layer):
+            merged = _lay_over(merged, layer)
+    return merged
+
+
+def _lay_over(newer: Run, older: Run) -> Run:
+    matches = match_rows(newer, older)
+    return _interleave(older, matches.at[matches.found], newer, matches.at)
+
+
+def upto(run: Run, path: str) -> tuple[Run, Run]:
+    """The rows up to and with `path`, and the others."""
+    at = run.find(path, after=True)
+    return run.slice(0, at), run.slice(at)

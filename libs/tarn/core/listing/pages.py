@@ -1,0 +1,299 @@
+"""Ordered listings over layers: what a page with prefix, delimiter and after holds.
+
+Layers are sorted runs of paths and packed entries, newest first; the newest row of a path wins and a
+tombstone hides what lies beneath. The merge asks for more rows of a layer only when it has used up those
+at hand, and never reads over rows that a common prefix has rolled up: it seeks past them.
+
+Rows are columns, a list of paths beside a list of entries: a page has a thousand of them, and an object
+for each costs more than all that is done with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from operator import not_
+
+from tarn.core.entry import FLAG_TOMBSTONE
+
+__all__ = ["NeedRows", "Page", "PageRequest", "PathRows", "merge_page", "path_after", "prefix_end"]
+
+PathRows = tuple[Sequence[str], Sequence[bytes]]
+"""Paths in order, and the packed entry of each."""
+
+_ROWS_AT_ONCE_MAX = 4000
+_ROWS_PER_SEEK = 64
+"""About as many rows are read in the time that it takes to seek."""
+
+_LAST = chr(0x10FFFF)
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The smallest string greater than every string that starts with `prefix`; None if there is none.
+
+    Code point order equals UTF-8 byte order; surrogates are no characters of a path.
+    """
+    text = prefix.rstrip(_LAST)
+    if not text:
+        return None
+    last = ord(text[-1]) + 1
+    return text[:-1] + chr(0xE000 if last == 0xD800 else last)
+
+
+def path_after(path: str) -> str:
+    """The smallest string greater than `path`."""
+    return path + "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """What to list.
+
+    Attributes:
+        prefix: only paths that start so.
+        delimiter: roll up what shares its text up to and including the first one after the prefix.
+        after: only paths and common prefixes greater than this; exclusive.
+        limit: how many entries and common prefixes.
+        rows_max: about how many rows may be looked at before a shorter page is given.
+        with_tombstones: tombstones are lines, too: what is staged, not what is visible.
+        rows_first: how many rows of a layer are asked for at first, if the limit is not below that.
+    """
+
+    prefix: str = ""
+    delimiter: str = ""
+    after: str = ""
+    limit: int = 1000
+    rows_max: int = 100_000
+    with_tombstones: bool = False
+    rows_first: int = 1000
+
+    @property
+    def start(self) -> str:
+        """The smallest path that may be on the page."""
+        if not self.after:
+            return self.prefix
+        rolled = _common_prefix(self.after, self.prefix, self.delimiter)
+        if rolled is not None and rolled == self.after:
+            return prefix_end(rolled) or self.prefix
+        return max(self.prefix, path_after(self.after))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Lines in byte order.
+
+    Attributes:
+        paths: of entries, and common prefixes.
+        entries: packed, one for each path; empty for a common prefix.
+        next_after: continues the listing, None at its end.
+    """
+
+    paths: list[str]
+    entries: list[bytes]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedRows:
+    """The merge's only wish: the first `count` rows of one layer from `start` on. Fewer mean that the
+    layer has no more."""
+
+    layer: int
+    start: str
+    count: int
+
+
+def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
+    if not delimiter or not path.startswith(prefix):
+        return None
+    at = path.find(delimiter, len(prefix))
+    return None if at < 0 else path[: at + len(delimiter)]
+
+
+class _Layer:
+    """Rows at hand of one layer, where the next ones begin, and whether there are none."""
+
+    __slots__ = ("entries", "exhausted", "has_tombstones", "next_start", "paths")
+
+    def __init__(self, start: str, *, has_tombstones: bool) -> None:
+        self.has_tombstones = has_tombstones
+        self.paths: Sequence[str] = ()
+        self.entries: Sequence[bytes] = ()
+        self.next_start = start
+        self.exhausted = False
+
+    def accept(self, rows: PathRows, wanted: int) -> None:
+        self.paths, self.entries = rows
+        self.exhausted = len(self.paths) < wanted
+        if self.paths:
+            self.next_start = path_after(self.paths[-1])
+
+    def take(self, last: str) -> PathRows:
+        """The rows at hand up to and including a path."""
+        paths, entries = self.paths, self.entries
+        if paths[-1] <= last:
+            self.paths = self.entries = ()
+            return paths, entries
+        count = bisect_right(paths, last)
+        self.paths, self.entries = paths[count:], entries[count:]
+        return paths[:count], entries[:count]
+
+    def seek(self, start: str) -> None:
+        """Passes over rows before a path."""
+        count = bisect_left(self.paths, start)
+        self.paths, self.entries = self.paths[count:], self.entries[count:]
+        self.next_start = max(self.next_start, start)
+
+
+class _Lines:
+    """The lines of a page as they are found.
+
+    Attributes:
+        last: where the listing goes on after what was found so far.
+        skip_to: what is before it is rolled up already.
+    """
+
+    def __init__(self, request: PageRequest) -> None:
+        self._request = request
+        self._end = prefix_end(request.prefix)
+        self._delimiter_end = prefix_end(request.delimiter)
+        self.paths: list[str] = []
+        self.entries: list[bytes] = []
+        self.last = request.after
+        self.skip_to = ""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.paths) >= self._request.limit
+
+    def page(self, next_after: str | None) -> Page:
+        return Page(self.paths, self.entries, next_after)
+
+    def is_behind(self, path: str) -> bool:
+        """Whether a path lies behind all that is asked for."""
+        return self._end is not None and path >= self._end
+
+    def add(self, paths: Sequence[str], entries: Sequence[bytes]) -> Page | None:
+        """Adds visible rows in order; the page, if that ends it."""
+        stop = len(paths)
+        if stop and self._end is not None and paths[-1] >= self._end:
+            stop = bisect_left(paths, self._end)
+        if self._request.delimiter:
+            count = self._roll_up(paths, entries, stop)
+        else:
+            count = min(stop, self._request.limit - len(self.paths))
+            self.paths += paths[:count]
+            self.entries += entries[:count]
+            self.last = paths[count - 1] if count else self.last
+        if count < stop:
+            return self.page(self.last)
+        return self.page(None) if stop < len(paths) else None
+
+    def _roll_up(self, paths: Sequence[str], entries: Sequence[bytes], stop: int) -> int:
+        """Adds the first `stop` rows and common prefixes of them; how many it took to fill the page."""
+        delimiter, prefix_length = self._request.delimiter, len(self._request.prefix)
+        for number in range(stop):
+            path = paths[number]
+            if path < self.skip_to:
+                continue
+            if self.is_full:
+                return number
+            at = path.find(delimiter, prefix_length)
+            if at < 0:
+                self.last = path
+                self.paths.append(path)
+                self.entries.append(entries[number])
+                continue
+            self.last = rolled = path[: at + len(delimiter)]
+            self.paths.append(rolled)
+            self.entries.append(b"")
+            # As `prefix_end(rolled)`, but for the few delimiters that no character is greater than.
+            past = path[:at] + self._delimiter_end if self._delimiter_end else prefix_end(rolled)
+            if past is None:
+                self._end = path_after(rolled)
+                return stop
+            self.skip_to = past
+        return stop
+
+    def pass_over(self, path: str) -> bool:
+        """Notes that everything up to a path was looked at; whether the listing can go on after it.
+
+        To go on after a deleted `dir/` would mean after all of `dir/`: so not before what lies in it.
+        """
+        if path < self.skip_to:
+            return True
+        self.last = max(self.last, path)
+        return _common_prefix(path, self._request.prefix, self._request.delimiter) != path
+
+
+def merge_page(
+    request: PageRequest, staged_count: int, *, with_base: bool
+) -> Generator[NeedRows, PathRows, Page]:
+    """Builds one page; yields for rows, returns the page.
+
+    The caller answers each `NeedRows`. What all layers have at hand is merged at once, so that rows
+    which are hidden cost next to nothing.
+
+    Args:
+        request: what to list.
+        staged_count: layers that may hold tombstones.
+        with_base: whether there is one more beneath them, which is committed and holds none.
+    """
+    layers = [
+        _Layer(request.start, has_tombstones=number < staged_count)
+        for number in range(staged_count + with_base)
+    ]
+    lines = _Lines(request)
+    seen, may_end = 0, True
+    count = min(request.rows_first, request.limit + 1)
+    while True:
+        for number, layer in enumerate(layers):
+            if not layer.paths and not layer.exhausted:
+                layer.accept((yield NeedRows(number, layer.next_start, count)), count)
+        live = [layer for layer in layers if layer.paths]
+        if not live or lines.is_behind(min(layer.paths[0] for layer in live)):
+            return lines.page(None)
+        if lines.is_full or (seen >= request.rows_max and may_end):
+            return lines.page(lines.last)
+        lasts = [layer.paths[-1] for layer in live if not layer.exhausted]
+        # No layer has more rows before it.
+        horizon = min(lasts) if lasts else max(layer.paths[-1] for layer in live)
+        merged, paths, entries = _merged(live, horizon, with_tombstones=request.with_tombstones)
+        seen += merged
+        before = len(lines.paths)
+        page = lines.add(paths, entries)
+        if page is not None:
+            return page
+        if not lines.is_full:
+            may_end = lines.pass_over(horizon)
+        # Who needs more than a page's worth is behind many hidden rows, or passes over large folders.
+        count = min(2 * count, _ROWS_AT_ONCE_MAX)
+        if lines.skip_to > horizon:
+            for layer in live:
+                layer.seek(lines.skip_to)
+            if (len(lines.paths) - before) * _ROWS_PER_SEEK < merged:
+                count = _ROWS_PER_SEEK
+
+
+def _merged(
+    live: Sequence[_Layer], horizon: str, *, with_tombstones: bool
+) -> tuple[int, Sequence[str], Sequence[bytes]]:
+    """How many paths the layers have up to one, and the newest rows of those that are visible."""
+    runs = [layer.take(horizon) for layer in live]
+    paths, entries = runs[0]
+    # What was deleted as a whole has the same paths in both layers: to see that costs next to nothing.
+    if any(run_paths != paths for run_paths, _ in runs[1:]):
+        newest: dict[str, bytes] = {}
+        for run in reversed(runs):
+            newest.update(zip(*run, strict=True))
+        paths = sorted(newest)
+        entries = [newest[path] for path in paths]
+    if with_tombstones or not any(layer.has_tombstones for layer in live):
+        return len(paths), paths, entries
+    hidden = [entry[1] & FLAG_TOMBSTONE for entry in entries]
+    if not any(hidden):
+        return len(paths), paths, entries
+    visible = list(map(not_, hidden))
+    return len(paths), list(compress(paths, visible)), list(compress(entries, visible))

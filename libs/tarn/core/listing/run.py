@@ -1,0 +1,198 @@
+"""A run: rows `(path, packed entry)` in Arrow columns, sorted by path, each path once.
+
+The working form of everything that is committed: staged batches, ranges and what lies between are
+runs, and no step makes a Python object per row. Paths compare as UTF-8 bytes, which is also the order
+of `str`. Slices share their parent's buffers; what hashes or sizes rows must look at the slice only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarn.core.entry import FLAG_TOMBSTONE, HEAD_BYTES, VERSION
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = [
+    "EMPTY_RUN",
+    "HEAD",
+    "RUN_SCHEMA",
+    "VALUE_END",
+    "Bools",
+    "Ints",
+    "Run",
+    "concat_runs",
+    "data_of",
+    "heads_of",
+    "identities_of",
+    "tombstones_of",
+    "offsets_of",
+    "run_of_batch",
+]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+RUN_SCHEMA = pa.schema(
+    [pa.field("path", pa.string(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
+
+HEAD = np.dtype(
+    [
+        ("version", "u1"),
+        ("flags", "u1"),
+        ("size", "<i8"),
+        ("mtime", "<i8"),
+        ("address", "V16"),
+        ("md5", "V16"),
+        ("identity", "V16"),
+    ]
+)
+"""The packed entry's head (`tarn.core.entry`) as a packed numpy record."""
+assert HEAD.itemsize == HEAD_BYTES, "the two descriptions of the head agree"
+
+VALUE_END = 1 << 30
+"""The stop of `binary_slice` for "to the end": without one, pyarrow fails."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Sorted rows.
+
+    Attributes:
+        paths: `string`, no nulls. Invariant: strictly ascending.
+        values: `binary`, no nulls, as many: packed entries, or tombstones in a run of changes.
+    """
+
+    paths: pa.StringArray
+    values: pa.BinaryArray
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def slice(self, start: int, stop: int | None = None) -> Run:
+        """Rows `[start, stop)`, without a copy."""
+        length = (len(self) if stop is None else stop) - start
+        return Run(self.paths.slice(start, length), self.values.slice(start, length))
+
+    def take(self, rows: npt.NDArray[np.integer]) -> Run:
+        """The given rows, copied."""
+        index = pa.array(rows)
+        return Run(self.paths.take(index), self.values.take(index))
+
+    def find(self, path: str, *, after: bool = False) -> int:
+        """The first row whose path is not smaller than `path` (with `after`: greater). O(log n)."""
+        side = "right" if after else "left"
+        return int(pc.search_sorted(self.paths, pa.scalar(path, pa.string()), side=side).as_py())
+
+    @property
+    def first_path(self) -> str:
+        """Of a run that is not empty."""
+        path: str = self.paths[0].as_py()
+        return path
+
+    @property
+    def last_path(self) -> str:
+        """Of a run that is not empty."""
+        path: str = self.paths[-1].as_py()
+        return path
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of paths and packed entries, without offsets."""
+        return sum(int(ends[-1] - ends[0]) for ends in map(offsets_of, (self.paths, self.values)))
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows as a record batch of `RUN_SCHEMA`."""
+        return pa.RecordBatch.from_arrays([self.paths, self.values], schema=RUN_SCHEMA)
+
+
+EMPTY_RUN = Run(pa.array([], pa.string()), pa.array([], pa.binary()))
+
+
+def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the rows of a string or binary array begin in `data_of` it; one more than rows."""
+    if not len(array):
+        return np.zeros(1, np.int32)
+    count = array.offset + len(array) + 1
+    return np.frombuffer(array.buffers()[1], np.int32, count)[array.offset :]
+
+
+def data_of(array: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes that `offsets_of` points into; a slice has its parent's."""
+    buffer = array.buffers()[2]
+    return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
+
+
+def concat_runs(runs: Sequence[Run]) -> Run:
+    """Adjacent runs as one; the caller vouches for their order."""
+    if len(runs) == 1:
+        return runs[0]
+    if not runs:
+        return EMPTY_RUN
+    return Run(
+        pa.concat_arrays([run.paths for run in runs]),
+        pa.concat_arrays([run.values for run in runs]),
+    )
+
+
+def heads_of(values: pa.BinaryArray) -> np.ndarray:
+    """The heads of packed entries as records of `HEAD`; all are at least that long."""
+    heads = pc.binary_slice(values, 0, HEAD_BYTES)
+    ends = offsets_of(heads)
+    return data_of(heads)[ends[0] : ends[-1]].view(HEAD)
+
+
+def tombstones_of(values: pa.BinaryArray) -> Bools:
+    """Which rows are staged deletes."""
+    if not len(values):
+        return np.zeros(0, np.bool_)
+    flags = data_of(values)[offsets_of(values)[:-1].astype(np.int64) + 1]
+    tombstones: Bools = (flags & FLAG_TOMBSTONE) != 0
+    return tombstones
+
+
+def identities_of(values: pa.BinaryArray) -> pa.BinaryArray:
+    """The identity of each row."""
+    return pc.binary_slice(values, HEAD_BYTES - 16, HEAD_BYTES)
+
+
+def run_of_batch(batch: pa.RecordBatch, after: str | None = None) -> Run:
+    """Checks a batch of `path` (string or binary) and `value` that came from outside.
+
+    Args:
+        batch: rows in byte order of the paths.
+        after: the last path of the batch before.
+
+    Raises:
+        TarnError: CORRUPT if a path is not UTF-8, rows are out of order or twice, or a value is no
+            packed entry of this version.
+    """
+    paths, values = batch.column("path"), batch.column("value")
+    try:
+        paths = paths if paths.type == pa.string() else paths.cast(pa.string())
+        values = values if values.type == pa.binary() else values.cast(pa.binary())
+    except pa.ArrowInvalid as error:
+        raise _corrupt(f"staged rows are not paths and packed entries: {error}") from error
+    if paths.null_count or values.null_count:
+        raise _corrupt("staged rows hold nulls")
+    run = Run(paths, values)
+    if not len(run):
+        return run
+    ascending = pc.less(paths.slice(0, len(run) - 1), paths.slice(1))
+    if pc.all(ascending).as_py() is False or (after is not None and run.first_path <= after):
+        raise _corrupt(f"staged rows from {run.first_path!r} on are not sorted by unique paths")
+    ends = offsets_of(values)
+    too_short = int(np.diff(ends).min()) < HEAD_BYTES
+    if too_short or (data_of(values)[ends[:-1].astype(np.int64)] != VERSION).any():
+        raise _corrupt(f"staged rows from {run.first_path!r} on hold no packed entries")
+    return run
+
+
+def _corrupt(text: str) -> TarnError:
+    return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)

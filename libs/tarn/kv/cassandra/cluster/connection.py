@@ -1,0 +1,127 @@
+"""The driver's cluster object, configured for one meaning of every statement. Everything here blocks.
+
+The driver's own defaults would break us in silence: consistency LOCAL_ONE (a read that misses an
+acknowledged write) and a retry policy that sends a compare-and-set twice (docs/design/kv.md, "The driver"). So
+there is no profile without a consistency, the default one included, and no policy that retries.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+from cassandra import ConsistencyLevel, ProtocolVersion
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    FallthroughRetryPolicy,
+    TokenAwarePolicy,
+)
+from cassandra.query import dict_factory, tuple_factory
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.cassandra.cluster.session import Profile
+from tarn.kv.cassandra.settings import CassandraLimits, CassandraSettings, CassandraTls
+
+__all__ = ["connect"]
+
+_CONNECT_SECONDS = 5.0
+_CONTROL_SECONDS = 5.0
+_HEARTBEAT_SECONDS = 10
+_RECONNECT_FIRST_SECONDS = 0.25
+_RECONNECT_MOST_SECONDS = 2.0
+"""What a process may sleep through after the nodes are back: a try costs one connection, an outage more."""
+
+
+def connect(settings: CassandraSettings, limits: CassandraLimits) -> tuple[Cluster, Session]:
+    """A connected session of no keyspace; the caller shuts the cluster down.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: the driver lacks its event loop; INVALID: a contact point or
+            a certificate cannot be read.
+        Exception: the driver's, when no node answers.
+    """
+    cluster = Cluster(
+        contact_points=[_contact_point(text) for text in settings.contact_points],
+        execution_profiles=_profiles(settings, limits),
+        auth_provider=_auth_provider(settings),
+        ssl_context=_ssl_context(settings.tls) if settings.tls is not None else None,
+        reconnection_policy=ExponentialReconnectionPolicy(
+            _RECONNECT_FIRST_SECONDS, _RECONNECT_MOST_SECONDS, max_attempts=None
+        ),
+        protocol_version=ProtocolVersion.V5,  # since 4.0; finding that out takes two connections
+        connect_timeout=_CONNECT_SECONDS,
+        control_connection_timeout=_CONTROL_SECONDS,
+        # The driver writes 4 KiB at a time: with Nagle's algorithm a larger request waits 40 ms.
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        idle_heartbeat_interval=_HEARTBEAT_SECONDS,
+        idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
+        application_name="tarn",
+        monitor_reporting_enabled=False,
+    )
+    try:
+        name = cluster.connection_class.__name__
+        if name != "LibevConnection":
+            text = f"cassandra-driver was built without libev (it uses {name}); install its wheel"
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.UNAVAILABLE, text)
+        session = cluster.connect()
+    except BaseException:
+        cluster.shutdown()
+        raise
+    # No request of ours needs the driver's paging (each names its keys or a limit), and the nodes do
+    # without their pager then; of several buckets they would read one after the other.
+    session.default_fetch_size = None
+    # Timestamps of plain rows are bound, those of registers are Paxos ballots: never the driver's.
+    session.use_client_timestamp = False
+    return cluster, session
+
+
+def _profiles(settings: CassandraSettings, limits: CassandraLimits) -> dict[Any, ExecutionProfile]:
+    policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=settings.local_datacenter))
+
+    def profile(consistency: int, row_factory: Any) -> ExecutionProfile:  # noqa: ANN401 - untyped
+        return ExecutionProfile(
+            load_balancing_policy=policy,
+            retry_policy=FallthroughRetryPolicy(),
+            consistency_level=consistency,
+            serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+            request_timeout=limits.request_seconds,
+            row_factory=row_factory,
+        )
+
+    quorum = ConsistencyLevel.LOCAL_QUORUM
+    return {
+        EXEC_PROFILE_DEFAULT: profile(quorum, tuple_factory),
+        Profile.READ.value: profile(quorum, tuple_factory),
+        Profile.SETTLE.value: profile(ConsistencyLevel.LOCAL_SERIAL, tuple_factory),
+        Profile.WRITE.value: profile(quorum, tuple_factory),
+        Profile.CAS.value: profile(quorum, dict_factory),
+    }
+
+
+def _contact_point(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        message = f"a contact point must be host:port, not {text!r}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, message)
+    return host.strip("[]"), int(port)
+
+
+def _auth_provider(settings: CassandraSettings) -> PlainTextAuthProvider | None:
+    if settings.username is None:
+        return None
+    return PlainTextAuthProvider(settings.username, settings.password)
+
+
+def _ssl_context(tls: CassandraTls) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        text = f"Cassandra's TLS files cannot be used: {error}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text) from error
+    return context

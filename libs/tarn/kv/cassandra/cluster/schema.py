@@ -1,0 +1,123 @@
+"""The keyspace and its tables, made and migrated by whoever comes first. Everything here blocks.
+
+A row in `cas` says which version of the schema is there; it moves by compare-and-set, so every
+step is recorded once, and a store of a newer Tarn is refused. The statements of a step are idempotent and
+all processes send them to the same node, the one with the least host id: two nodes that create one
+table at once give it two ids, and the cluster does not recover from that by itself.
+"""
+
+from __future__ import annotations
+
+from cassandra import ConsistencyLevel, InvalidRequest
+from cassandra.cluster import Cluster, Session
+from cassandra.pool import Host
+from cassandra.protocol import ServerError
+from cassandra.query import SimpleStatement
+
+from tarn.core.clock import IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.cassandra.cluster.checks import check_quorum, local_nodes, replicas_of
+from tarn.kv.cassandra.cluster.statements import open_value, seal_value
+from tarn.kv.cassandra.settings import CassandraSettings
+
+__all__ = ["SCHEMA_BUCKET", "SCHEMA_KEY", "SCHEMA_PARTITION", "ensure_schema"]
+
+SCHEMA_PARTITION = b"\0schema"
+SCHEMA_BUCKET = -1
+SCHEMA_KEY = b"version"
+
+_OPTIONS = "compaction = {'class': 'LeveledCompactionStrategy'}"
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE IF NOT EXISTS $keyspace.cas"
+        " (p blob, b smallint, k blob, v blob, n blob, PRIMARY KEY ((p, b), k))"
+        f" WITH {_OPTIONS} AND comment = 'Tarn: registers, written by compare-and-set only'",
+        "CREATE TABLE IF NOT EXISTS $keyspace.plain"
+        " (p blob, b smallint, k blob, v blob, PRIMARY KEY ((p, b), k))"
+        f" WITH {_OPTIONS} AND comment = 'Tarn: rows of which the last write wins'",
+    ),
+)
+"""Step n leads from version n to n + 1. Idempotent statements; never changed once released."""
+
+_REPLICAS_MAX = 3
+_TIMEOUT_SECONDS = 60.0
+_RACES_MAX = 20
+
+
+def ensure_schema(
+    cluster: Cluster, session: Session, settings: CassandraSettings, ids: IdSource
+) -> None:
+    """Makes the keyspace and brings its tables to this version.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: a newer Tarn made them, or we may not; UNAVAILABLE: there are
+            too few nodes for the keyspace's replicas (yet).
+        Exception: the driver's.
+    """
+    keyspace = settings.keyspace
+    nodes = local_nodes(cluster, settings)
+    node = _node_of_changes(nodes)
+    keyspaces = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
+    found = session.execute(keyspaces, (keyspace,), host=node).one()
+    if found is None:
+        replicas = settings.replication_factor or min(len(nodes), _REPLICAS_MAX)
+        check_quorum(keyspace, replicas, len(nodes))
+        replication = (
+            f"{{'class': 'NetworkTopologyStrategy', '{settings.local_datacenter}': {replicas}}}"
+        )
+        cql = f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}"
+        session.execute(cql, timeout=_TIMEOUT_SECONDS, host=node)
+    else:
+        check_quorum(keyspace, replicas_of(dict(found[0]), settings), len(nodes))
+    for _ in range(_RACES_MAX):
+        version, nonce = _version(session, keyspace, node)
+        if version == len(_MIGRATIONS):
+            return
+        if version > len(_MIGRATIONS):
+            text = f"keyspace {keyspace} has schema version {version}, this Tarn knows {len(_MIGRATIONS)}"
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.UNAVAILABLE, f"{text}: upgrade Tarn")
+        for cql in _MIGRATIONS[version]:
+            session.execute(cql.replace("$keyspace", keyspace), timeout=_TIMEOUT_SECONDS, host=node)
+        _record(session, keyspace, version + 1, nonce, ids.nonce())
+    text = f"the schema of keyspace {keyspace} does not settle; look for schema disagreement"
+    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+
+
+def _node_of_changes(nodes: list[Host]) -> Host:
+    up = [host for host in nodes if host.is_up is not False]
+    return min(up, key=lambda host: str(host.host_id))
+
+
+def _version(session: Session, keyspace: str, node: Host) -> tuple[int, bytes | None]:
+    """The version that is there, 0 for none, and the nonce of its row."""
+    tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+    if not any(name == "cas" for (name,) in session.execute(tables, (keyspace,), host=node)):
+        return 0, None
+    # SERIAL: a step whose outcome nobody heard of is decided first.
+    query = SimpleStatement(
+        f"SELECT v, n FROM {keyspace}.cas WHERE p = %s AND b = %s AND k = %s",  # noqa: S608 - a checked name
+        consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+    )
+    place = (SCHEMA_PARTITION, SCHEMA_BUCKET, SCHEMA_KEY)
+    try:
+        row = session.execute(query, place, host=node).one()
+    except (InvalidRequest, ServerError):
+        # The table is just being made (unknown, or an "unknown CF"); our turn to make it waits for that.
+        return 0, None
+    return (0, None) if row is None else (int(open_value(row[0])), row[1])
+
+
+def _record(
+    session: Session, keyspace: str, version: int, before: bytes | None, nonce: bytes
+) -> None:
+    """Records a version; who loses the race reads what the winner recorded."""
+    place = (SCHEMA_PARTITION, SCHEMA_BUCKET, SCHEMA_KEY)
+    cell = seal_value(b"%d" % version)
+    if before is None:
+        cql = (
+            f"INSERT INTO {keyspace}.cas (p, b, k, v, n) VALUES (%s, %s, %s, %s, %s) IF NOT EXISTS"  # noqa: S608 - a checked name
+        )
+        session.execute(cql, (*place, cell, nonce))
+        return
+    cql = f"UPDATE {keyspace}.cas SET v = %s, n = %s WHERE p = %s AND b = %s AND k = %s IF n = %s"  # noqa: S608 - a checked name
+    session.execute(cql, (cell, nonce, *place, before))

@@ -1,0 +1,118 @@
+"""What is in the tables: every partition of an installation, by its descriptor and by its rows.
+
+A descriptor is made before the first row of its partition, by compare-and-set, and is never removed; so the
+descriptors name everything. The rows are asked all the same: one whose partition nobody describes (half a
+backup, somebody's own INSERT) must not be left behind in silence by a tool that takes all there is.
+
+The tables are walked in the order of the ring, which costs O(partitions of the whole keyspace).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+from tarn.aio.first_error import collapse_error_groups
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.cluster.session import CassandraSession, Profile
+from tarn.kv.cassandra.cluster.statements import Prepared, Statements
+from tarn.kv.cassandra.partitions.descriptors import (
+    DESCRIPTOR_BUCKET,
+    PartitionDescriptor,
+    PartitionDescriptors,
+)
+from tarn.kv.cassandra.rows.request_batches import CassandraPartition
+from tarn.kv.port import Listed
+
+__all__ = ["Listing"]
+
+_PAGE = 1_000
+_DESCRIPTORS_AT_ONCE = 64
+_FIRST_TOKEN = -(1 << 63)
+
+
+class Listing:
+    """Finds partitions. Belongs to the running event loop."""
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        statements: Statements,
+        descriptors: PartitionDescriptors,
+        retry: Retry,
+    ) -> None:
+        self._session = session
+        self._statements = statements
+        self._descriptors = descriptors
+        self._retry = retry
+
+    async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """See `ListingKv.partitions`.
+
+        Raises:
+            TarnError: CORRUPT: rows without a descriptor; UNAVAILABLE.
+            Exception: the driver's.
+        """
+        start = prefix.encode()
+        described: set[str] = set()
+        with_rows: set[str] = set()
+        async for places in self._pages(self._statements.cas_list):
+            ours = [place for place in places if place.p.startswith(start)]
+            with_rows.update(_name_of(place.p) for place in ours if place.b != DESCRIPTOR_BUCKET)
+            names = [place.p.decode() for place in ours if place.b == DESCRIPTOR_BUCKET]
+            described.update(names)
+            for at in range(0, len(names), _DESCRIPTORS_AT_ONCE):
+                for name, descriptor in await self._describe(names[at : at + _DESCRIPTORS_AT_ONCE]):
+                    if descriptor is not None and not descriptor.dropped:
+                        yield Listed(name, descriptor.kind, descriptor.buckets)
+        async for places in self._pages(self._statements.plain_list):
+            with_rows.update(_name_of(place.p) for place in places if place.p.startswith(start))
+        for name in sorted(with_rows - described):
+            # Made while we were looking?
+            descriptor = await self._descriptors.describe(name)
+            if descriptor is None:
+                text = f"there are rows of partition {name!r}, which nobody describes"
+                raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, partition=name)
+            if not descriptor.dropped:
+                yield Listed(name, descriptor.kind, descriptor.buckets)
+
+    async def _describe(self, names: list[str]) -> list[tuple[str, PartitionDescriptor | None]]:
+        with collapse_error_groups():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._descriptors.describe(name)) for name in names]
+        return [(name, task.result()) for name, task in zip(names, tasks, strict=True)]
+
+    async def _pages(self, statement: Prepared) -> AsyncIterator[list[CassandraPartition]]:
+        """All places of a table, once each. Two places may share a token: a page begins with the
+        token that the last one ended with."""
+        token = _FIRST_TOKEN
+        seen: set[CassandraPartition] = set()
+        limit = _PAGE
+        while True:
+            rows = await self._retry.read(partial(self._ask, statement, token, limit))
+            fresh = [CassandraPartition(row[0], row[1]) for row in rows]
+            page = [place for place in fresh if place not in seen]
+            if page:
+                yield page
+            if len(rows) < limit:
+                return
+            last = rows[-1][2]
+            if last == token:
+                limit *= 2  # nothing but this token: ask for more of it
+            else:
+                token, limit, seen = last, _PAGE, set()
+            seen |= {place for place, row in zip(fresh, rows, strict=True) if row[2] == last}
+
+    def _ask(
+        self, statement: Prepared, token: int, limit: int
+    ) -> asyncio.Future[list[tuple[bytes, int, int]]]:
+        bound = statement.bind((token, limit))
+        bound.fetch_size = None
+        return self._session.ask(bound, Profile.READ)
+
+
+def _name_of(p: bytes) -> str:
+    """The partition of a physical name."""
+    return p.rpartition(b"\0")[0].decode()

@@ -1,0 +1,146 @@
+"""Scans: pages of rows, and the same as Arrow batches that are fetched ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from typing import cast
+
+import pyarrow as pa
+
+from tarn.kv.cassandra.cluster.retry import Retry
+from tarn.kv.cassandra.cluster.session import CassandraSession, Profile, Rows
+from tarn.kv.cassandra.cluster.statements import Statements, open_value
+from tarn.kv.cassandra.partitions.buckets import MergedScan, rows_of_first_page
+from tarn.kv.cassandra.settings import CassandraLimits
+from tarn.kv.port import Partition, PartitionKind, Row
+from tarn.kv.rows import row_batch
+
+__all__ = ["Scans"]
+
+_BATCH_ROWS_MAX = 65_536
+_BATCH_ROWS = 8_192
+_BATCH_BYTES = 8 << 20
+_ROWS_AT_ONCE = 8_000
+
+
+class Scans:
+    """Reads ranges of partitions. Belongs to the running event loop."""
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        statements: Statements,
+        limits: CassandraLimits,
+        retry: Retry,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._session = session
+        self._limits = limits
+        self._retry = retry
+        self._page = {
+            PartitionKind.REGISTER: statements.cas_page,
+            PartitionKind.PLAIN: statements.plain_page,
+        }
+        self._page_to_end = {
+            PartitionKind.REGISTER: statements.cas_page_to_end,
+            PartitionKind.PLAIN: statements.plain_page_to_end,
+        }
+
+    async def page(
+        self, partition: Partition, p: bytes, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`.
+
+        Raises:
+            Exception: the driver's.
+        """
+        first_rows = rows_of_first_page(limit, partition.buckets)
+        scan = self._scan(partition, p, start, end, first_rows, limit, ahead=False)
+        found: list[Row] = []
+        async for rows in scan.lists():
+            found += rows
+            if len(found) >= limit:
+                break
+        return [(key, open_value(cell)) for key, cell in found[:limit]]
+
+    async def batches(
+        self, partition: Partition, p: bytes, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`. While a batch is used, every bucket's next page is on its way.
+
+        Raises:
+            Exception: the driver's.
+        """
+        rows_max = max(1, _ROWS_AT_ONCE // partition.buckets)
+        first_rows = min(rows_max, rows_of_first_page(_ROWS_AT_ONCE, partition.buckets))
+        scan = self._scan(partition, p, start, end, first_rows, rows_max, ahead=True)
+        gathered: list[Row] = []
+        size_bytes = 0
+        lists = cast("AsyncGenerator[list[Row], None]", scan.lists())
+        async with aclosing(lists):
+            async for rows in lists:
+                gathered += rows
+                size_bytes += _size(rows)
+                if len(gathered) >= _BATCH_ROWS or size_bytes >= _BATCH_BYTES:
+                    for batch in _batches(gathered):
+                        yield batch
+                    gathered, size_bytes = [], 0
+                # Pages that are there already must not keep the loop from others.
+                await asyncio.sleep(0)
+        for batch in _batches(gathered):
+            yield batch
+
+    def _scan(
+        self,
+        partition: Partition,
+        p: bytes,
+        start: bytes,
+        end: bytes | None,
+        first_rows: int,
+        rows_max: int,
+        *,
+        ahead: bool,
+    ) -> MergedScan:
+        prepared = (self._page_to_end if end is None else self._page)[partition.kind]
+
+        def ask(bucket: int, first: bytes, rows: int) -> asyncio.Future[Rows]:
+            last = () if end is None else (end,)
+            bound = prepared.bind((p, bucket, first, *last, rows))
+            # We page by keys, which a repeated request can go on from.
+            bound.fetch_size = None
+            return self._session.ask(bound, Profile.READ)
+
+        return MergedScan(
+            ask,
+            self._retry,
+            buckets=partition.buckets,
+            start=start,
+            first_rows=first_rows,
+            rows_max=min(rows_max, self._limits.page_rows_max),
+            page_bytes=self._limits.page_bytes,
+            ahead=ahead,
+        )
+
+
+def _size(rows: Sequence[Row]) -> int:
+    return sum([len(key) + len(cell) for key, cell in rows])
+
+
+def _batches(rows: list[Row]) -> Iterator[pa.RecordBatch]:
+    """Batches within the bounds of rows and bytes; at least one row each."""
+    part: list[Row] = []
+    size_bytes = 0
+    for row in rows:
+        size_bytes += len(row[0]) + len(row[1])
+        if part and (size_bytes > _BATCH_BYTES or len(part) >= _BATCH_ROWS_MAX):
+            yield _batch(part)
+            part, size_bytes = [], len(row[0]) + len(row[1])
+        part.append(row)
+    if part:
+        yield _batch(part)
+
+
+def _batch(rows: list[Row]) -> pa.RecordBatch:
+    return row_batch([key for key, _ in rows], [open_value(cell) for _, cell in rows])

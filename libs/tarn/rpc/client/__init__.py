@@ -1,0 +1,1 @@
+"""How a client calls a service: its replicas, connections, streams and retries."""

@@ -1,0 +1,205 @@
+"""Calls to services behind gRPC: several addresses, deadlines, and the only place that retries.
+
+Only UNAVAILABLE is tried again, because only it promises that nothing was done: either a handler
+said so, or no connection was there to send on. A connection that breaks under a call promises
+nothing: a read becomes UNAVAILABLE, a change UNKNOWN_OUTCOME.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Iterable, Sequence
+
+import grpc
+import structlog
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+
+from tarn.aio.backoff import backoff_seconds
+from tarn.aio.task_set import TaskSet
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.client.addresses import is_literal, resolve
+from tarn.rpc.client.peer import Peer
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import unavailable_error
+from tarn.rpc.wire.methods import UnaryMethod, operate_method, unary_methods
+from tarn.rpc.wire.stream import OperationStreams
+
+__all__ = ["GrpcTransport"]
+
+_ATTEMPTS_MAX = 3
+_CONNECT_SECONDS = 5.0
+_RESOLVE_SECONDS = 15.0
+_RETIRE_SECONDS = 30.0
+
+_log = structlog.get_logger()
+
+
+class GrpcTransport:
+    """A `Transport` to the replicas of one service.
+
+    Names are looked up again now and then, so that new replicas get their share and gone ones none.
+
+    Args:
+        addresses: each `host:port` or `unix:/path`; a name may stand for many replicas.
+        credentials: None for plain text.
+        clock: deadlines.
+        rng: jitter.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        if not addresses:
+            raise ValueError("a transport needs an address")
+        self._addresses = tuple(addresses)
+        self._credentials = credentials
+        self._clock = clock
+        self._rng = rng
+        self._peers: dict[str, Peer] = {}
+        self._streams: dict[str, OperationStreams] = {}
+        self._methods: dict[str, dict[str, UnaryMethod]] = {}
+        self._tasks = TaskSet()
+        self._changed = asyncio.Event()
+        self._started = False
+        self._closed = False
+
+    async def unary(
+        self, service: ServiceDescriptor, method: str, request: Message, call: Call
+    ) -> Message:
+        """One rare call; see `Transport.unary`."""
+        self._start()
+        known = self._method(service, method)
+        for attempt in range(_ATTEMPTS_MAX):
+            try:
+                peer = await self._ready_peer(call)
+                return await peer.unary(known, request, call, call.remaining(self._clock))
+            except TarnError as error:
+                pause = backoff_seconds(self._rng, attempt)
+                late = self._clock.monotonic() + pause >= call.deadline
+                last = late or self._closed or attempt == _ATTEMPTS_MAX - 1
+                if error.kind is not Kind.UNAVAILABLE or last:
+                    raise
+            await self._clock.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def operate(
+        self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
+    ) -> Message:
+        """One hot operation; see `Transport.operate`."""
+        streams = self._streams.get(service.full_name)
+        if streams is None:
+            self._start()
+            streams = self._open_streams(service)
+        return await streams.operate(operation, call, read_only=read_only)
+
+    async def close(self) -> None:
+        """Ends what is in flight and lets go of the connections. Idempotent."""
+        self._closed = True
+        self._changed.set()
+        for streams in self._streams.values():
+            await streams.close()
+        await self._tasks.close()
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
+            await peer.channel.close()
+
+    def _start(self) -> None:
+        """Begins with the first call: only then is there an event loop for sure."""
+        if self._closed:
+            raise unavailable_error("the transport has been closed")
+        if self._started:
+            return
+        self._started = True
+        literal = {address: "" for address in self._addresses if is_literal(address)}
+        self._connect(literal)
+        if len(literal) < len(self._addresses):
+            self._tasks.spawn(self._keep_resolving())
+
+    async def _keep_resolving(self) -> None:
+        while True:
+            found = await resolve(self._addresses)
+            # An empty answer is a failure of the name service, not the end of all replicas.
+            if found and found.keys() != self._peers.keys():
+                _log.info("replicas changed", addresses=sorted(found))
+                self._connect(found)
+            await self._clock.sleep(
+                _RESOLVE_SECONDS * self._rng.uniform(0.5, 1.0) if found else _CONNECT_SECONDS / 10
+            )
+
+    def _connect(self, found: dict[str, str]) -> None:
+        """Makes the peers those of `found`: address to the host name that its certificate shows."""
+        for address in self._peers.keys() - found.keys():
+            peer = self._peers.pop(address)
+            for streams in self._streams.values():
+                streams.retire(address)
+            self._tasks.spawn(peer.channel.close(_RETIRE_SECONDS))
+        for address in found.keys() - self._peers.keys():
+            self._peers[address] = peer = Peer(address, found[address], self._credentials)
+            for streams in self._streams.values():
+                streams.add(address, peer.channel)
+        self._changed.set()
+
+    def _open_streams(self, service: ServiceDescriptor) -> OperationStreams:
+        method = operate_method(service)
+        if method is None:
+            text = f"{service.full_name} has no coalesced stream"
+            raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+        streams = OperationStreams(method, self._clock, self._rng)
+        self._streams[service.full_name] = streams
+        for address, peer in self._peers.items():
+            streams.add(address, peer.channel)
+        return streams
+
+    def _method(self, service: ServiceDescriptor, method: str) -> UnaryMethod:
+        methods = self._methods.get(service.full_name)
+        if methods is None:
+            methods = self._methods[service.full_name] = unary_methods(service)
+        return methods[method]
+
+    async def _ready_peer(self, call: Call) -> Peer:
+        """The least busy peer that is connected, waiting a while for one if there is none.
+
+        Raises:
+            TarnError: UNAVAILABLE if none is in time.
+        """
+        if peer := _least_busy(self._peers.values()):
+            return peer
+        try:
+            async with asyncio.timeout(min(_CONNECT_SECONDS, call.remaining(self._clock))):
+                while not self._closed:
+                    self._changed.clear()
+                    await _until_ready(self._peers.values(), self._changed)
+                    if peer := _least_busy(self._peers.values()):
+                        return peer
+        except TimeoutError:
+            pass
+        raise unavailable_error(f"cannot connect to {', '.join(self._addresses)}")
+
+
+def _least_busy(peers: Iterable[Peer]) -> Peer | None:
+    ready = [peer for peer in peers if peer.is_ready]
+    return min(ready, key=lambda peer: peer.in_flight, default=None)
+
+
+async def _until_ready(peers: Iterable[Peer], changed: asyncio.Event) -> None:
+    """Returns when a peer is connected or `changed` is set, whichever is first."""
+    first = asyncio.Event()
+
+    async def tell(waiting: Awaitable[object]) -> None:
+        await waiting
+        first.set()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(tell(peer.channel.channel_ready())) for peer in peers]
+        tasks.append(group.create_task(tell(changed.wait())))
+        await first.wait()
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,227 @@
+"""Logs: one JSON object (or one line of text) per event, secrets taken out, request ids put in.
+
+An event is a constant lower-case phrase, what varies are keys. `REQUEST_ID` follows one request into
+every line that is written while it is served. Lines of libraries that use the standard `logging` go
+the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from tarn.rpc.process.log_lines import LogLines
+from tarn.rpc.process.system import SystemClock
+
+__all__ = ["LineLogger", "LogConfig", "REQUEST_ID", "add_request_id", "logging_to", "redact"]
+
+REQUEST_ID: ContextVar[str] = ContextVar("tarn_request_id", default="")
+"""The request being served; its own variable because setting it costs a tenth of structlog's bind."""
+
+REDACTED = "[redacted]"
+
+_SECRET = re.compile(
+    r"authorization|cookie|secret|signature|signing_key|token|password", re.IGNORECASE
+)
+# Staging tokens are partitions, not secrets (docs/glossary.md): operators need to see them.
+_NO_SECRET = frozenset({"token_id", "staging_token", "sealed_token", "sealed_tokens"})
+_DEPTH_MAX = 8
+_PLAIN = frozenset({str, int, float, bool, type(None), bytes})
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What is logged, how and where.
+
+    Attributes:
+        level: `debug`, `info`, `warning` or `error`.
+        format: `json` or `text`.
+        output: `-` for standard output, `=` for standard error, else a file to append to.
+    """
+
+    level: str = "info"
+    format: str = "json"
+    output: str = "="
+
+    def __post_init__(self) -> None:
+        if self.level not in {"debug", "info", "warning", "error"}:
+            raise ValueError(f"log level {self.level!r} is none of debug, info, warning, error")
+        if self.format not in {"json", "text"}:
+            raise ValueError(f"log format {self.format!r} is neither json nor text")
+
+
+class LineLogger(structlog.BoundLoggerBase):
+    """Writes the one line of a request as the configured loggers do, at a third of their cost: they
+    hand its values on by keywords, which copies them call by call."""
+
+    @classmethod
+    def bound(cls) -> LineLogger:
+        """One for the configuration of now."""
+        logger: LineLogger = structlog.wrap_logger(None, wrapper_class=cls).bind()
+        return logger
+
+    def write(self, level: str, event: str, values: EventDict) -> None:
+        """Writes a line, whatever the level is that was set.
+
+        Args:
+            level: `info`, `warning` or `error`.
+            event: what happened.
+            values: the rest of the line; changed on its way.
+        """
+        values["event"] = event
+        line: object = values
+        try:
+            for processor in self._processors:
+                line = processor(self._logger, level, line)  # type: ignore[arg-type]  # only the last one's is none
+        except structlog.DropEvent:
+            return
+        getattr(self._logger, level)(line)
+
+
+@contextmanager
+def logging_to(config: LogConfig) -> Iterator[None]:
+    """Sets up structlog and `logging` for the block; what was before comes back after it."""
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    with _opened(config.output) as stream:
+        lines = LogLines(stream)
+        _configure(config, stream, lines)
+        try:
+            yield
+        finally:
+            lines.flush()
+            root.handlers[:], root.level = handlers, level
+            structlog.configure(**before)
+
+
+def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Replaces the values of keys that look like secrets, however deep they lie."""
+    # Every line comes through here, and nearly all are a known set of keys with plain values.
+    if _PLAIN.issuperset(map(type, event.values())) and not _any_secret(tuple(event)):
+        return event
+    for key, value in event.items():
+        if _looks_secret(key):
+            event[key] = REDACTED
+        elif type(value) not in _PLAIN:
+            event[key] = _redacted(key, value, _DEPTH_MAX)
+    return event
+
+
+def add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Adds the request that is being served, unless the line names one itself."""
+    request_id = REQUEST_ID.get()
+    if request_id:
+        event.setdefault("request_id", request_id)
+    return event
+
+
+@lru_cache(maxsize=4096)
+def _looks_secret(key: str) -> bool:
+    return key not in _NO_SECRET and _SECRET.search(key) is not None
+
+
+@lru_cache(maxsize=1024)
+def _any_secret(keys: tuple[str, ...]) -> bool:
+    return any(map(_looks_secret, keys))
+
+
+def _redacted(key: object, value: object, depth: int) -> object:
+    if isinstance(key, str) and _looks_secret(key):
+        return REDACTED
+    if depth and isinstance(value, dict):
+        return {inner: _redacted(inner, part, depth - 1) for inner, part in value.items()}
+    if depth and isinstance(value, list | tuple):
+        return [_redacted("", part, depth - 1) for part in value]
+    return value
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class _Stamp:
+    """Adds the time; most lines of a busy process share a second, which is formatted once."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        seconds, micros = divmod(self._clock.now_us(), 1_000_000)
+        event["timestamp"] = f"{_second(seconds)}.{micros:06d}Z"
+        return event
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
+def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return _encode(event)
+
+
+def _render_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """`time level event key=value …`; strings that could be misread are quoted. A traceback follows."""
+    trace = event.pop("exception", None)
+    head = f"{event.pop('timestamp', '')} {event.pop('level', ''):<7} {event.pop('event', '')}"
+    line = " ".join([head, *(f"{key}={_word(value)}" for key, value in event.items())])
+    return line if trace is None else f"{line}\n{trace}"
+
+
+def _word(value: object) -> str:
+    if type(value) is str and value.isascii() and value.isprintable() and " " not in value:
+        return value
+    return str(value) if isinstance(value, int | float) else _encode(value)
+
+
+@contextmanager
+def _opened(output: str) -> Iterator[TextIO]:
+    if output == "-":
+        yield sys.stdout
+    elif output == "=":
+        yield sys.stderr
+    else:
+        with Path(output).open("a", encoding="utf-8") as stream:  # who writes to it flushes
+            yield stream
+
+
+def _configure(config: LogConfig, stream: TextIO, lines: LogLines) -> None:
+    level = logging.getLevelNamesMapping()[config.level.upper()]
+    shared: list[Processor] = [
+        add_request_id,
+        structlog.processors.add_log_level,
+        _Stamp(),
+        redact,
+        # Tracebacks never show local variables, as the prettier formatters do: those hold secrets.
+        structlog.processors.format_exc_info,
+    ]
+    last: Processor = _render_json if config.format == "json" else _render_text
+    structlog.configure(
+        processors=[*shared, last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: lines,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared], processors=[strip, last]
+        )
+    )
+    root = logging.getLogger()
+    # Libraries chatter at info; their warnings are worth a line.
+    root.handlers[:], root.level = [handler], max(level, logging.WARNING)

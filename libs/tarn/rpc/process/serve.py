@@ -1,0 +1,286 @@
+"""Starts, runs and stops any service of Tarn; a service has no start-up code of its own.
+
+`serve(build, config)` owns the process: the event loop, logs, telemetry, signals, the gRPC server, the
+line that says it is ready, and the end: health turns to NOT_SERVING, what runs is answered within
+`drain_seconds`, then everything is closed in the opposite order. A second signal hurries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import json
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import structlog
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import TarnError
+from tarn.rpc.process.defects import new_loop, warnings_logged
+from tarn.rpc.process.log import LogConfig, logging_to
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.process.telemetry import Meters, Tracing, exporting
+from tarn.rpc.process.tls import TlsFiles, server_credentials
+from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
+
+__all__ = ["Application", "Build", "Runtime", "ServeConfig", "serve"]
+
+_GC_THRESHOLD = 20_000
+_DRAIN_MARGIN_SECONDS = 2.0
+"""Beyond `drain_seconds`, for answers on their way, before a drain that ignores its limit is cut."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """How a process runs, whatever its services are.
+
+    Attributes:
+        name: of the process, in logs and telemetry.
+        grpc: None for a process that serves no gRPC (single node: calls stay inside).
+        tls: for the gRPC server; None for plain text.
+        drain_seconds: how long a stop waits for what runs.
+        ready_fd: a file descriptor that gets the ready line and is then closed, for a supervisor.
+        log: where lines go.
+        trace_ratio: of the requests without a sampled parent, 0 to 1.
+    """
+
+    name: str
+    grpc: ServerConfig | None = None
+    tls: TlsFiles | None = None
+    drain_seconds: float = 25.0
+    ready_fd: int | None = None
+    log: LogConfig = field(default_factory=LogConfig)
+    trace_ratio: float = 0.0
+
+
+class Runtime:
+    """What a process gives to its services.
+
+    Attributes:
+        clock: time.
+        ids: unique names.
+        rng: chance for jitter and sampling; never for secrets.
+        meters: counters and histograms.
+        tracing: spans.
+        addresses: what the process listens on by name (`grpc`, `s3`, …), for the ready line.
+        failure: why the process stops by itself; empty if it was told to.
+    """
+
+    def __init__(
+        self, clock: Clock, ids: IdSource, rng: random.Random, meters: Meters, tracing: Tracing
+    ) -> None:
+        self.clock = clock
+        self.ids = ids
+        self.rng = rng
+        self.meters = meters
+        self.tracing = tracing
+        self.addresses: dict[str, str] = {}
+        self.failure = ""
+        self._starting: asyncio.Timeout | None = None
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    def listens(self, name: str, address: str) -> None:
+        """An application says where it can be reached, with the port that it got."""
+        self.addresses[name] = address
+
+    def stop(self, failure: str = "") -> None:
+        """Ends the process as a signal does; with a failure its exit code is 1. Twice: hurry."""
+        self.failure = self.failure or failure
+        if self._stop.is_set():
+            self._hurry.set()
+        elif self._starting is not None:
+            self._starting.reschedule(0)
+        self._stop.set()
+
+    def while_starting(self, starting: asyncio.Timeout | None) -> None:
+        """What a stop cuts short as long as the process is not up: a store may never answer."""
+        self._starting = starting
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process was told to stop."""
+        return self._stop.is_set()
+
+    async def stopped(self) -> None:
+        """Waits for the wish to stop."""
+        await self._stop.wait()
+
+    async def hurried(self) -> None:
+        """Waits for the wish to stop without waiting for anything."""
+        await self._hurry.wait()
+
+
+class Application(Protocol):
+    """A service, or a part of one, with a life: built, entered, drained, left.
+
+    Entering starts it (its `endpoints` are asked for after that), leaving closes it; leaving without a
+    drain is allowed and loses what is in flight.
+    """
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+        ...
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        """What it offers over gRPC, if the process does; may be empty."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Starts."""
+        ...
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Closes; called once after each successful start."""
+        ...
+
+    async def drain(self, timeout_s: float) -> None:
+        """Takes nothing new and waits for what runs, at most so long. May be cancelled."""
+        ...
+
+
+Build = Callable[[Runtime], "Awaitable[Sequence[Application]] | Sequence[Application]"]
+"""Puts the applications of a process together; they are entered in this order, left in the other."""
+
+
+def serve(build: Build, config: ServeConfig) -> int:
+    """Runs a process until it is told to stop.
+
+    Returns:
+        The exit code: 0 after a stop that was asked for, 1 if it could not start or had to give up.
+    """
+    with (
+        logging_to(config.log),
+        asyncio.Runner(loop_factory=new_loop) as runner,
+        warnings_logged(),
+    ):
+        return runner.run(_run(build, config))
+
+
+async def _run(build: Build, config: ServeConfig) -> int:
+    clock, rng, meters = SystemClock(), random.SystemRandom(), Meters()
+    ids = SystemIds(clock)
+    try:
+        with exporting(config.name, meters, config.trace_ratio, rng, os.environ) as tracing:
+            runtime = Runtime(clock, ids, rng, meters, tracing)
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, runtime.stop)
+            await _live(build, config, runtime)
+    except (TarnError, OSError, ValueError) as error:
+        # What an operator can mend: a taken port, a wrong file, a store that is not there.
+        _log.error("cannot run", service=config.name, error=str(error), kind=type(error).__name__)
+        return 1
+    if runtime.failure:
+        _log.error("stopped by itself", service=config.name, error=runtime.failure)
+        return 1
+    _log.info("stopped", service=config.name)
+    return 0
+
+
+async def _live(build: Build, config: ServeConfig, runtime: Runtime) -> None:
+    """From the first application's start to the last one's close."""
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(None) as starting:
+                runtime.while_starting(starting)
+                applications, server = await _start(build, config, runtime, stack)
+            runtime.while_starting(None)
+        except TimeoutError:
+            if not runtime.is_stopping:
+                raise  # an application's own
+            _log.info("stopped while starting", service=config.name)
+            return
+        _settle_memory()
+        _announce(config, runtime)
+        await runtime.stopped()
+        _log.info("stopping", service=config.name)
+        await _drain(server, applications, config.drain_seconds, runtime)
+
+
+async def _start(
+    build: Build, config: ServeConfig, runtime: Runtime, stack: AsyncExitStack
+) -> tuple[Sequence[Application], RpcServer | None]:
+    built = build(runtime)
+    applications = await built if inspect.isawaitable(built) else built
+    for application in applications:
+        await stack.enter_async_context(application)
+    if config.grpc is None:
+        return applications, None
+    server = _server(applications, config, config.grpc, runtime)
+    stack.push_async_callback(server.close)
+    runtime.listens("grpc", await server.start())
+    return applications, server
+
+
+def _server(
+    applications: Sequence[Application], config: ServeConfig, grpc: ServerConfig, runtime: Runtime
+) -> RpcServer:
+    endpoints = [endpoint for application in applications for endpoint in application.endpoints]
+    return RpcServer(
+        endpoints,
+        grpc,
+        clock=runtime.clock,
+        ids=runtime.ids,
+        meters=runtime.meters,
+        tracing=runtime.tracing,
+        credentials=None if config.tls is None else server_credentials(config.tls),
+    )
+
+
+def _settle_memory() -> None:
+    """Spares the garbage collector what was loaded to start, which lives as long as the process: going
+    through it stopped everything for 20 ms now and then. What a request leaves behind dies by its
+    reference counts; the collector is for the rare cycle, so it need not come as often either."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD, 20, 20)
+
+
+def _announce(config: ServeConfig, runtime: Runtime) -> None:
+    """Says that the process serves, once everything listens."""
+    _log.info("ready", service=config.name, pid=os.getpid(), addresses=runtime.addresses)
+    if config.ready_fd is not None:
+        line = json.dumps({"event": "ready", "addresses": runtime.addresses})
+        with os.fdopen(config.ready_fd, "w", encoding="utf-8") as ready:
+            ready.write(line + "\n")
+
+
+async def _drain(
+    server: RpcServer | None, applications: Sequence[Application], seconds: float, runtime: Runtime
+) -> None:
+    """From the outside in: who was started last may still need what was started before it."""
+    end = runtime.clock.monotonic() + seconds
+
+    async def drain_all() -> None:
+        if server is not None:
+            await server.drain(seconds)
+        for application in reversed(applications):
+            try:
+                await application.drain(max(0.0, end - runtime.clock.monotonic()))
+            except Exception as error:  # noqa: BLE001 - the others still have work to end
+                _log.error("drain failed", application=application.name, exc_info=error)
+
+    async def cut_short(work: asyncio.Task[None]) -> None:
+        await runtime.hurried()
+        work.cancel()
+
+    try:
+        async with asyncio.timeout(seconds + _DRAIN_MARGIN_SECONDS), asyncio.TaskGroup() as group:
+            work = group.create_task(drain_all())
+            hurry = group.create_task(cut_short(work))
+            work.add_done_callback(lambda _: hurry.cancel())
+    except TimeoutError:
+        _log.warning("drain took too long", seconds=seconds)

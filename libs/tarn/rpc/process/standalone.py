@@ -1,0 +1,126 @@
+"""A service as a process of its own: the command line, the configuration, and what it stands on.
+
+Every stand-alone service has the same `main`: `run(name, …, assemble)`. It says what it is made of;
+the order of opening and closing, signals, logs, gRPC and readiness are the same for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Literal, Self
+
+from tarn.config import Config, ConfigError, load
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.process.log import LogConfig
+from tarn.rpc.process.serve import Application, Runtime, ServeConfig, serve
+from tarn.rpc.process.tls import TlsFiles, channel_credentials
+from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.server.grpc_server import ServerConfig
+
+__all__ = ["READY_FD", "Assemble", "Held", "connect", "log_config", "run", "tls_files"]
+
+EXIT_CONFIG = 2
+READY_FD = "TARN_READY_FD"
+"""Names the file descriptor on which a supervisor waits for the ready line."""
+
+Assemble = Callable[[Config, Runtime, AsyncExitStack], Awaitable[Sequence[Application]]]
+"""Puts a process together; what it opens, it pushes on the stack."""
+
+
+class Held:
+    """What the applications of a process stand on; entered before them, closed after them."""
+
+    name = "held"
+    endpoints: Sequence[Endpoint] = ()
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Nothing of its own is under way."""
+
+
+def log_config(config: Config) -> LogConfig:
+    """Where log lines go."""
+    logging = config.logging
+    return LogConfig(level=logging.threshold, format=logging.format, output=logging.sink)
+
+
+def tls_files(config: Config) -> TlsFiles | None:
+    """Mutual TLS between services; None for plain text."""
+    tls = config.rpc.tls
+    if tls.cert is None:
+        return None
+    return TlsFiles(certificate=tls.cert, key=tls.key, authority=tls.ca)
+
+
+def connect(
+    config: Config, runtime: Runtime, service: Literal["auth", "graveler"]
+) -> GrpcTransport:
+    """A transport to the replicas of a service; the caller closes it."""
+    files = tls_files(config)
+    addresses = (config.services.auth if service == "auth" else config.services.graveler).addresses
+    credentials = None if files is None else channel_credentials(files)
+    return GrpcTransport(addresses, credentials=credentials, clock=runtime.clock, rng=runtime.rng)
+
+
+def run(
+    name: str,
+    description: str,
+    assemble: Assemble,
+    *,
+    takes_rpcs_as: Literal["auth", "graveler"] | None = None,
+    reuse_port: bool = False,
+) -> int:
+    """Runs a service until it is told to stop; the exit code, 2 for a wrong configuration.
+
+    With `reuse_port` several processes of one machine take rpcs at one address.
+    """
+    parser = argparse.ArgumentParser(prog=f"tarn-{name}", description=description)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML configuration")
+    path: Path | None = parser.parse_args().config
+    try:
+        config = load(path, os.environ)
+        process = _serve_config(name, config, takes_rpcs_as, reuse_port=reuse_port)
+
+        async def build(runtime: Runtime) -> Sequence[Application]:
+            async with AsyncExitStack() as stack:
+                applications = await assemble(config, runtime, stack)
+                return [Held(stack.pop_all()), *applications]
+
+        return serve(build, process)
+    except ConfigError as error:
+        sys.stderr.write(f"tarn-{name}: {error.message}\n")
+        return EXIT_CONFIG
+
+
+def _serve_config(
+    name: str,
+    config: Config,
+    takes_rpcs_as: Literal["auth", "graveler"] | None,
+    *,
+    reuse_port: bool,
+) -> ServeConfig:
+    ready_fd = os.environ.get(READY_FD, "")
+    listen = None
+    if takes_rpcs_as is not None:
+        listen = ServerConfig(listen=config.rpc_address(takes_rpcs_as), reuse_port=reuse_port)
+    return ServeConfig(
+        name=name,
+        grpc=listen,
+        tls=None if listen is None else tls_files(config),
+        ready_fd=int(ready_fd) if ready_fd.isdecimal() else None,
+        log=log_config(config),
+        trace_ratio=config.tracing.sample_ratio,
+    )

@@ -1,0 +1,270 @@
+"""Puts handlers behind gRPC: calls come in as messages and `Call`, errors go out as `TarnError`.
+
+Written once for all services: deadlines, request ids, error mapping, one canonical log line per
+unary rpc, metrics, health, limits and a drain that loses no answer. How long a handler runs and what
+stops it is in `tarn.rpc.server.inflight`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from tarn.aio.close_guard import UseCount
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import TarnError
+from tarn.rpc.process.log import REQUEST_ID
+from tarn.rpc.process.telemetry import Meters, Tracing
+from tarn.rpc.server.endpoint import OPERATE, Endpoint
+from tarn.rpc.server.inflight import InFlight
+from tarn.rpc.server.observer import Observer
+from tarn.rpc.server.stream_server import OperationServer
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import code_of, trailers_of
+from tarn.rpc.wire.metadata import (
+    AUTHORIZATION,
+    BEARER,
+    REQUEST_ID_HEADER,
+    SERVER_OPTIONS,
+    TRACEPARENT_HEADER,
+)
+from tarn.rpc.wire.methods import (
+    Handle,
+    UnaryMethod,
+    check_handler,
+    handle_of,
+    operate_method,
+    unary_methods,
+)
+
+__all__ = ["RpcServer", "ServerConfig"]
+
+_STATUS_CHARS_MAX = 200
+"""Of the text beside the status code, which travels percent-encoded; the trailer has all of it."""
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+_FLUSH_SECONDS = 1.0
+
+Context = grpc.aio.ServicerContext[Message, Message]
+StreamContext = grpc.aio.ServicerContext[Message, bytes]
+StreamBehaviour = Callable[[object, StreamContext], Awaitable[None]]
+UnaryBehaviour = Callable[[Message, Context], Awaitable[Message]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Limits and options of a gRPC server.
+
+    Attributes:
+        listen: `host:port`, port 0 for a free one; or `unix:/path`.
+        reuse_port: several processes share the port.
+        reflection: tells everybody which services there are; for development.
+        concurrent_rpcs_max: more are refused with EXHAUSTED; a coalesced stream counts as one.
+        timeout_default_s: for calls that name no deadline.
+        timeout_max_s: nobody waits longer.
+    """
+
+    listen: str
+    reuse_port: bool = False
+    reflection: bool = False
+    concurrent_rpcs_max: int = 1024
+    timeout_default_s: float = 60.0
+    timeout_max_s: float = 3600.0
+
+
+class RpcServer:
+    """A gRPC server of some endpoints.
+
+    Args:
+        endpoints: what it serves.
+        config: where, and within which limits.
+        clock: deadlines and durations.
+        ids: request ids for callers that sent none.
+        meters: `rpc.duration` per method, and `rpc.failed` per method and reason.
+        tracing: one span per unary rpc that is sampled.
+        credentials: None for plain text.
+
+    Raises:
+        TypeError: a handler lacks an rpc.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        config: ServerConfig,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        meters: Meters,
+        tracing: Tracing,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._endpoints = endpoints
+        self._config = config
+        self._clock = clock
+        self._ids = ids
+        self._meters = meters
+        self._tracing = tracing
+        self._credentials = credentials
+        self._in_flight = InFlight(clock)
+        self._streams: list[OperationServer] = []
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self._calls = UseCount()  # grpc refuses what comes too late
+        for endpoint in endpoints:
+            check_handler(endpoint)
+
+    async def start(self) -> str:
+        """Serves from now on; the address with the port that it got.
+
+        Raises:
+            OSError: the address is taken or not ours.
+        """
+        config = self._config
+        reuse = ("grpc.so_reuseport", int(config.reuse_port))
+        server = grpc.aio.server(
+            options=[*SERVER_OPTIONS, reuse], maximum_concurrent_rpcs=config.concurrent_rpcs_max
+        )
+        for endpoint in self._endpoints:
+            server.add_generic_rpc_handlers((self._generic_handler(endpoint),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if config.reflection:
+            from grpc_reflection.v1alpha import reflection
+
+            names = [*(endpoint.name for endpoint in self._endpoints), health.SERVICE_NAME]
+            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], server)
+        address = _bind(server, config.listen, self._credentials)
+        await server.start()
+        self._server = server
+        for name in ("", *(endpoint.name for endpoint in self._endpoints)):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return address
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Stops well: health says NOT_SERVING, no new calls, what runs is answered.
+
+        Returns:
+            False if something still ran after `timeout_s`; `close` cancels it.
+        """
+        end = self._clock.monotonic() + timeout_s
+        await self._health.enter_graceful_shutdown()
+        for streams in self._streams:
+            streams.stop()
+        assert self._server is not None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._server.stop(timeout_s + _FLUSH_SECONDS))
+            idle = await self._calls.drain(timeout_s)
+            # A health watch lasts for ever and shall not keep us; answers still get on their way.
+            group.create_task(self._server.stop(_FLUSH_SECONDS))
+        rest = max(0.0, end - self._clock.monotonic())
+        return await self._in_flight.drain(rest) and idle
+
+    async def close(self) -> None:
+        """Cancels what still runs and lets go of the address. Idempotent."""
+        if self._server is not None:
+            # Connections first: what is cancelled below has nothing to tell to anybody.
+            await self._server.stop(None)
+            self._server = None
+        await self._in_flight.close()
+
+    def _generic_handler(self, endpoint: Endpoint) -> grpc.GenericRpcHandler:
+        handlers: dict[str, grpc.RpcMethodHandler[Message, Message]] = {}
+        for name, method in unary_methods(endpoint.descriptor).items():
+            handlers[name] = grpc.unary_unary_rpc_method_handler(
+                self._unary(method, handle_of(endpoint, name)),
+                request_deserializer=method.request_type.FromString,
+                response_serializer=method.response_type.SerializeToString,
+            )
+        if operate := operate_method(endpoint.descriptor):
+            streams = OperationServer(
+                operate,
+                handle_of(endpoint, OPERATE),
+                self._in_flight,
+                self._call,
+                self._clock,
+                Observer(operate.path, self._meters, self._clock).operation,
+            )
+            self._streams.append(streams)
+            handlers[OPERATE] = grpc.stream_stream_rpc_method_handler(
+                self._counted(streams.answer), request_deserializer=operate.request_type.FromString
+            )
+        return grpc.method_handlers_generic_handler(endpoint.name, handlers)
+
+    def _unary(self, method: UnaryMethod, handle: Handle) -> UnaryBehaviour:
+        answer = self._in_flight.read if method.read_only else self._in_flight.change
+        observer = Observer(method.path, self._meters, self._clock)
+
+        async def behave(request: Message, context: Context) -> Message:
+            started = self._clock.monotonic()
+            headers = _headers(context)
+            caller_token = headers.get(AUTHORIZATION, "").removeprefix(BEARER)
+            remaining = context.time_remaining() or 0.0
+            call = self._call(headers.get(REQUEST_ID_HEADER, ""), caller_token, remaining)
+            REQUEST_ID.set(call.request_id)
+            failure: TarnError | None = None
+            code = "CANCELLED"
+            with self._calls:
+                try:
+                    try:
+                        with self._tracing.span(method.path, headers.get(TRACEPARENT_HEADER, "")):
+                            response = await answer(handle, request, call)
+                        code = "OK"
+                    except TarnError as error:
+                        failure, code = error, code_of(error.kind).name
+                        raise
+                    finally:
+                        # Before the answer is on its way: who has it finds it counted.
+                        observer.rpc(call, code, failure, started)
+                except TarnError as error:
+                    text = error.message[:_STATUS_CHARS_MAX]
+                    await context.abort(code_of(error.kind), text, trailers_of(error))
+                else:
+                    return response
+
+        return behave
+
+    def _call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
+        """The call that headers describe; a request id that is no plain short word is replaced."""
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = self._ids.nonce().hex()
+        timeout = min(timeout_s or self._config.timeout_default_s, self._config.timeout_max_s)
+        return Call(request_id, caller_token, self._clock.monotonic() + timeout)
+
+    def _counted(
+        self,
+        behaviour: StreamBehaviour,
+    ) -> StreamBehaviour:
+        async def behave(
+            requests: object, context: grpc.aio.ServicerContext[Message, bytes]
+        ) -> None:
+            with self._calls:
+                await behaviour(requests, context)
+
+        return behave
+
+
+def _headers(context: Context) -> dict[str, str]:
+    """The request's metadata; names are lower case, binary values are not for us."""
+    metadata = context.invocation_metadata() or ()
+    return {name: value for name, value in metadata if isinstance(value, str)}
+
+
+def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
+    try:
+        port = (
+            server.add_insecure_port(listen)
+            if credentials is None
+            else server.add_secure_port(listen, credentials)
+        )
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {listen}: {error}") from error
+    if listen.startswith("unix:"):
+        return listen
+    return f"{listen.rpartition(':')[0]}:{port}"

@@ -1,0 +1,199 @@
+"""The calls that this process is answering: how they run, how long, and what a caller may stop.
+
+One place decides it for both transports, so that a service behaves alike behind gRPC and in process:
+
+- What only reads runs in its caller's task and ends with it, or at its deadline.
+- What may change something runs in a task of its own: a caller that hangs up, or whose time is up,
+  stops waiting (UNKNOWN_OUTCOME), while the handler goes on to a state that it chose. Handlers look at
+  `call.remaining()`; one that overruns its deadline by `OVERRUN_SECONDS` is cancelled, so that nothing
+  runs for ever.
+- A `TarnError` passes; any other exception is a bug: it is logged here and becomes INTERNAL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from google.protobuf.message import Message
+
+from tarn.aio.deadlines import DeadlineSweep
+from tarn.aio.task_set import TaskSet
+from tarn.core.clock import Clock
+from tarn.core.errors import TarnError
+from tarn.rpc.process.log import REQUEST_ID
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import (
+    deadline_error,
+    internal_error,
+    unavailable_error,
+    unknown_outcome_error,
+)
+from tarn.rpc.wire.methods import Handle
+
+__all__ = ["OVERRUN_SECONDS", "Done", "InFlight"]
+
+OVERRUN_SECONDS = 10.0
+
+_TIME_IS_UP = "ran out of time; it may or may not take effect"
+
+Done = Callable[[Message | TarnError], None]
+"""Takes the answer of a call, once."""
+
+_log = structlog.get_logger()
+
+
+class InFlight:
+    """Runs handlers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tasks = TaskSet()
+        self._sweep = DeadlineSweep(clock)
+        self._closed = False
+        # Of the first call, like everybody's; asking for the running one is a system call.
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def read(self, handle: Handle, request: Message, call: Call) -> Message:
+        """Answers a call that changes nothing.
+
+        Raises:
+            TarnError: the handler's; DEADLINE; INTERNAL; UNAVAILABLE after `close`.
+        """
+        self._check(call)
+        expiry = _Expiry(self._running_loop())
+        key = self._sweep.enter(call.deadline, expiry)
+        outside = REQUEST_ID.set(call.request_id)
+        try:
+            return await handle(request, call)
+        except TarnError:
+            raise
+        except asyncio.CancelledError:
+            if expiry.caught():
+                raise deadline_error(call.request_id) from None
+            raise
+        except Exception as error:
+            raise _reported(error, call) from error
+        finally:
+            REQUEST_ID.reset(outside)
+            self._sweep.leave(key)
+
+    async def change(self, handle: Handle, request: Message, call: Call) -> Message:
+        """Answers a call that may change something; cancelling this does not cancel the handler.
+
+        Raises:
+            TarnError: the handler's; DEADLINE if it had passed at the start; UNKNOWN_OUTCOME if it
+                passes meanwhile; INTERNAL; UNAVAILABLE after `close`.
+        """
+        answer: asyncio.Future[Message] = self._running_loop().create_future()
+
+        def settle(outcome: Message | TarnError) -> None:
+            if answer.done():
+                return
+            if isinstance(outcome, TarnError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        def expire() -> None:
+            settle(unknown_outcome_error(f"request {call.request_id} {_TIME_IS_UP}"))
+
+        self.begin(handle, request, call, settle)
+        key = self._sweep.enter(call.deadline, expire)
+        try:
+            return await answer
+        finally:
+            self._sweep.leave(key)
+
+    def begin(self, handle: Handle, request: Message, call: Call, done: Done) -> None:
+        """Starts a call in a task of its own; `done` gets its answer when it has one.
+
+        That may be after its deadline: who waits for the answer watches the time.
+
+        Raises:
+            TarnError: DEADLINE if it has passed, UNAVAILABLE after `close`: nothing was begun.
+        """
+        self._check(call)
+        _Work(self._sweep, call, done).start(self._tasks, handle, request)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Waits for what was begun; False if it took longer."""
+        return await self._tasks.drain(timeout_s)
+
+    async def close(self) -> None:
+        """Cancels what still runs. Idempotent."""
+        self._closed = True
+        await self._tasks.close()
+        self._sweep.close()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    def _check(self, call: Call) -> None:
+        call.remaining(self._clock)
+        if self._closed:
+            raise unavailable_error("the service has been closed")
+
+
+class _Work:
+    """One call in a task of its own."""
+
+    __slots__ = ("_call", "_done", "_key", "_sweep")
+
+    def __init__(self, sweep: DeadlineSweep, call: Call, done: Done) -> None:
+        self._sweep = sweep
+        self._call = call
+        self._done = done
+        self._key = 0
+
+    def start(self, tasks: TaskSet, handle: Handle, request: Message) -> None:
+        task = tasks.spawn(self._run(handle, request))
+        self._key = self._sweep.enter(self._call.deadline + OVERRUN_SECONDS, task.cancel)
+
+    async def _run(self, handle: Handle, request: Message) -> None:
+        REQUEST_ID.set(self._call.request_id)  # a task has its own context: nothing to reset
+        outcome: Message | TarnError
+        try:
+            outcome = await handle(request, self._call)
+        except TarnError as error:
+            outcome = error
+        except asyncio.CancelledError:
+            text = f"request {self._call.request_id} was stopped; it may or may not take effect"
+            outcome = unknown_outcome_error(text)
+        except Exception as error:  # noqa: BLE001 - the border between a handler and its callers
+            outcome = _reported(error, self._call)
+        self._sweep.leave(self._key)
+        self._done(outcome)
+
+
+class _Expiry:
+    """Cancels the task that made it, and tells this cancellation from any other."""
+
+    __slots__ = ("_cancelling", "_fired", "_task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        task = asyncio.current_task(loop)
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._fired = False
+
+    def __call__(self) -> None:
+        self._fired = True
+        self._task.cancel()
+
+    def caught(self) -> bool:
+        """Whether a CancelledError was this one's alone; takes the cancellation back."""
+        return self._fired and self._task.uncancel() <= self._cancelling
+
+
+def _reported(error: Exception, call: Call) -> TarnError:
+    """Logs a bug with its traceback; the caller learns where to look and nothing else."""
+    _log.error("handler failed", request_id=call.request_id, exc_info=error)
+    return internal_error(call.request_id)

@@ -1,0 +1,1 @@
+"""The form of calls on the wire, on which both ends agree."""

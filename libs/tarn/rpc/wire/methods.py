@@ -1,0 +1,143 @@
+"""What a proto service offers, read from its descriptor: names, paths, message types, handlers.
+
+Services are registered by descriptor, without generated stubs: one generic path for every rpc is less
+code than a class per service, and a handler that forgot an rpc is refused when it is registered.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from tarn.rpc.rules import rules_of
+from tarn.rpc.server.endpoint import OPERATE, Endpoint
+from tarn.rpc.wire.call import Call
+
+__all__ = [
+    "Handle",
+    "OperateMethod",
+    "UnaryMethod",
+    "check_handler",
+    "handle_of",
+    "operate_method",
+    "unary_methods",
+]
+
+Handle = Callable[[Message, Call], Awaitable[Message]]
+"""A method of a handler: `async (request, call) -> response`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryMethod:
+    """An rpc with one request and one response.
+
+    Attributes:
+        name: such as `CreateBranch`.
+        path: as HTTP/2 carries it, `/tarn.graveler.v1.BranchService/CreateBranch`.
+        read_only: as its rule says (`tarn.rpc.rules`).
+    """
+
+    name: str
+    path: str
+    request_type: type[Message]
+    response_type: type[Message]
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperateMethod:
+    """The coalesced stream of a service: batches of operations, batches of results.
+
+    Attributes:
+        path: as HTTP/2 carries it.
+        request_type: a batch; its only field is `repeated Operation operations = 1`.
+        response_type: a batch; its only field is `repeated OperationResult results = 1`.
+        result_type: one result, with `operation_id` and `error`.
+    """
+
+    path: str
+    request_type: type[Message]
+    response_type: type[Message]
+    result_type: type[Message]
+
+
+def unary_methods(service: ServiceDescriptor) -> dict[str, UnaryMethod]:
+    """The unary rpcs of a service by name.
+
+    Raises:
+        TypeError: as `rules_of`.
+    """
+    rules = rules_of(service)
+    return {
+        method.name: UnaryMethod(
+            method.name,
+            _path(method),
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+            rules[method.name].read_only,
+        )
+        for method in service.methods
+        if method.name != OPERATE
+    }
+
+
+def operate_method(service: ServiceDescriptor) -> OperateMethod | None:
+    """The coalesced stream of a service, if it has one."""
+    for method in service.methods:
+        if method.name == OPERATE:
+            _batched(method.input_type)
+            return OperateMethod(
+                _path(method),
+                GetMessageClass(method.input_type),
+                GetMessageClass(method.output_type),
+                GetMessageClass(_batched(method.output_type)),
+            )
+    return None
+
+
+def check_handler(endpoint: Endpoint) -> None:
+    """Refuses a handler that lacks an rpc, or answers one with something that is not async, and a service
+    with an rpc that has no rule.
+
+    Raises:
+        TypeError: names all that is missing.
+    """
+    rules_of(endpoint.descriptor)
+    names = [
+        "operate" if method.name == OPERATE else method.name
+        for method in endpoint.descriptor.methods
+    ]
+    missing = [
+        name
+        for name in names
+        if not inspect.iscoroutinefunction(getattr(endpoint.handler, name, None))
+    ]
+    if missing:
+        handler = type(endpoint.handler).__name__
+        raise TypeError(f"{handler} for {endpoint.name} lacks async methods: {', '.join(missing)}")
+
+
+def handle_of(endpoint: Endpoint, name: str) -> Handle:
+    """The handler's method for an rpc, or for one operation of its stream."""
+    handle: Handle = getattr(endpoint.handler, "operate" if name == OPERATE else name)
+    return handle
+
+
+def _path(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _batched(batch: Descriptor) -> Descriptor:
+    """The message of which a batch holds many."""
+    fields = batch.fields
+    if len(fields) != 1 or fields[0].number != 1 or not fields[0].is_repeated:
+        raise TypeError(f"{batch.full_name} must have one repeated field, number 1")
+    message = fields[0].message_type
+    if message is None:
+        raise TypeError(f"{batch.full_name} must be a batch of messages")
+    return message

@@ -1,0 +1,1 @@
+"""Decides whether a history keeps the promises of the protocol."""

@@ -1,0 +1,398 @@
+"""Decides whether a history keeps the promises of docs/design/protocol.md.
+
+The invariants are listed in docs/design/simulation.md, "Invariants". Each key of each branch is looked at
+twice: first one read and one write at a time, which tells best what went wrong; then all of them together
+(`tarn.testing.check.witness`): some order of effects must explain every answer, in which a write takes effect only as
+often as the protocol lets it.
+
+- *I1 freshness*: an operation that returns a write w is stale if w was over before some other
+  acknowledged write began that itself was over before the operation began; or if no order of effects explains
+  it. Reads, every key of a page, every key of a commit.
+- *I2 no future*: what is returned was really asked for, before the answer, and did not surely fail. A page or
+  a commit has each path once, and in order.
+- *I3 commit = listing*: each key of a commit obeys I1 and I2 for the commit's own interval; "nothing to
+  commit: everything is in commit X" is a claim about X and is held to it.
+- *I4 nothing acknowledged is lost*: the quiet end is one state: every read, the commit made there and the
+  head agree on it, and it obeys I1. Acknowledged commits are in their branch's history, once, in the order in
+  which they were made; failed ones are not; "nothing to commit" is not said by a call that made a commit.
+- *I6 conditional*: a conditional write takes effect only right on top of what it expects. So no two win one
+  state of a key. What a refused one saw obeys I1 and I2 as any read.
+- *I7*: crashes, token drops and restarts are no operations, so whatever they change is a violation of the
+  others.
+- *I9 no dangling address*.
+
+Creating a branch is a write of every key, removing it too; so "a re-created branch shows no old write" is
+I1. Writes that failed "surely" are no writes: if one is seen, that is a violation of I2. Not reported but
+counted, because they are allowed: unsettled writes that are seen, writes that take effect again after a seal,
+and reads that go back to an older of several writes that are under way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tarn.testing.check.effects import Effect, Reading, Seals
+from tarn.testing.check.history import ABSENT, GONE, NEVER, History, Op, OpKind, Outcome, shown
+from tarn.testing.check.witness import explain
+
+__all__ = ["Report", "Violation", "check"]
+
+_STORY_MAX = 60
+_CUT_SHARE_MAX = 0.02
+
+_Problem = tuple[str, Op, str]
+"""Which promise, which operation shows that it is broken, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken.
+
+    Attributes:
+        invariant: `I1` …
+        text: one sentence.
+        story: the operations on the key, in the order in which they began.
+    """
+
+    invariant: str
+    text: str
+    story: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [f"{self.invariant}: {self.text}", *(f"    {line}" for line in self.story)]
+        )
+
+
+@dataclass
+class Report:
+    """What the checker found.
+
+    Attributes:
+        violations: empty if all promises were kept.
+        statistics: how much was done, and how often what is odd but allowed was seen.
+    """
+
+    violations: list[Violation] = field(default_factory=list)
+    statistics: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A value that a key had, or may have had."""
+
+    value: int
+    inv: float
+    ret: float
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A value that somebody was told."""
+
+    value: int
+    inv: float
+    ret: float
+    op: Op
+    invariant: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """What is known of a branch, whatever the key.
+
+    Attributes:
+        commits: those whose contents are known, and when they were over (`_commits_of`).
+    """
+
+    history: History
+    name: str
+    commits: Sequence[tuple[Op, str, float]]
+    seals: Seals
+
+
+class _Writes:
+    """The writes of one key, ready to be asked."""
+
+    def __init__(self, writes: Sequence[_Write]) -> None:
+        acked = sorted((w for w in writes if w.ret != NEVER), key=lambda w: w.ret)
+        self._rets = [w.ret for w in acked]
+        self._newest: list[_Write] = []
+        for write in acked:
+            last = self._newest[-1] if self._newest else write
+            self._newest.append(write if write.inv >= last.inv else last)
+        self._by_value: dict[int, list[_Write]] = defaultdict(list)
+        for write in writes:
+            self._by_value[write.value].append(write)
+
+    def newest_before(self, time: float) -> _Write | None:
+        """Of the acknowledged writes that were over before `time`, the one that began last."""
+        count = bisect_left(self._rets, time)
+        return self._newest[count - 1] if count else None
+
+    def candidate(self, value: int, before: float) -> _Write | None:
+        """Of the writes of a value that began before a time, the one that was over last."""
+        fitting = [w for w in self._by_value.get(value, ()) if w.inv < before]
+        return max(fitting, key=lambda w: w.ret, default=None)
+
+    def __contains__(self, value: int) -> bool:
+        return value in self._by_value
+
+
+def check(history: History) -> Report:
+    """Holds a history to the invariants."""
+    report = Report()
+    for op in history.ops:
+        report.statistics[f"{op.kind} {op.outcome}"] += 1
+        if op.expected is not None:
+            report.statistics[f"{op.kind} {op.outcome} of these conditional"] += 1
+    keys = {op.key for op in history.ops if op.key is not None}
+    keys |= {key for commit in history.commits.values() for key in commit.contents}
+    for name in sorted({op.branch for op in history.ops}):
+        ops = [op for op in history.ops if op.branch == name]
+        branch = _Branch(history, name, [*_commits_of(history, name, ops, report)], Seals(ops))
+        by_key = _by_key(ops)
+        for key in sorted(keys):
+            _check_key(branch, key, by_key(key), report)
+        _check_chain(history, name, ops, report)
+    report.violations += [Violation("I9", text) for text in history.dangling]
+    report.violations += [Violation("I2", text) for text in history.doubled]
+    _check_searches(report)
+    return report
+
+
+def _check_searches(report: Report) -> None:
+    """A search that was cut short proves nothing: many of them are no proof at all."""
+    cut = report.statistics["searches for a witness that were cut short"]
+    made = report.statistics["searches for a witness"]
+    if cut > max(1, made * _CUT_SHARE_MAX):
+        text = f"{cut} of {made} searches for a witness were cut short: play less at a time"
+        report.violations.append(Violation("I0", text))
+
+
+def _by_key(ops: Sequence[Op]) -> Callable[[str], Sequence[Op]]:
+    """The operations on one key and on all keys, in order: each key looks at no others."""
+    own: defaultdict[str | None, list[Op]] = defaultdict(list)
+    for op in ops:
+        own[op.key].append(op)
+    return lambda key: sorted([*own[None], *own[key]], key=lambda op: op.number)
+
+
+def _writes_of(history: History, key: str, ops: Iterable[Op]) -> Iterator[_Write]:
+    for op in ops:
+        if op.outcome is Outcome.FAIL:
+            continue
+        if op.kind in {OpKind.PUT, OpKind.DELETE} and op.key == key:
+            assert op.value is not None, "a write has a value"
+            yield _Write(op.value, op.inv, op.ret, op)
+        elif op.kind is OpKind.REMOVE:
+            yield _Write(GONE, op.inv, op.ret, op)
+        elif op.kind is OpKind.CREATE:
+            source = history.commits.get(op.commit_id)
+            contents = source.contents if source is not None else {}
+            yield _Write(contents.get(key, ABSENT), op.inv, op.ret, op)
+
+
+def _commits_of(
+    history: History, branch: str, ops: Sequence[Op], report: Report
+) -> Iterator[tuple[Op, str, float]]:
+    """Commits of a branch whose contents are held to I3: those that were acknowledged, and those whose
+    answer was lost but that are in its history (they may have ended at any time)."""
+    by_message = {history.commits[c].message: c for c in history.chain(branch)}
+    for op in ops:
+        if op.kind is not OpKind.COMMIT:
+            continue
+        if op.commit_id:
+            commit = history.commits.get(op.commit_id)
+            if op.is_claim and commit is not None and commit.message == f"#{op.number}":
+                text = f"commit #{op.number} says that there was nothing to commit, and made one"
+                report.violations.append(Violation("I4", text, (op.line(),)))
+            if commit is not None:
+                yield op, op.commit_id, op.end
+            elif not any(o.kind is OpKind.REMOVE and o.ret > op.inv for o in ops):
+                text = f"commit {op.commit_id} was acknowledged and cannot be read"
+                report.violations.append(Violation("I4", text, (op.line(),)))
+        elif op.outcome is Outcome.INFO and f"#{op.number}" in by_message:
+            report.statistics["lost answers of commits that were made"] += 1
+            yield op, by_message[f"#{op.number}"], NEVER
+
+
+def _reads_of(branch: _Branch, key: str, ops: Sequence[Op]) -> Iterator[_Read]:
+    for op in ops:
+        if op.kind in {OpKind.GET, OpKind.LIST} and op.is_ok and op.key in {key, None}:
+            assert op.value is not None, "a read has a value"
+            yield _Read(op.value, op.inv, op.end, op, "I1")
+        elif op.kind is OpKind.PUT and op.key == key and op.expected is not None:
+            if op.is_ok:
+                yield _Read(op.expected, op.inv, op.end, op, "I6")
+            elif op.observed is not None:
+                yield _Read(op.observed, op.inv, op.end, op, "I1")
+    for op, commit_id, end in branch.commits:
+        value = branch.history.commits[commit_id].contents.get(key, ABSENT)
+        yield _Read(value, op.inv, end, op, "I3")
+
+
+def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> None:
+    listed = [*_writes_of(branch.history, key, ops)]
+    writes = _Writes(listed)
+    reads = sorted(_reads_of(branch, key, ops), key=lambda read: read.inv)
+    problem = _first_problem(writes, reads)
+    if problem is None:
+        # The last state is one; so of the reads at the quiet end one is enough for the search.
+        quiet = [read for read in reads if read.inv > branch.history.quiet_at]
+        steps = [op for op in ops if op.is_stepwise]
+        asked = [
+            read
+            for read in reads
+            if read.invariant != "I6" and read.inv <= _from(quiet) and not _is_between(read, steps)
+        ]
+        problem = _unexplained(listed, asked, branch.seals, report) or _apart(branch, key, quiet)
+    if problem is not None:
+        invariant, op, text = problem
+        text = f"{branch.name}/{key}: #{op.number} {op.kind} {text}"
+        report.violations.append(Violation(invariant, text, _story(key, ops, op)))
+    _count_oddities(writes, reads, report)
+
+
+def _from(quiet: Sequence[_Read]) -> float:
+    """When the first read at the quiet end began."""
+    return min((read.inv for read in quiet), default=NEVER)
+
+
+def _is_between(read: _Read, steps: Sequence[Op]) -> bool:
+    """Whether a read found no branch while it came or went in several steps: some replicas know it earlier."""
+    return read.value == GONE and any(op.inv < read.ret and op.ret > read.inv for op in steps)
+
+
+def _first_problem(writes: _Writes, reads: Sequence[_Read]) -> _Problem | None:
+    """What one read and one write show; the first one of a key explains the others."""
+    for read in reads:
+        problem = _problem(writes, read)
+        if problem is not None:
+            invariant, text = problem
+            return invariant, read.op, f"has {shown(read.value)}{text}"
+    return None
+
+
+def _unexplained(
+    writes: Sequence[_Write], reads: Sequence[_Read], seals: Seals, report: Report
+) -> _Problem | None:
+    """What only all reads and writes together show."""
+    effects = [Effect(write.value, write.op) for write in writes]
+    readings = [Reading(read.value, read.inv, read.ret, read.op) for read in reads]
+    verdict = explain(effects, readings, seals)
+    report.statistics["effects of a write beyond its first"] += verdict.again
+    report.statistics["searches for a witness"] += 1
+    report.statistics["searches for a witness that were cut short"] += verdict.is_cut
+    op = verdict.failed
+    if op is None:
+        return None
+    invariant = "I1"
+    if op.kind is OpKind.COMMIT:
+        invariant = "I3"
+    elif op.kind is OpKind.PUT and op.expected is not None and op.is_ok:
+        invariant = "I6"
+    value = next((read.value for read in reads if read.op is op), op.value)
+    end = f" with the answers before it; kept {verdict.states_max} states" * verdict.is_cut
+    text = (
+        f"has {shown(value)}, and no order of effects explains it with the answers before it, "
+        f"unless some write takes effect more often than it may or an acknowledged one vanishes{end}"
+    )
+    return invariant, op, text
+
+
+def _apart(branch: _Branch, key: str, quiet: Sequence[_Read]) -> _Problem | None:
+    """I4: at the quiet end every way of reading says the same, and so does the head."""
+    for first, second in itertools.pairwise(quiet):
+        if first.value != second.value:
+            text = (
+                f"has {shown(second.value)}, and #{first.op.number} {first.op.kind} had "
+                f"{shown(first.value)}, at the quiet end"
+            )
+            return "I4", second.op, text
+    head = branch.history.commits.get(branch.history.heads.get(branch.name, ""))
+    commits = [read for read in quiet if read.op.kind is OpKind.COMMIT]
+    if head is not None and commits:
+        value = head.contents.get(key, ABSENT)
+        if value != commits[-1].value:
+            text = f"has {shown(commits[-1].value)}, and the head has {shown(value)}"
+            return "I4", commits[-1].op, text
+    return None
+
+
+def _problem(writes: _Writes, read: _Read) -> tuple[str, str] | None:
+    found = writes.candidate(read.value, read.ret)
+    if found is None:
+        if read.value in writes:
+            return "I2", ", which was written only later"
+        return "I2", ", which nobody wrote, or whose write surely failed"
+    newest = writes.newest_before(read.inv)
+    if newest is not None and found.ret < newest.inv:
+        return (
+            read.invariant,
+            f" of #{found.op.number}, but #{newest.op.number} ({shown(newest.value)}) was "
+            f"acknowledged at {newest.ret:.0f}, before the read began at {read.inv:.0f}",
+        )
+    return None
+
+
+def _story(key: str, ops: Sequence[Op], about: Op) -> tuple[str, ...]:
+    told = [op for op in ops if op.key in {key, None} and op.inv <= about.end]
+    lines = [("→ " if op is about else "  ") + op.line() for op in told]
+    if len(lines) > _STORY_MAX:
+        lines = [f"({len(lines) - _STORY_MAX} operations before)", *lines[-_STORY_MAX:]]
+    return tuple(lines)
+
+
+def _count_oddities(writes: _Writes, reads: Sequence[_Read], report: Report) -> None:
+    for read in reads:
+        found = writes.candidate(read.value, read.ret)
+        if found is not None and found.ret == NEVER:
+            report.statistics["reads of unsettled writes"] += 1
+    gets = sorted((r for r in reads if r.invariant == "I1"), key=lambda read: read.ret)
+    for first, second, third in zip(gets, gets[1:], gets[2:], strict=False):
+        if first.value == third.value != second.value:
+            report.statistics["reads that went back (B-A-N-A-N-A)"] += 1
+
+
+def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Report) -> None:
+    """I4 for commits: acknowledged ones are in the history of their branch, in order, once."""
+    chain = history.chain(branch)
+    if not chain:
+        return
+    place = {commit_id: number for number, commit_id in enumerate(chain)}
+    # A branch that was removed or created since began another history.
+    turns = [op for op in ops if op.kind in {OpKind.REMOVE, OpKind.CREATE}]
+    began = max((op.ret for op in turns if op.ret != NEVER), default=-1.0)
+    # It takes two unsettled turns to begin another one unseen.
+    messages = Counter(history.commits[c].message for c in chain)
+    made = [op for op in ops if op.kind is OpKind.COMMIT]
+    unsettled = {op.kind for op in turns if op.outcome is Outcome.INFO}
+    for op in made:
+        if messages[f"#{op.number}"] > 1:
+            text = f"{branch}: commit #{op.number} is in the history more than once"
+            report.violations.append(Violation("I4", text, (op.line(),)))
+        if op.outcome is Outcome.FAIL and messages[f"#{op.number}"]:
+            text = f"{branch}: commit #{op.number} surely failed and is in the history"
+            report.violations.append(Violation("I4", text, (op.line(),)))
+    acked = [op for op in made if op.is_ok and op.commit_id and op.inv > began]
+    for op in acked:
+        if op.commit_id not in place and unsettled != {OpKind.REMOVE, OpKind.CREATE}:
+            text = f"{branch}: acknowledged commit {op.commit_id[:12]} is not in the history"
+            story = tuple(other.line() for other in made)
+            report.violations.append(Violation("I4", text, story))
+    newest: Op | None = None  # of the commits that were over, the one nearest to the head
+    by_end = sorted((op for op in acked if op.commit_id in place), key=lambda op: op.end)
+    for op in sorted(by_end, key=lambda op: op.inv):
+        while by_end and by_end[0].end < op.inv:
+            over = by_end.pop(0)
+            if newest is None or place[over.commit_id] < place[newest.commit_id]:
+                newest = over
+        if newest is not None and place[op.commit_id] > place[newest.commit_id]:
+            text = f"{branch}: commit #{op.number} lies before #{newest.number}, which was over"
+            report.violations.append(Violation("I4", text, (newest.line(), op.line())))

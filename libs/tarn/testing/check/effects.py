@@ -1,0 +1,106 @@
+"""What the protocol lets one write do to a key: how often it may take effect (`tarn.testing.check.witness`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tarn.testing.check.history import NEVER, Op, OpKind, Outcome
+
+__all__ = ["EFFECTS_MAX", "Effect", "Reading", "Seals"]
+
+EFFECTS_MAX = 8
+"""Attempts of one call: TRIES of `tarn_graveler.branch.attempts`."""
+
+_SEALS_OF_A_COMMIT = 2
+"""A commit seals once; if the answer to its compare-and-set was lost, a second time, with another token."""
+
+_TURNS = {OpKind.CREATE, OpKind.REMOVE}
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A write that had, or may have had, an effect on the key.
+
+    Attributes:
+        ret: when it was acknowledged; `NEVER` if it was not.
+    """
+
+    value: int
+    op: Op
+
+    @property
+    def inv(self) -> float:
+        """When it may take effect at the earliest."""
+        return self.op.inv
+
+    @property
+    def ret(self) -> float:
+        """When it must have taken effect."""
+        return self.op.ret
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether it is of the whole branch."""
+        return self.op.kind in _TURNS
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value that was returned."""
+
+    value: int
+    inv: float
+    end: float
+    op: Op
+
+
+class Seals:
+    """When a branch may have been sealed: by commits, by conditional writes, and by uploads.
+
+    The first conditional write of a branch seals, so that rows are registers from then on; each commit
+    goes back to plain rows, and the next conditional write seals again. A completion of an upload that is
+    repeated seals the token that a first attempt of it may still write to, so once for each upload.
+    """
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        self._commits = [_span(op) for op in ops if op.kind is OpKind.COMMIT]
+        conditional = [op for op in ops if op.kind is OpKind.PUT and op.expected is not None]
+        self._conditional = [_span(op) for op in conditional]
+        self._removals = [
+            _span(op) for op in ops if op.kind is OpKind.REMOVE and op.outcome is not Outcome.FAIL
+        ]
+        self._first_over = min((op.end for op in conditional if op.is_ok), default=NEVER)
+        self._uploads = [_span(op) for op in ops if op.is_upload]
+        spans = [*self._commits, *self._conditional, *self._removals, *self._uploads]
+        self._first = min((inv for inv, _ in spans), default=NEVER)
+
+    def any_before(self, time: float) -> bool:
+        """Whether there may have been one."""
+        return self._first < time
+
+    def met(self, effect: Effect, time: float, last: float) -> int:
+        """How many a write may have met until `time`, if its last effect came after `last`.
+
+        A first conditional write seals before it writes its row, so after such a row that seal explains no
+        second effect.
+        """
+        commits = _overlapping(self._commits, effect.inv, time) * _SEALS_OF_A_COMMIT
+        conditional = _overlapping(self._conditional, effect.inv, time)
+        first = effect.inv < self._first_over and last < self._first_over
+        seals = commits + min(conditional, commits + first)
+        seals += _overlapping(self._removals, effect.inv, time)
+        # An upload's own seal is no reason to write the object again over something else.
+        seals += _overlapping(self._uploads, effect.inv, time) - effect.op.is_upload
+        # Completions of uploads begin with a fresh record.
+        is_plain = effect.op.kind is OpKind.PUT and effect.op.expected is None
+        is_plain = is_plain and not effect.op.is_upload
+        return seals + (is_plain and self.any_before(effect.inv))
+
+
+def _span(op: Op) -> tuple[float, float]:
+    return op.inv, NEVER if op.outcome is Outcome.INFO else op.end
+
+
+def _overlapping(spans: Sequence[tuple[float, float]], begin: float, end: float) -> int:
+    return sum(inv < end and over > begin for inv, over in spans)

@@ -1,0 +1,1 @@
+"""Contract suites: what every driver of a port must do."""

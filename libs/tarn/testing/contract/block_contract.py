@@ -1,0 +1,499 @@
+"""What every block store must do: inherit `BlockContract` and give it a `store` fixture.
+
+The suite says nothing about where bytes are, only what callers may rely on. Sizes are chosen around the
+borders of the drivers that we have (64 KiB rows, 1 MiB chunks).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable
+from typing import ClassVar
+
+import pytest
+
+from tarn.block.port import (
+    BlockExistsError,
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+)
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.testing.contract.block_samples import collect, data_path, fill, outcomes, sample
+
+__all__ = ["BAD_PATHS", "BlockContract"]
+
+SIZES = (0, 1, 65_535, 65_536, 65_537, (5 << 20) + 1)
+SMALL, LARGE = 1000, 100_000
+BAD_PATHS = (
+    *("", "/", "/etc/passwd", "..", ".", "../x", "data/..", "data/../../x", "data/./x", "data//x"),
+    *(
+        "data/x/",
+        "data/\0x",
+        "data/\ud800",
+        ".tmp/x",
+        ".uploads/u/1",
+        "x" * 1025,
+        "data/" + "x" * 256,
+    ),
+    "/".join("x" * 33),
+)
+
+
+class BlockContract:
+    """The suite. `scheme` is the driver's; the fixture opens and closes the store.
+
+    A driver that shares a server among tests overrides `namespace`. `decides_races` is false where
+    nothing can tell which of several writers of one path was first, `takes_control_characters` where
+    a path must have none.
+    """
+
+    scheme: ClassVar[str]
+    decides_races: ClassVar[bool] = True
+    takes_control_characters: ClassVar[bool] = True
+
+    def namespace(self, name: str) -> str:
+        """One of the suite's namespaces."""
+        return f"{self.scheme}://{name}"
+
+    def key(self, path: str, name: str = "lake") -> BlockKey:
+        """A block's name in one of the suite's namespaces."""
+        return BlockKey(self.namespace(name), path)
+
+    async def names(self, store: BlockStore, name: str = "lake") -> list[str]:
+        """Paths of all visible blocks."""
+        return [info.path for info in await store.list_page(self.namespace(name), "", "", 1000)]
+
+    # Writing
+
+    @pytest.mark.parametrize("path", [data_path(1), "_tarn/ranges/ab"])
+    @pytest.mark.parametrize("size", SIZES)
+    async def test_put_body_comes_back(self, store: BlockStore, path: str, size: int) -> None:
+        """Any size, by read, stream and stat."""
+        key, body = self.key(path), sample(size)
+        await store.put(key, body)
+        assert await store.read(key) == body
+        assert await collect(store, key, 0, size) == body
+        assert (await store.stat(key)).size == size
+
+    @pytest.mark.parametrize("path", [data_path(1), "_tarn/ranges/ab"])
+    @pytest.mark.parametrize("size", SIZES)
+    async def test_written_body_comes_back(self, store: BlockStore, path: str, size: int) -> None:
+        """Any size, through a writer whose caller reuses its buffer."""
+        key, body = self.key(path), sample(size)
+        async with await store.open_write(key) as writer:
+            await fill(writer, body)
+            await writer.finish()
+        assert await store.read(key) == body
+        assert await self.names(store) == [path]
+
+    @pytest.mark.parametrize("size", [SMALL, LARGE])
+    async def test_put_takes_any_buffer(self, store: BlockStore, size: int) -> None:
+        """Bytearrays, and views that are not of single bytes."""
+        body = sample(size)
+        await store.put(self.key(data_path(1)), bytearray(body))
+        await store.put(self.key(data_path(2)), memoryview(body).cast("I"))
+        assert await store.read(self.key(data_path(1))) == body
+        assert await store.read(self.key(data_path(2))) == body
+
+    @pytest.mark.parametrize("second", [SMALL, LARGE])
+    @pytest.mark.parametrize("first", [SMALL, LARGE])
+    async def test_second_put_is_refused(self, store: BlockStore, first: int, second: int) -> None:
+        """A data path is written once, even with the same bytes, and keeps its first body."""
+        key = self.key(data_path(1))
+        await store.put(key, sample(first))
+        with pytest.raises(BlockExistsError):
+            await store.put(key, sample(second))
+        async with await store.open_write(key) as writer:
+            await writer.write(sample(second))
+            with pytest.raises(BlockExistsError):
+                await writer.finish()
+        assert await store.read(key) == sample(first)
+        assert await self.names(store) == [key.path]
+
+    @pytest.mark.parametrize("sizes", [(SMALL, SMALL), (LARGE, LARGE), (SMALL, LARGE)])
+    async def test_one_of_racing_puts_wins(self, store: BlockStore, sizes: tuple[int, int]) -> None:
+        """Of six writers of one path, of one or two sizes, exactly one is told that it wrote."""
+        for turn in range(10 if self.decides_races else 0):
+            key = self.key(data_path(turn))
+            bodies = [sample(sizes[seed % 2], seed) for seed in range(6)]
+            results = await outcomes([store.put(key, body) for body in bodies])
+            winners = [body for body, result in zip(bodies, results, strict=True) if result is None]
+            assert [await store.read(key)] == winners
+            assert sum(isinstance(result, BlockExistsError) for result in results) == 5
+
+    @pytest.mark.parametrize("size", [SMALL, LARGE])
+    async def test_metadata_may_be_put_again(self, store: BlockStore, size: int) -> None:
+        """Content-addressed paths take the same bytes again, also in a race, and no others."""
+        key, body = self.key("_tarn/metaranges/cd"), sample(size)
+        assert await outcomes([store.put(key, body) for _ in range(4)]) == [None] * 4
+        async with await store.open_write(key) as writer:
+            await writer.write(body)
+            await writer.finish()
+        for other in (sample(size, 1), body[:-1]):
+            with pytest.raises(BlockExistsError):
+                await store.put(key, other)
+        assert await store.read(key) == body
+
+    @pytest.mark.parametrize("path", [data_path(1), "_tarn/ranges/ab"])
+    @pytest.mark.parametrize("size", [SMALL, LARGE, 3 << 20])
+    async def test_nothing_is_visible_before_finish(
+        self, store: BlockStore, path: str, size: int
+    ) -> None:
+        """Neither by name nor in a listing; and an abort leaves it so."""
+        key = self.key(path)
+        writer = await store.open_write(key)
+        await fill(writer, sample(size))
+        with pytest.raises(BlockNotFoundError):
+            await store.read(key)
+        assert await self.names(store) == []
+        await writer.abort()
+        await writer.abort()
+        with pytest.raises(BlockNotFoundError):
+            await store.stat(key)
+        assert await self.names(store) == []
+        await store.put(key, b"later")
+        assert await store.read(key) == b"later"
+
+    @pytest.mark.parametrize("size", [SMALL, 3 << 20])
+    async def test_leaving_without_finish_aborts(self, store: BlockStore, size: int) -> None:
+        """An error inside of the `async with` block is such a way to leave."""
+        key = self.key(data_path(1))
+        writer = await store.open_write(key)
+        with contextlib.suppress(ZeroDivisionError):
+            async with writer:
+                await fill(writer, sample(size))
+                raise ZeroDivisionError
+        assert await self.names(store) == []
+        with pytest.raises(RuntimeError):
+            await writer.write(b"x")
+        with pytest.raises(RuntimeError):
+            await writer.finish()
+
+    async def test_concurrent_writers_do_not_mix(self, store: BlockStore) -> None:
+        """Many bodies of both kinds, from many tasks."""
+        sizes = [SMALL if number % 3 else 300_000 for number in range(60)]
+
+        async def write(number: int) -> None:
+            async with await store.open_write(self.key(data_path(number))) as writer:
+                await fill(writer, sample(sizes[number], number))
+                await writer.finish()
+
+        await outcomes([write(number) for number in range(60)])
+        for number, size in enumerate(sizes):
+            assert await store.read(self.key(data_path(number))) == sample(size, number)
+
+    # Reading
+
+    @pytest.mark.parametrize("size", [SMALL, LARGE, (3 << 20) + 5])
+    async def test_ranges_are_clipped(self, store: BlockStore, size: int) -> None:
+        """`read` gives what there is of a range, and nothing beyond the end."""
+        key, body = self.key(data_path(1)), sample(size)
+        await store.put(key, body)
+        for start in (0, 1, size - 1, size, size + 7):
+            for length in (0, 1, size, None):
+                expected = body[start:] if length is None else body[start : start + length]
+                assert await store.read(key, start, length) == expected
+        for start, length in ((-1, 2), (0, -1)):
+            with pytest.raises(TarnError) as caught:
+                await store.read(key, start, length)
+            assert caught.value.kind is Kind.INVALID
+
+    @pytest.mark.parametrize("size", [SMALL, LARGE, (3 << 20) + 5])
+    async def test_stream_gives_the_range(self, store: BlockStore, size: int) -> None:
+        """In order, in chunks within the limit."""
+        key, body = self.key(data_path(1)), sample(size)
+        await store.put(key, body)
+        for start, length in ((0, size), (1, size - 1), (size // 2, 1), (7, 0), (size, 0)):
+            assert await collect(store, key, start, length) == body[start : start + length]
+
+    @pytest.mark.parametrize("size", [SMALL, LARGE, (3 << 20) + 5])
+    async def test_block_that_ends_early_is_corrupt(self, store: BlockStore, size: int) -> None:
+        """A stream never ends short without an error."""
+        key = self.key(data_path(1))
+        await store.put(key, sample(size))
+        with pytest.raises(TarnError) as caught:
+            await collect(store, key, 0, size + 1)
+        assert (caught.value.kind, caught.value.reason) == (Kind.CORRUPT, Reason.DATA_CORRUPT)
+
+    @pytest.mark.parametrize("path", [data_path(1), "_tarn/commits/ef", "data"])
+    async def test_absent_block_is_not_found(self, store: BlockStore, path: str) -> None:
+        """In a namespace that nothing was written to, and in one that has other blocks."""
+        for _ in range(2):
+            with pytest.raises(BlockNotFoundError):
+                await store.read(self.key(path))
+            with pytest.raises(BlockNotFoundError):
+                await store.stat(self.key(path))
+            with pytest.raises(BlockNotFoundError):
+                await collect(store, self.key(path), 0, 1)
+            await store.put(self.key(data_path(2)), b"x")
+            await store.delete_many(self.key("").namespace, [data_path(3), "_tarn/x"])
+            await store.put(self.key(data_path(3)), sample(LARGE))
+            await store.delete_many(self.key("").namespace, [data_path(2), data_path(3)])
+
+    async def test_stream_may_be_left(self, store: BlockStore) -> None:
+        """After the first of several chunks."""
+        key = self.key(data_path(1))
+        await store.put(key, sample(4 << 20))
+        stream = store.stream(key, 0, 4 << 20)
+        assert sample(4 << 20).startswith(await anext(stream))
+        del stream
+        assert len(await store.read(key)) == 4 << 20
+
+    # Listing and deleting
+
+    async def test_listing_is_in_byte_order(self, store: BlockStore) -> None:
+        """Over both kinds, page by page, with every prefix: the order of whole paths, not of segments."""
+        paths = [
+            "a/b",
+            "a-b",
+            "a.b/c",
+            "a0",
+            "a/b-",
+            "a/b.x",
+            "A",
+            "_tarn/ranges/1",
+            "_tarn/x",
+            "é",
+        ]
+        paths += ["a/d/1", "a/d/2", "a/d!", "z/\u00ff", "z/\uffff", "z/\U0001f600", "back\\slash"]
+        for number, path in enumerate(paths):
+            await store.put(self.key(path), sample(LARGE if number % 2 else number))
+        namespace = self.key("").namespace
+        for prefix in (
+            "",
+            "a",
+            "a/",
+            "a/b",
+            "a/d/",
+            "a/d/1",
+            "_tarn/",
+            "z/",
+            "z/\uffff",
+            "x",
+            "a//",
+        ):
+            expected = sorted(path for path in paths if path.startswith(prefix))
+            for limit in (1, 2, 5, 100):
+                found: list[str] = []
+                while page := await store.list_page(
+                    namespace, prefix, found[-1] if found else "", limit
+                ):
+                    assert len(page) <= limit
+                    found += [info.path for info in page]
+                    if len(page) < limit:
+                        break
+                assert found == expected
+        for after in ("a/", "a/c", "a/d/", "a/d/1", "zz", "_tarn/ranges/1"):
+            page = await store.list_page(namespace, "", after, 100)
+            assert [info.path for info in page] == sorted(path for path in paths if path > after)
+
+    async def test_listing_tells_size_and_time(self, store: BlockStore) -> None:
+        """The same as `stat`, of both kinds."""
+        for number, size in enumerate((0, SMALL, LARGE)):
+            await store.put(self.key(data_path(number)), sample(size))
+        page = await store.list_page(self.key("").namespace, "data/", "", 10)
+        assert [info.size for info in page] == [0, SMALL, LARGE]
+        assert page == [await store.stat(self.key(data_path(number))) for number in range(3)]
+        assert all(info.mtime_us > 0 for info in page)
+
+    async def test_bad_listings(self, store: BlockStore) -> None:
+        """Limits are checked; a prefix that no path can have matches nothing."""
+        namespace = self.key("").namespace
+        await store.put(self.key(data_path(1)), b"x")
+        for limit in (0, -1, 1_000_000):
+            with pytest.raises(TarnError, match="limit"):
+                await store.list_page(namespace, "", "", limit)
+        for prefix in ("/", "../", "data/../", "./", "data//", ".", "\0", "data/\0"):
+            assert await store.list_page(namespace, prefix, "", 10) == []
+
+    async def test_deleted_blocks_are_gone(self, store: BlockStore) -> None:
+        """Of both kinds, absent ones without complaint, and only those named."""
+        for number in range(8):
+            await store.put(self.key(data_path(number)), sample(LARGE if number % 2 else SMALL))
+        doomed = [data_path(number) for number in (0, 1, 2, 3, 100)]
+        for _ in range(2):
+            await store.delete_many(self.key("").namespace, doomed)
+            assert await self.names(store) == [data_path(number) for number in (4, 5, 6, 7)]
+        with pytest.raises(BlockNotFoundError):
+            await store.read(self.key(data_path(1)))
+        await store.delete_many(self.namespace("never-written"), [data_path(1)])
+
+    async def test_namespaces_are_isolated(self, store: BlockStore) -> None:
+        """The same path is another block in another namespace; listing and deleting stay inside."""
+        for size in (SMALL, LARGE):
+            for seed, name in enumerate(("lake", "lake2", "sea/one", "sea/two")):
+                await store.put(self.key(data_path(size), name), sample(size, seed))
+        for seed, name in enumerate(("lake", "lake2", "sea/one", "sea/two")):
+            for size in (SMALL, LARGE):
+                assert await store.read(self.key(data_path(size), name)) == sample(size, seed)
+        await store.delete_many(self.key("").namespace, [data_path(SMALL), data_path(LARGE)])
+        assert await self.names(store) == []
+        assert len(await self.names(store, "lake2")) == 2
+
+    @pytest.mark.parametrize("path", BAD_PATHS)
+    async def test_bad_path_is_refused(self, store: BlockStore, path: str) -> None:
+        """By every operation, as INVALID."""
+        key = self.key(path)
+        calls: list[Awaitable[object]] = [
+            store.put(key, b"x"),
+            store.open_write(key),
+            store.read(key),
+            store.stat(key),
+            collect(store, key, 0, 1),
+            store.delete_many(key.namespace, [data_path(1), path]),
+            store.uploads.begin(key, "u"),
+            store.uploads.open_part(key, "u", 1, "a"),
+            store.uploads.complete(key, "u", [(1, "a")]),
+            store.uploads.discard(key, "u"),
+        ]
+        for result in await outcomes(calls):
+            assert isinstance(result, TarnError)
+            assert result.kind is Kind.INVALID
+
+    @pytest.mark.parametrize(
+        "name", ["", "/", "..", ".hidden", "a/../b", "a//b", "a/", "a b", "a\0", "é"]
+    )
+    async def test_bad_namespace_is_refused(self, store: BlockStore, name: str) -> None:
+        """Namespaces name directories and prefixes."""
+        for namespace in (f"{self.scheme}://{name}", "lake"):
+            with pytest.raises(TarnError, match="namespace") as caught:
+                await store.put(BlockKey(namespace, data_path(1)), b"x")
+            assert caught.value.kind is Kind.INVALID
+
+    async def test_backslash_is_an_ordinary_character(self, store: BlockStore) -> None:
+        """As are spaces, dots, percent signs and whatever else UTF-8 has."""
+        paths = [
+            "data/..\\x",
+            "data/...",
+            "data/ ",
+            "data/%2e%2e",
+            "data/\u202e",
+            "data/~",
+        ]
+        paths += ["data/\n"] if self.takes_control_characters else []
+        for size in (SMALL, LARGE):
+            for path in paths:
+                await store.put(self.key(path + str(size)), sample(size))
+                assert await store.read(self.key(path + str(size))) == sample(size)
+        assert len(await self.names(store)) == 2 * len(paths)
+
+    async def test_closed_store_refuses(self, store: BlockStore) -> None:
+        """After a close that may be repeated."""
+        key = self.key(data_path(1))
+        await store.put(key, b"x")
+        await store.close()
+        await store.close()
+        calls: list[Awaitable[object]] = [store.put(self.key(data_path(2)), b"x"), store.read(key)]
+        for result in await outcomes(calls):
+            assert isinstance(result, TarnError)
+            assert result.kind is Kind.UNAVAILABLE
+
+    # Uploads
+
+    async def part(
+        self, store: BlockStore, key: BlockKey, number: int, body: bytes, attempt: str = "a"
+    ) -> tuple[int, str]:
+        """Uploads one part of the suite's upload; what `complete` wants to hear of it."""
+        async with await store.uploads.open_part(key, "u1", number, attempt) as writer:
+            await fill(writer, body)
+            await writer.finish()
+        return number, writer.receipt
+
+    async def test_parts_are_joined_in_the_given_order(self, store: BlockStore) -> None:
+        """Whatever their sizes and the order of their arrival."""
+        key = self.key(data_path(1))
+        await store.uploads.begin(key, "u1")
+        sizes = {3: 10, 1: 400_000, 10_000: 70_000, 2: 0}
+        parts = [
+            await self.part(store, key, number, sample(size, number))
+            for number, size in sizes.items()
+        ]
+        assert await self.names(store) == []
+        order = [1, 2, 3, 10_000]
+        size = await store.uploads.complete(key, "u1", sorted(parts))
+        expected = b"".join(sample(sizes[number], number) for number in order)
+        assert size == len(expected)
+        assert await store.read(key) == expected
+        await store.uploads.discard(key, "u1")
+        assert await store.read(key) == expected
+
+    @pytest.mark.parametrize("size", [0, SMALL, LARGE])
+    async def test_single_part_is_the_block(self, store: BlockStore, size: int) -> None:
+        """It stays when the upload is discarded."""
+        key = self.key(data_path(1))
+        await store.uploads.begin(key, "u1")
+        part = await self.part(store, key, 1, sample(size))
+        assert await store.uploads.complete(key, "u1", [part]) == size
+        await store.uploads.discard(key, "u1")
+        assert await store.read(key) == sample(size)
+        assert await self.names(store) == [key.path]
+
+    async def test_attempts_of_one_part_do_not_disturb_each_other(self, store: BlockStore) -> None:
+        """Written at the same time; the caller says which counts."""
+        key = self.key(data_path(1))
+        await store.uploads.begin(key, "u1")
+        one = await store.uploads.open_part(key, "u1", 1, "one")
+        two = await store.uploads.open_part(key, "u1", 1, "two")
+        await one.write(sample(LARGE, 1))
+        await two.write(sample(LARGE, 2))
+        await two.finish()
+        await one.finish()
+        assert await store.uploads.complete(key, "u1", [(1, two.receipt)]) == LARGE
+        assert await store.read(key) == sample(LARGE, 2)
+        await store.uploads.discard(key, "u1")
+
+    async def test_complete_is_idempotent(self, store: BlockStore) -> None:
+        """Again, at the same time, and after the parts were discarded."""
+        key = self.key(data_path(1))
+        await store.uploads.begin(key, "u1")
+        parts = [await self.part(store, key, number, sample(LARGE, number)) for number in (1, 2)]
+        calls = [store.uploads.complete(key, "u1", parts) for _ in range(4)]
+        assert await outcomes(calls) == [2 * LARGE] * 4
+        assert await store.uploads.complete(key, "u1", parts) == 2 * LARGE
+        await store.uploads.discard(key, "u1")
+        await store.uploads.discard(key, "u1")
+        assert await store.uploads.complete(key, "u1", parts) == 2 * LARGE
+        assert await store.read(key) == sample(LARGE, 1) + sample(LARGE, 2)
+
+    async def test_missing_part_is_not_found(self, store: BlockStore) -> None:
+        """Also one that was aborted, and all of them after a discard; no block appears."""
+        key = self.key(data_path(1))
+        await store.uploads.begin(key, "u1")
+        part = await self.part(store, key, 1, sample(SMALL))
+        async with await store.uploads.open_part(key, "u1", 2, "a") as writer:
+            await writer.write(sample(LARGE))
+        for parts in ([part, (2, "a")], [(1, "b")], [(3, "a")]):
+            with pytest.raises(BlockNotFoundError):
+                await store.uploads.complete(key, "u1", parts)
+        await store.uploads.discard(key, "u1")
+        with pytest.raises(BlockNotFoundError):
+            await store.uploads.complete(key, "u1", [part])
+        assert await self.names(store) == []
+
+    async def test_part_that_is_late_for_its_upload_is_refused(self, store: BlockStore) -> None:
+        """After a discard nothing of it is kept."""
+        key = self.key(data_path(1))
+        await store.uploads.begin(key, "u1")
+        writer = await store.uploads.open_part(key, "u1", 1, "a")
+        await writer.write(sample(LARGE))
+        await store.uploads.discard(key, "u1")
+        with pytest.raises(BlockNotFoundError):
+            await writer.finish()
+
+    async def test_bad_uploads_are_refused(self, store: BlockStore) -> None:
+        """Names that are no labels, part numbers out of range, no parts at all."""
+        key, uploads = self.key(data_path(1)), store.uploads
+        for upload in ("", "..", "a/b", "a\0", "u" * 129):
+            for call in (
+                uploads.begin(key, upload),
+                uploads.open_part(key, upload, 1, "a"),
+                uploads.discard(key, upload),
+            ):
+                with pytest.raises(TarnError, match="upload"):
+                    await call
+        for part, attempt in ((0, "a"), (10_001, "a"), (-1, "a"), (1, ""), (1, "../x")):
+            with pytest.raises(TarnError, match=r"part|attempt"):
+                await uploads.open_part(key, "u1", part, attempt)
+        with pytest.raises(TarnError, match="0 parts"):
+            await uploads.complete(key, "u1", [])

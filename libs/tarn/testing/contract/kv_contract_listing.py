@@ -1,0 +1,73 @@
+"""The KV contract: what a store says of its partitions to a tool that takes all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.port import Kv, Listed, ListingKv, Partition, PartitionKind
+from tarn.testing.contract.kv_fixtures import KvFixtures, put
+
+__all__ = ["ListingContract"]
+
+
+async def listed(kv: Kv, prefix: str) -> dict[str, Listed]:
+    """By name; each may come only once."""
+    found = [each async for each in cast("ListingKv", kv).partitions(prefix)]
+    assert len({each.name for each in found}) == len(found)
+    return {each.name: each for each in found}
+
+
+class ListingContract(KvFixtures):
+    """`ListingKv`."""
+
+    async def test_partitions_with_rows_are_listed_with_their_kinds(
+        self, kv: Kv, plain: Partition, register: Partition
+    ) -> None:
+        """Those of the prefix, and no neighbour."""
+        prefix = plain.name.removesuffix("plain")
+        await put(kv, plain, (b"k", b"v"))
+        await kv.set_if(register, b"k", b"v", None)
+        await put(kv, Partition(prefix[:-1] + "0", PartitionKind.PLAIN), (b"k", b"v"))
+        found = await listed(kv, prefix)
+        assert {name: each.kind for name, each in found.items()} == {
+            plain.name: PartitionKind.PLAIN,
+            register.name: PartitionKind.REGISTER,
+        }
+        assert all(each.buckets in {None, 1} for each in found.values())
+
+    async def test_many_partitions_are_listed(self, kv: Kv, plain: Partition) -> None:
+        """More than fit a page of any driver."""
+        names = {f"{plain.name}/{n}" for n in range(1_100)}
+        async with asyncio.TaskGroup() as group:
+            for name in sorted(names):
+                partition = Partition(name, PartitionKind.PLAIN)
+                group.create_task(put(kv, partition, (b"k", b"v")))
+        assert set(await listed(kv, f"{plain.name}/")) == names
+
+    async def test_a_dropped_partition_is_not_listed_until_it_is_written_again(
+        self, kv: Kv, either: Partition
+    ) -> None:
+        """A tool has nothing to take of it."""
+        await put(kv, either, (b"k", b"v"))
+        await kv.drop_partition(either)
+        assert either.name not in await listed(kv, either.name)
+        await put(kv, either, (b"k", b"v"))
+        assert either.name in await listed(kv, either.name)
+
+    async def test_a_prefix_is_no_pattern(self, kv: Kv, plain: Partition) -> None:
+        """It is compared letter by letter."""
+        await put(kv, plain, (b"k", b"v"))
+        assert await listed(kv, plain.name.replace("plain", "%")) == {}
+        assert await listed(kv, plain.name.replace("plain", "p_ain")) == {}
+        assert await listed(kv, plain.name.upper()) == {}
+
+    async def test_a_closed_store_lists_nothing(self, kv: Kv) -> None:
+        """Nothing found must not look like nothing there."""
+        await kv.close()
+        with pytest.raises(TarnError) as caught:
+            await listed(kv, "")
+        assert caught.value.kind is Kind.UNAVAILABLE

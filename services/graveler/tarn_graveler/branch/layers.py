@@ -1,0 +1,150 @@
+"""The layers of a branch record: staging token, sealed tokens, then what is committed.
+
+Reading them is not yet an answer: tokens may be dropped and the record may change meanwhile. Whether
+what was read counts is the business of `reading` (rule 2) and `staging` (rule 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tarn.block.committed import Committed
+from tarn.core.branch import Branch, Token
+from tarn.core.ids import BranchId, CommitId, MetarangeId
+from tarn.core.listing.pages import Page, PageRequest, PathRows, merge_page
+from tarn.kv.keys import after_prefix, path_key, paths_of
+from tarn.kv.port import Kv, Partition
+from tarn.kv.records import Repository
+from tarn_graveler.branch.staged_rows import KEY_END, KEY_START
+from tarn_graveler.history.commits import Commits
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["Found", "Layers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest row of a path.
+
+    Attributes:
+        packed: an entry or a tombstone; None if no layer has a row.
+        depth: 0 the staging token, n the nth sealed token, -1 what is committed.
+    """
+
+    packed: bytes | None
+    depth: int
+
+
+class Layers:
+    """Reads rows by a given branch record, or by a commit."""
+
+    def __init__(
+        self, kv: Kv, repositories: Repositories, commits: Commits, committed: Committed
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._commits = commits
+        self._committed = committed
+
+    async def base_of(self, repository: Repository, branch: Branch) -> MetarangeId:
+        """The metarange beneath the tokens: compacted, or the commit's."""
+        if branch.compacted_metarange_id is not None:
+            return branch.compacted_metarange_id
+        return await self.metarange_of(repository, branch.commit_id)
+
+    async def metarange_of(self, repository: Repository, commit_id: CommitId) -> MetarangeId:
+        """The listing that a commit holds."""
+        return (await self._commits.get(repository, commit_id)).metarange_id
+
+    async def find(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        branch: Branch,
+        paths: Sequence[str],
+        *,
+        depth_min: int = 0,
+    ) -> list[Found]:
+        """The newest row of each path, layer by layer, newest first; not above `depth_min`."""
+        keys = self._repositories.keys_of(repository)
+        found: dict[str, Found] = {}
+        left = list(paths)
+        for depth, token in enumerate(branch.tokens[depth_min:], depth_min):
+            rows = await self._kv.get_many(
+                keys.token(branch_id, token), [path_key(path) for path in left]
+            )
+            for path, row in zip(left, rows, strict=True):
+                if row is not None:
+                    found[path] = Found(row.value, depth)
+            left = [path for path in left if path not in found]
+            if not left:
+                break
+        if left:
+            base = await self.base_of(repository, branch)
+            for path in left:
+                packed = await self._committed.lookup(repository.storage_namespace, base, path)
+                found[path] = Found(packed, -1)
+        return [found[path] for path in paths]
+
+    async def find_one(
+        self, repository: Repository, branch_id: BranchId, path: str, branch: Branch
+    ) -> bytes | None:
+        """The newest row of one path: `find` for the read that everybody waits for."""
+        keys = self._repositories.keys_of(repository)
+        key = [path_key(path)]
+        for token in branch.tokens:
+            (row,) = await self._kv.get_many(keys.token(branch_id, token), key)
+            if row is not None:
+                return row.value
+        base = await self.base_of(repository, branch)
+        return await self._committed.lookup(repository.storage_namespace, base, path)
+
+    async def find_committed(
+        self, repository: Repository, commit_id: CommitId, path: str
+    ) -> bytes | None:
+        """The entry of a path in a commit."""
+        metarange_id = await self.metarange_of(repository, commit_id)
+        return await self._committed.lookup(repository.storage_namespace, metarange_id, path)
+
+    async def page(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        tokens: Sequence[Token],
+        metarange_id: MetarangeId | None,
+        request: PageRequest,
+    ) -> Page:
+        """One page of the listing of tokens over a metarange, or of the tokens alone."""
+        keys = self._repositories.keys_of(repository)
+        namespace = repository.storage_namespace
+        merge = merge_page(request, len(tokens), with_base=metarange_id is not None)
+        end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else KEY_END
+        try:
+            wish = next(merge)
+            while True:
+                if wish.layer < len(tokens):
+                    partition = keys.token(branch_id, tokens[wish.layer])
+                    scanned = await self._kv.scan(partition, path_key(wish.start), end, wish.count)
+                    rows: PathRows = (
+                        paths_of([key for key, _ in scanned]),
+                        [value for _, value in scanned],
+                    )
+                else:
+                    assert metarange_id is not None, "no other layer is left"
+                    rows = await self._committed.page(
+                        namespace, metarange_id, wish.start, wish.count, request.prefix
+                    )
+                wish = merge.send(rows)
+        except StopIteration as done:
+            page: Page = done.value
+            return page
+
+    async def is_empty(self, repository: Repository, branch_id: BranchId, token: Token) -> bool:
+        """Whether a token holds no staged row."""
+        partition = self.partition(repository, branch_id, token)
+        return not await self._kv.scan(partition, KEY_START, KEY_END, 1)
+
+    def partition(self, repository: Repository, branch_id: BranchId, token: Token) -> Partition:
+        """Where the rows of a token are."""
+        return self._repositories.keys_of(repository).token(branch_id, token)

@@ -1,0 +1,138 @@
+"""Reads of a branch: rule 2 of docs/design/protocol.md, executable in tests/models/branch_writes.py.
+
+The layers are read by a cached record while one fresh read of the record runs beside. The answer
+counts when the fresh record has the same layers and the whole took less than the drop delay: no token that the
+record names can have been dropped meanwhile, because drops wait the drop delay (rule 5). Otherwise the layers are
+read again by the fresh record, and no third read of it is needed. One round trip, no livelock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from tarn.aio.futures import ignore_outcome
+from tarn.core.branch import Branch
+from tarn.core.clock import Clock
+from tarn.core.entry import is_tombstone
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
+from tarn.core.listing.pages import Page, PageRequest
+from tarn.kv.records import Repository
+from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.records import Branches
+from tarn_graveler.history.resolving import OnCommit, Refs
+
+__all__ = ["Reading", "entry_not_found"]
+
+_TRIES = 4
+
+R = TypeVar("R")
+
+
+def entry_not_found(repository: Repository, ref: str, path: str) -> TarnError:
+    """The error for a path that holds nothing."""
+    text = f"{path} does not exist in {repository.repository_id}/{ref}"
+    return TarnError(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND, text, ref=ref)
+
+
+class Reading:
+    """Looks up and lists entries of any ref.
+
+    Args:
+        read_seconds_max: how long a token that left a record can surely be read: the drop delay less what the
+            wall clocks of two replicas may be apart, because those time the drop.
+    """
+
+    def __init__(
+        self,
+        refs: Refs,
+        branches: Branches,
+        layers: Layers,
+        clock: Clock,
+        read_seconds_max: float,
+    ) -> None:
+        self._refs = refs
+        self._branches = branches
+        self._layers = layers
+        self._clock = clock
+        self._read_seconds_max = read_seconds_max
+
+    async def by_record(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        read: Callable[[Branch], Awaitable[R]],
+    ) -> R:
+        """Runs a read of layers by a record that is right for it (rule 2).
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; UNAVAILABLE when each attempt took longer than the drop delay.
+        """
+        begin = self._clock.monotonic()
+        fresh = self._branches.begin_fresh(repository, branch_id)
+        cached = self._branches.cached(repository, branch_id)
+        if cached is None:
+            record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
+        else:
+            try:
+                answer = await read(cached)
+            except TarnError as error:
+                # By a stale record anything may be missing; the fresh one decides.
+                record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
+                if record.same_layers(cached):
+                    raise error from None
+            except BaseException:
+                # Cancelled: the read beside goes on, and its error, if it has one, is of no use.
+                ignore_outcome(fresh)
+                raise
+            else:
+                record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
+                in_time = self._clock.monotonic() - begin < self._read_seconds_max
+                if record.same_layers(cached) and in_time:
+                    return answer
+        for _ in range(_TRIES):
+            if self._clock.monotonic() - begin >= self._read_seconds_max:
+                begin = self._clock.monotonic()
+                record = (await self._branches.fresh(repository, branch_id)).branch
+            answer = await read(record)
+            if self._clock.monotonic() - begin < self._read_seconds_max:
+                return answer
+        text = f"reading branch {branch_id} takes longer than {self._read_seconds_max} s"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def lookup(self, repository: Repository, ref: str, path: str) -> bytes:
+        """The packed entry of a path on a ref.
+
+        Raises:
+            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND.
+        """
+        resolved = await self._refs.resolve(repository, ref)
+        if isinstance(resolved, OnCommit):
+            packed = await self._layers.find_committed(repository, resolved.commit_id, path)
+        else:
+            branch_id = resolved.branch_id
+            read = partial(self._layers.find_one, repository, branch_id, path)
+            packed = await self.by_record(repository, branch_id, read)
+        if packed is None or is_tombstone(packed):
+            raise entry_not_found(repository, ref, path)
+        return packed
+
+    async def page(self, repository: Repository, ref: str, request: PageRequest) -> Page:
+        """One page of a ref's listing; each page stands for itself.
+
+        Raises:
+            TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND.
+        """
+        resolved = await self._refs.resolve(repository, ref)
+        if isinstance(resolved, OnCommit):
+            metarange_id = await self._layers.metarange_of(repository, resolved.commit_id)
+            return await self._layers.page(repository, BranchId(""), (), metarange_id, request)
+        branch_id = resolved.branch_id
+
+        async def read(branch: Branch) -> Page:
+            base = await self._layers.base_of(repository, branch)
+            return await self._layers.page(repository, branch_id, branch.tokens, base, request)
+
+        return await self.by_record(repository, branch_id, read)

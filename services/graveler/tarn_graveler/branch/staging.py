@@ -1,0 +1,145 @@
+"""Writes to a branch: rule 1 (stage) and the delete half of rule 3 (unstage) of docs/design/protocol.md.
+
+A write is acknowledged only after the branch record, read *after* the row was durable, still names
+the token that the row went to: then any commit that begins later seals a token that holds the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tarn.aio.batcher import Batcher
+from tarn.aio.task_set import TaskSet
+from tarn.core.branch import Branch
+from tarn.core.entry import TOMBSTONE, is_tombstone
+from tarn.core.errors import TarnError
+from tarn.core.ids import BranchId
+from tarn.kv.keys import path_key
+from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
+from tarn.kv.records import Repository
+from tarn_graveler.branch.attempts import TRIES, PinnedBranch, unknown_if
+from tarn_graveler.branch.layers import Found, Layers
+from tarn_graveler.branch.records import Branches
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["Staging"]
+
+
+class Staging:
+    """Puts entries and tombstones into staging tokens."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        branches: Branches,
+        layers: Layers,
+        tasks: TaskSet,
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._branches = branches
+        self._layers = layers
+        self._writes = Batcher[Partition, Row, None](self._write_together, tasks)
+
+    async def _write_together(
+        self, partition: Partition, rows: Sequence[Row]
+    ) -> Sequence[Exception | None]:
+        groups = [Group(key, ((key, value),)) for key, value in rows]
+        return await self._kv.set_many(partition, groups)
+
+    async def stage(
+        self, repository: Repository, branch_id: BranchId, path: str, packed: bytes
+    ) -> None:
+        """Makes a path hold an entry (rule 1).
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN when the row may be visible but is not
+                acknowledged: out of attempts, or the store did not say.
+        """
+        pinned = PinnedBranch(self._branches, repository, branch_id)
+        branch = self._branches.cached(repository, branch_id)
+        if branch is None:
+            branch = await pinned.fresh(written=False)
+        key = path_key(path)
+        for attempt in range(TRIES):
+            with unknown_if(attempt > 0):
+                await self._writes.submit(self._token(repository, branch_id, branch), (key, packed))
+            fresh = await pinned.fresh(written=True)
+            if fresh.takes_writes_as(branch):
+                return
+            branch = fresh
+        raise OutcomeUnknownError(f"{path}: branch {branch_id} was sealed {TRIES} times meanwhile")
+
+    async def unstage(
+        self, repository: Repository, branch_id: BranchId, paths: Sequence[str]
+    ) -> list[TarnError | None]:
+        """Makes paths hold nothing (rule 3); one outcome for each, in order.
+
+        What to do rests on what was read, so the whole record is verified after the last layer read
+        and before anything is done or left undone.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN as `stage`.
+        """
+        pinned = PinnedBranch(self._branches, repository, branch_id)
+        outcomes: dict[str, TarnError | None] = {}
+        pending = list(dict.fromkeys(paths))
+        written = False
+        record = await pinned.fresh(written=False)
+        for _ in range(TRIES):
+            with unknown_if(written):
+                found = await self._layers.find(repository, branch_id, record, pending)
+            verified = await self._verify(pinned, written=written)
+            if not verified.same_layers(record):
+                record = verified
+                continue
+            for path, row in zip(pending, found, strict=True):
+                if not _needs_tombstone(row):
+                    outcomes[path] = None
+            pending = [path for path in pending if path not in outcomes]
+            if not pending:
+                return [outcomes[path] for path in paths]
+            with unknown_if(written):
+                failed = await self._write_markers(repository, branch_id, record, pending)
+            for path, error in failed.items():
+                outcomes[path] = OutcomeUnknownError(error.message) if written else error
+            written = True
+            fresh = await pinned.fresh(written=True)
+            if fresh.takes_writes_as(record):
+                return [outcomes.get(path) for path in paths]
+            pending = [path for path in pending if path not in outcomes]
+            record = fresh
+        unknown = OutcomeUnknownError(f"branch {branch_id} changed {TRIES} times meanwhile")
+        return [outcomes.get(path, unknown) for path in paths]
+
+    async def _verify(self, pinned: PinnedBranch, *, written: bool) -> Branch:
+        """The record after the last layer read; an earlier attempt may have `written` tombstones."""
+        return await pinned.fresh(written=written)
+
+    async def _write_markers(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        record: Branch,
+        paths: Sequence[str],
+    ) -> dict[str, TarnError]:
+        partition = self._token(repository, branch_id, record)
+        groups = [Group(key, ((key, TOMBSTONE),)) for key in map(path_key, paths)]
+        errors = await self._kv.set_many(partition, groups)
+        return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
+
+    def _token(self, repository: Repository, branch_id: BranchId, branch: Branch) -> Partition:
+        return self._repositories.keys_of(repository).token(branch_id, branch.staging)
+
+
+def _needs_tombstone(row: Found) -> bool:
+    """Whether a delete must write, given the newest row of its path.
+
+    A tombstone in the *staging* token is as good as ours. One in a sealed token is not: a write that
+    came too late for the commit that scans that token may lie there (guard `sealed tombstone` of
+    tests/models/branch_model.py).
+    """
+    if row.packed is None:
+        return False
+    return not (row.depth == 0 and is_tombstone(row.packed))

@@ -1,0 +1,174 @@
+"""Dropping what nothing refers to any more: rule 5 of docs/design/protocol.md.
+
+The guards `looks` and `waits D` of tests/models/branch_model.py show what breaks without it.
+
+A change that takes tokens out of a branch record announces them *before* its compare-and-set; if that
+cannot be done, the change is not made. So no later failure, no lost answer and no death of the process
+can hide a token from the cleaner, and none has to be told to a caller whose change was made.
+
+The announcement is only a hint where to look. A token is dropped when a settling read of the record does
+not name it, and not before the drop delay after that read: readers that began by an older record have ended or start
+again by then. Tokens never come back into a record, so that holds for good. While the record does name
+it (the change was not made, or not yet) the cleaner looks again, more and more seldom.
+
+A partition is dropped a second time an hour later, because a write that was never acknowledged may have
+landed between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from tarn.core.branch import Token
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.port import Kv, Partition
+from tarn.kv.records import Drop, Repository, TokenOwner, decode_branch
+from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["TokenCleanup"]
+
+_SECOND_DROP_US = 3_600_000_000
+_LOOK_US_MAX = 86_400_000_000
+"""A token that its record goes on naming is looked for once a day in the end."""
+
+_log = structlog.get_logger()
+
+
+class TokenCleanup:
+    """Announces partitions and drops them when their time has come. Several may run at once.
+
+    Args:
+        drop_delay_seconds: the delay of rules 2 and 5; the same number for all replicas.
+    """
+
+    def __init__(
+        self,
+        kv: Kv,
+        keys: InstallationKeys,
+        repositories: Repositories,
+        clock: Clock,
+        drop_delay_seconds: float,
+        poll_seconds: float,
+    ) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._list = DropList(kv, keys, clock)
+        self._repositories = repositories
+        self._clock = clock
+        self._drop_delay_us = int(drop_delay_seconds * 1_000_000)
+        self._poll_seconds = poll_seconds
+        # Rows of the list that this replica has done and will read again; a few minutes' worth.
+        self._done: set[bytes] = set()
+
+    async def announce(
+        self, repository: Repository, branch_id: BranchId, tokens: Iterable[Token]
+    ) -> None:
+        """Says that tokens are about to leave a branch record. Repeating it costs a row, no harm.
+
+        Raises:
+            TarnError: UNAVAILABLE: the change must not be made.
+        """
+        keys = self._repositories.keys_of(repository)
+        drop_time_us = self._clock.now_us() + self._drop_delay_us
+        drops = [
+            Drop(
+                keys.token(branch_id, token),
+                drop_time_us,
+                owner=TokenOwner(keys.root, branch_id, token.token_id),
+            )
+            for token in tokens
+        ]
+        for error in await self._add(drops):
+            if error is not None:
+                text = f"cannot list the tokens that branch {branch_id} gives up: {error.message}"
+                raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+
+    async def register(self, partitions: Sequence[Partition]) -> bool:
+        """Registers partitions that surely nothing refers to any more.
+
+        Returns:
+            Whether all are on the list; if not, the caller keeps what names them and tries again.
+        """
+        drop_time_us = self._clock.now_us() + self._drop_delay_us
+        errors = await self._add([Drop(partition, drop_time_us) for partition in partitions])
+        for error in filter(None, errors):
+            _log.warning("cannot register a drop", reason=error.reason, error=error.message)
+        return not any(errors)
+
+    async def _add(self, drops: Sequence[Drop]) -> Sequence[TarnError | None]:
+        """Puts drops on the list; one outcome for each, also where the store raises."""
+        if not drops:
+            return []
+        try:
+            return await self._list.add(drops)
+        except TarnError as error:
+            return [error] * len(drops)
+
+    async def run(self) -> None:
+        """Drops for ever what is due; errors are logged and tried again."""
+        while True:
+            try:
+                await self.drop_due()
+            except TarnError as error:
+                _log.warning("cleaning failed", reason=error.reason, error=error.message)
+            await self._clock.sleep(self._poll_seconds)
+
+    async def drop_due(self) -> int:
+        """Drops every partition whose time has come; returns how many.
+
+        What other replicas have dropped is dropped once more by each: that changes nothing.
+        """
+        one_pass = await self._list.begin()
+        before = self._keys.drop(one_pass.done_before_us, "")
+        self._done = {key for key in self._done if key >= before}
+        count = 0
+        async for key, drop in one_pass.due(self._done):
+            if drop.owner is None:
+                await self._drop(drop)
+                count += 1
+            else:
+                await self._look(drop, drop.owner)
+            self._done.add(key)
+        await one_pass.finish()
+        return count
+
+    async def _look(self, drop: Drop, owner: TokenOwner) -> None:
+        """Registers an announced token to be dropped once its record does not name it."""
+        keys = RepositoryKeys(owner.root)
+        key = keys.branch(owner.branch_id)
+        (found,) = await self._kv.get_many(keys.refs, [key], settle=True)
+        branch = None if found is None else decode_branch(found.value)
+        if branch is None or not branch.names(owner.token_id):
+            delay_us = max(self._drop_delay_us, 1)
+            late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
+            steps = 1 + -(
+                -late_us // delay_us
+            )  # at least the drop delay from now, and the same row for most replicas
+            await self._add_or_raise(Drop(drop.partition, drop.drop_time_us + steps * delay_us))
+            return
+        looks = owner.look_count + 1
+        delay_us = min(self._drop_delay_us << min(looks, 32), _LOOK_US_MAX)
+        # By the row and not by the clock: every replica that looks adds the same one.
+        again = replace(drop, drop_time_us=drop.drop_time_us + delay_us)
+        again = replace(again, owner=replace(owner, look_count=looks))
+        await self._add_or_raise(again)
+
+    async def _drop(self, drop: Drop) -> None:
+        await self._kv.drop_partition(drop.partition)
+        if drop.count:
+            return
+        # The same row whoever adds it.
+        again = replace(drop, drop_time_us=drop.drop_time_us + _SECOND_DROP_US, count=1)
+        await self._add_or_raise(again)
+
+    async def _add_or_raise(self, drop: Drop) -> None:
+        (error,) = await self._list.add([drop])
+        if error is not None:
+            raise error

@@ -1,0 +1,172 @@
+"""BranchService and TagService: names of commits, one sort that moves and one that does not."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tarn.core.branch import Branch
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_branch_id, parse_tag_id
+from tarn.kv.records import Tag
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
+
+__all__ = ["BranchHandler", "TagHandler"]
+
+_BRANCH_RULES = rules_of(branch_pb.DESCRIPTOR.services_by_name["BranchService"])
+_TAG_RULES = rules_of(tag_pb.DESCRIPTOR.services_by_name["TagService"])
+
+
+def _branch_message(branch_id: str, branch: Branch) -> branch_pb.Branch:
+    return branch_pb.Branch(
+        branch_id=branch_id,
+        commit_id=branch.commit_id,
+        create_time=timestamp(branch.create_time_us),
+    )
+
+
+def _tag_message(tag_id: str, tag: Tag) -> tag_pb.Tag:
+    return tag_pb.Tag(
+        tag_id=tag_id, commit_id=tag.commit_id, create_time=timestamp(tag.create_time_us)
+    )
+
+
+class BranchHandler:
+    """Answers `tarn.graveler.v1.BranchService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._branches = graveler.branches
+        self._names = graveler.names
+        self._refs = graveler.refs
+        self._page_keys = graveler.page_keys
+        self._cleaning = graveler.cleaning
+
+    async def CreateBranch(
+        self, request: branch_pb.CreateBranchRequest, call: Call
+    ) -> branch_pb.CreateBranchResponse:
+        """At the commit of any ref."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["CreateBranch"], request
+        )
+        source = request.source_ref or repository.default_branch
+        reading = _BRANCH_RULES["CreateBranch"].also["source"]
+        await self._guard.enter(
+            call, reading, reading.resource.of_found(request, source_ref=source)
+        )
+        commit_id = await self._refs.commit_of(repository, source)
+        branch = await self._branches.create(repository, branch_id, commit_id)
+        return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
+
+    async def GetBranch(
+        self, request: branch_pb.GetBranchRequest, call: Call
+    ) -> branch_pb.GetBranchResponse:
+        """One branch."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["GetBranch"], request
+        )
+        version = await self._branches.fresh(repository, branch_id)
+        return branch_pb.GetBranchResponse(branch=_branch_message(branch_id, version.branch))
+
+    async def ListBranches(
+        self, request: branch_pb.ListBranchesRequest, call: Call
+    ) -> branch_pb.ListBranchesResponse:
+        """A page of branches."""
+        repository, grant = await self._guard.enter_repository(
+            call, _BRANCH_RULES["ListBranches"], request
+        )
+        limit = paging(request.page_size)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "BranchService.ListBranches",
+            repository=request.repository_id,
+            prefix=request.prefix,
+        )
+        after = tokens.decode(request.page_token)
+        found = await self._branches.page(repository, request.prefix, after, limit)
+        next_token = tokens.encode(found[-1][0]) if len(found) == limit else ""
+        lines = [_branch_message(name, branch) for name, branch in found if not branch.is_deleted]
+        return branch_pb.ListBranchesResponse(branches=lines, next_page_token=next_token)
+
+    async def DeleteBranch(
+        self, request: branch_pb.DeleteBranchRequest, call: Call
+    ) -> branch_pb.DeleteBranchResponse:
+        """What is uncommitted on it is dropped after the delay of rule 5."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["DeleteBranch"], request
+        )
+        if branch_id == repository.default_branch:
+            text = f"{branch_id} is the default branch of {request.repository_id}"
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
+        announce = partial(self._cleaning.announce, repository, branch_id)
+        await self._branches.delete(repository, branch_id, announce)
+        await self._names.release(repository, branch_id)
+        return branch_pb.DeleteBranchResponse()
+
+
+class TagHandler:
+    """Answers `tarn.graveler.v1.TagService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._tags = graveler.tags
+        self._refs = graveler.refs
+        self._page_keys = graveler.page_keys
+
+    async def CreateTag(
+        self, request: tag_pb.CreateTagRequest, call: Call
+    ) -> tag_pb.CreateTagResponse:
+        """Names the commit of any ref."""
+        tag_id = parse_tag_id(request.tag_id)
+        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["CreateTag"], request)
+        source = request.source_ref or repository.default_branch
+        reading = _TAG_RULES["CreateTag"].also["source"]
+        await self._guard.enter(
+            call, reading, reading.resource.of_found(request, source_ref=source)
+        )
+        commit_id = await self._refs.commit_of(repository, source)
+        tag = await self._tags.create(repository, tag_id, commit_id)
+        return tag_pb.CreateTagResponse(tag=_tag_message(tag_id, tag))
+
+    async def GetTag(self, request: tag_pb.GetTagRequest, call: Call) -> tag_pb.GetTagResponse:
+        """One tag."""
+        tag_id = parse_tag_id(request.tag_id)
+        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["GetTag"], request)
+        tag = await self._tags.get(repository, tag_id)
+        return tag_pb.GetTagResponse(tag=_tag_message(tag_id, tag))
+
+    async def ListTags(
+        self, request: tag_pb.ListTagsRequest, call: Call
+    ) -> tag_pb.ListTagsResponse:
+        """A page of tags."""
+        repository, grant = await self._guard.enter_repository(
+            call, _TAG_RULES["ListTags"], request
+        )
+        limit = paging(request.page_size)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "TagService.ListTags",
+            repository=request.repository_id,
+            prefix=request.prefix,
+        )
+        after = tokens.decode(request.page_token)
+        found = await self._tags.page(repository, request.prefix, after, limit)
+        next_token = tokens.encode(found[-1][0]) if len(found) == limit else ""
+        lines = [_tag_message(name, tag) for name, tag in found if not tag.is_pending]
+        return tag_pb.ListTagsResponse(tags=lines, next_page_token=next_token)
+
+    async def DeleteTag(
+        self, request: tag_pb.DeleteTagRequest, call: Call
+    ) -> tag_pb.DeleteTagResponse:
+        """Its commit stays."""
+        tag_id = parse_tag_id(request.tag_id)
+        repository, _ = await self._guard.enter_repository(call, _TAG_RULES["DeleteTag"], request)
+        await self._tags.delete(repository, tag_id)
+        return tag_pb.DeleteTagResponse()

@@ -1,0 +1,187 @@
+"""EntryService: lookups, stages, unstages and listings."""
+
+from __future__ import annotations
+
+from tarn.core.condition import UNCONDITIONAL
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, parse_path
+from tarn.core.listing.pages import PageRequest
+from tarn.kv.records import Repository
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import error_to_operation
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.requests import AccessGuard, entry_to_store, paging, read_condition
+from tarn_graveler.history.resolving import branch_to_write
+from tarn_graveler.repository.records import repository_not_found
+from tarn_proto.graveler.v1 import entry_service_pb2 as pb
+
+__all__ = ["EntryHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["EntryService"])
+_LOOKUP, _STAGE, _UNSTAGE = _RULES["lookup"], _RULES["stage"], _RULES["unstage"]
+
+_UNSTAGE_MAX = 1000
+_DELIMITER_BYTES_MAX = 1024
+
+
+class EntryHandler:
+    """Answers `tarn.graveler.v1.EntryService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._reading = graveler.reading
+        self._staging = graveler.staging
+        self._conditional = graveler.conditional
+        self._tags = graveler.tags
+        self._page_keys = graveler.page_keys
+
+    async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
+        """One hot operation."""
+        match operation.WhichOneof("operation"):
+            case "lookup":
+                return await self._lookup(operation.lookup, call)
+            case "stage":
+                return await self._stage(operation.stage, call)
+            case "unstage":
+                return await self._unstage(operation.unstage, call)
+            case _:
+                text = "the operation is none of lookup, stage and unstage"
+                raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+
+    async def _lookup(self, request: pb.Lookup, call: Call) -> pb.OperationResult:
+        repository, _ = await self._guard.enter_repository(call, _LOOKUP, request)
+        path = parse_path(request.path)
+        packed = await self._reading.lookup(repository, request.ref, path)
+        result = pb.OperationResult()
+        # Field by field: a message given to a constructor is copied, through its bytes.
+        found = result.lookup
+        found.entry, found.storage_namespace = packed, repository.storage_namespace
+        return result
+
+    async def _stage(self, request: pb.Stage, call: Call) -> pb.OperationResult:
+        repository, _ = await self._guard.enter_repository(call, _STAGE, request)
+        if repository.instance_uid != request.instance_uid:
+            raise repository_not_found(request.repository_id)
+        path, entry = request.path, request.entry
+        parse_path(path)
+        entry_to_store(entry)
+        branch_id = branch_to_write(request.branch_id)
+        condition = UNCONDITIONAL
+        if request.HasField("condition"):
+            resource = _STAGE.also["if_match"].resource.of(request)
+            condition = await read_condition(self._guard, call, _STAGE, request.condition, resource)
+        is_repeat = False
+        try:
+            if condition:
+                is_repeat = await self._conditional.stage(
+                    repository, branch_id, path, entry, condition
+                )
+            else:
+                await self._staging.stage(repository, branch_id, path, entry)
+        except TarnError as error:
+            raise await self._not_writable(repository, branch_id, error) from error
+        result = pb.OperationResult()
+        result.stage.is_repeat = is_repeat
+        return result
+
+    async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
+        repository, _ = await self._guard.enter_repository(call, _UNSTAGE, request)
+        path = parse_path(request.path)
+        branch_id = branch_to_write(request.branch_id)
+        try:
+            (error,) = await self._staging.unstage(repository, branch_id, [path])
+        except TarnError as failed:
+            raise await self._not_writable(repository, branch_id, failed) from failed
+        if error is not None:
+            raise error
+        return pb.OperationResult(unstage=pb.UnstageResult())
+
+    async def _not_writable(
+        self, repository: Repository, branch_id: BranchId, error: TarnError
+    ) -> TarnError:
+        """A name that is no branch but a tag gets the error that says so."""
+        if error.reason is not Reason.BRANCH_NOT_FOUND:
+            return error
+        try:
+            await self._tags.get(repository, branch_id)
+        except TarnError:
+            return error
+        text = f"{branch_id} is a tag; only branches take writes"
+        return TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=branch_id)
+
+    async def UnstageEntries(
+        self, request: pb.UnstageEntriesRequest, call: Call
+    ) -> pb.UnstageEntriesResponse:
+        """Up to 1,000 paths; each is authorised and answered by itself."""
+        if len(request.paths) > _UNSTAGE_MAX:
+            text = f"{len(request.paths)} paths in one request are more than {_UNSTAGE_MAX}"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        rule = _RULES["UnstageEntries"]
+        # Each path is asked for by itself; it is the end of its resource.
+        objects = rule.resource.of_found(request, paths="")
+        outcomes: list[TarnError | None] = [None] * len(request.paths)
+        allowed: dict[int, str] = {}
+        for number, path in enumerate(request.paths):
+            try:
+                await self._guard.enter(call, rule, objects + path)
+                allowed[number] = parse_path(path)
+            except TarnError as error:
+                if error.kind is Kind.UNAUTHENTICATED:
+                    raise
+                outcomes[number] = error
+        if allowed:
+            repository = await self._guard.repository(request.repository_id)
+            branch_id = branch_to_write(request.branch_id)
+            try:
+                errors = await self._staging.unstage(repository, branch_id, list(allowed.values()))
+            except TarnError as failed:
+                raise await self._not_writable(repository, branch_id, failed) from failed
+            outcomes_of = zip(allowed, errors, strict=True)
+            for number, unstaged in outcomes_of:
+                outcomes[number] = unstaged
+        return pb.UnstageEntriesResponse(
+            outcomes=[
+                pb.UnstageOutcome(error=None if error is None else error_to_operation(error))
+                for error in outcomes
+            ]
+        )
+
+    async def ListEntries(
+        self, request: pb.ListEntriesRequest, call: Call
+    ) -> pb.ListEntriesResponse:
+        """A page of a ref's listing."""
+        repository, grant = await self._guard.enter_repository(call, _RULES["ListEntries"], request)
+        if request.prefix:
+            parse_path(request.prefix)
+        if len(request.delimiter.encode()) > _DELIMITER_BYTES_MAX:
+            text = f"a delimiter of more than {_DELIMITER_BYTES_MAX} bytes"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "EntryService.ListEntries",
+            repository=request.repository_id,
+            ref=request.ref,
+            prefix=request.prefix,
+            delimiter=request.delimiter,
+        )
+        after = tokens.decode(request.page_token) or request.after
+        page = await self._reading.page(
+            repository,
+            request.ref,
+            PageRequest(
+                prefix=request.prefix,
+                delimiter=request.delimiter,
+                after=after,
+                limit=paging(request.page_size, default=1000),
+            ),
+        )
+        next_token = ""
+        if page.next_after is not None:
+            next_token = tokens.encode(page.next_after)
+        return pb.ListEntriesResponse(
+            paths=page.paths,
+            packed_entries=page.entries,
+            next_page_token=next_token,
+            storage_namespace=repository.storage_namespace,
+        )

@@ -1,0 +1,181 @@
+"""RepositoryService: repositories, which are the buckets of the S3 endpoint."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tarn.core.commit import Commit
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_branch_id, parse_repository_id
+from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
+from tarn.kv.records import Repository
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.repository.records import Reservation, repository_not_found
+from tarn_proto.graveler.v1 import repository_service_pb2 as pb
+
+__all__ = ["RepositoryHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["RepositoryService"])
+
+_PAGE = 1000
+
+
+def _message(repository: Repository) -> pb.Repository:
+    return pb.Repository(
+        repository_id=repository.repository_id,
+        instance_uid=repository.instance_uid,
+        storage_namespace=repository.storage_namespace,
+        default_branch_id=repository.default_branch,
+        create_time=timestamp(repository.create_time_us),
+    )
+
+
+class RepositoryHandler:
+    """Answers `tarn.graveler.v1.RepositoryService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._repositories = graveler.repositories
+        self._branches = graveler.branches
+        self._commits = graveler.commits
+        self._committed = graveler.committed
+        self._cleaning = graveler.cleaning
+        self._upload_days = graveler.upload_days
+        self._page_keys = graveler.page_keys
+        self._clock = graveler.clock
+
+    async def CreateRepository(
+        self, request: pb.CreateRepositoryRequest, call: Call
+    ) -> pb.CreateRepositoryResponse:
+        """First commit and default branch are made before the repository can be seen."""
+        repository_id = parse_repository_id(request.repository_id)
+        rule = _RULES["CreateRepository"]
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        default_branch = parse_branch_id(request.default_branch_id or "main")
+        reservation = await self._repositories.reserve(
+            repository_id, request.storage_namespace, default_branch
+        )
+        try:
+            await self._fill(reservation.repository, grant.user_id)
+            await self._repositories.publish(reservation)
+        except TarnError as error:
+            if error.kind is not Kind.UNKNOWN_OUTCOME:
+                await self._give_back(reservation)
+            raise
+        return pb.CreateRepositoryResponse(repository=_message(reservation.repository))
+
+    async def _fill(self, repository: Repository, committer: str) -> None:
+        """The first commit and the default branch."""
+        built = await self._committed.build(repository.storage_namespace, None, [])
+        commit = Commit(
+            parents=(),
+            metarange_id=built.metarange_id,
+            committer=committer,
+            message="Repository created",
+            create_time_us=self._clock.now_us(),
+            generation=0,
+            metadata=(),
+        )
+        commit_id = await self._commits.add(repository, commit)
+        try:
+            await self._branches.create(repository, repository.default_branch, commit_id)
+        except OutcomeUnknownError as error:
+            # The repository is surely not there: its branch tells nothing about that.
+            text = f"repository {repository.repository_id} was not created: {error.message}"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+
+    async def _give_back(self, reservation: Reservation) -> None:
+        """After a failure: name and namespace are free again, and what was written is dropped.
+
+        What cannot be given back now is taken over by the next creation.
+        """
+        if await self._repositories.abandon(reservation):
+            keys = self._repositories.keys_of(reservation.repository)
+            with suppress(TarnError):  # the failure that is told is the first one
+                await self._cleaning.register([keys.refs, keys.commits])
+
+    async def GetRepository(
+        self, request: pb.GetRepositoryRequest, call: Call
+    ) -> pb.GetRepositoryResponse:
+        """One repository."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["GetRepository"], request)
+        return pb.GetRepositoryResponse(repository=_message(repository))
+
+    async def ListRepositories(
+        self, request: pb.ListRepositoriesRequest, call: Call
+    ) -> pb.ListRepositoriesResponse:
+        """A page of what the caller may read; it may be short although more follow."""
+        rule = _RULES["ListRepositories"]
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        each = rule.also["each"]
+        limit = paging(request.page_size)
+        tokens = await self._page_keys.tokens(grant.user_id, rule.name, prefix=request.prefix)
+        after = tokens.decode(request.page_token)
+        found = await self._repositories.page(request.prefix, after, limit)
+        next_token = ""
+        if len(found) == limit:
+            next_token = tokens.encode(found[-1].repository_id)
+        visible = [
+            _message(repository)
+            for repository in found
+            if repository.is_served
+            and grant.allows(
+                each.require_action(), each.resource.of_found(request, repository=repository)
+            )
+        ]
+        return pb.ListRepositoriesResponse(repositories=visible, next_page_token=next_token)
+
+    async def DeleteRepository(
+        self, request: pb.DeleteRepositoryRequest, call: Call
+    ) -> pb.DeleteRepositoryResponse:
+        """Marks the repository, then each branch, then drops: the order that writers rely on.
+
+        Whatever interrupts it, asking again goes on where it stopped.
+        """
+        repository_id = parse_repository_id(request.repository_id)
+        rule = _RULES["DeleteRepository"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
+        repository = await self._repositories.mark_deleted(repository_id)
+        try:
+            await self._empty(repository)
+            await self._repositories.remove(repository)
+        except PredicateFailedError as error:
+            raise repository_not_found(repository_id) from error
+        except TarnError as error:
+            if error.reason is Reason.REPOSITORY_NOT_FOUND:
+                raise  # another deletion has finished
+            # It is gone for its users since it was marked, so this is no refusal.
+            text = (
+                f"repository {repository_id} is marked as deleted, and its deletion is not finished: "
+                f"{error.message}; delete it again to finish"
+            )
+            raise OutcomeUnknownError(text) from error
+        return pb.DeleteRepositoryResponse()
+
+    async def _empty(self, repository: Repository) -> None:
+        """Ends every branch and registers every partition to be dropped.
+
+        Raises:
+            TarnError: UNAVAILABLE, not all are registered. The record must stay then: it alone leads to
+                them.
+        """
+        keys = self._repositories.keys_of(repository)
+        dead = [keys.refs, keys.commits]
+        after = ""
+        while page := await self._branches.page(repository, "", after, _PAGE):
+            for branch_id, _ in page:
+                try:
+                    branch = await self._branches.mark_deleted(repository, branch_id)
+                except TarnError as error:
+                    if error.reason is not Reason.BRANCH_NOT_FOUND:
+                        raise
+                    continue  # deleted, or its creation given up, since the page was read
+                dead += [keys.token(branch_id, token) for token in branch.tokens]
+            after = page[-1][0]
+        dead += [keys.uploads(day) for day in await self._upload_days.days(repository)]
+        if not await self._cleaning.register(dead):
+            text = f"not all of its {len(dead)} partitions could be registered to be dropped"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

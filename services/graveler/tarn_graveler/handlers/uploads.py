@@ -1,0 +1,223 @@
+"""UploadService: the state of S3 multipart uploads."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tarn.core.entry import ENTRY_BYTES_MAX, unpack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_path
+from tarn.kv.records import Repository
+from tarn.rpc.rules import Rule, rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.requests import (
+    AccessGuard,
+    RepositoryRequest,
+    entry_to_store,
+    paging,
+    read_condition,
+    timestamp,
+)
+from tarn_graveler.history.resolving import branch_to_write
+from tarn_graveler.uploads.state import PARTS_MAX, NewUpload, OpenUpload
+from tarn_proto.graveler.v1 import upload_service_pb2 as pb
+from tarn_proto.store.v1 import graveler_pb2 as store
+
+__all__ = ["UploadHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["UploadService"])
+
+_TEMPLATE_BYTES_MAX = ENTRY_BYTES_MAX - 512
+"""What the end of an upload adds, the number of its parts and their checksums, must fit in, too."""
+_HASH_BYTES = 32
+
+
+def _message(repository: Repository, upload: OpenUpload) -> pb.Upload:
+    record = upload.record
+    return pb.Upload(
+        upload_id=upload.upload_id,
+        branch_id=record.branch_id,
+        path=record.path,
+        address=record.address,
+        template=record.template,
+        create_time=timestamp(record.create_time_us),
+        user_id=record.user_id,
+        checksum_algorithm=record.checksum_algorithm,
+        is_full_object_checksum=record.is_full_object_checksum,
+        storage_namespace=repository.storage_namespace,
+    )
+
+
+def _invalid(text: str) -> TarnError:
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+
+
+class _UploadRequest(RepositoryRequest, Protocol):
+    """A request about one upload."""
+
+    @property
+    def upload_id(self) -> str:
+        """Which one."""
+        ...
+
+
+class UploadHandler:
+    """Answers `tarn.graveler.v1.UploadService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._uploads = graveler.uploads
+        self._branches = graveler.branches
+
+    async def CreateUpload(
+        self, request: pb.CreateUploadRequest, call: Call
+    ) -> pb.CreateUploadResponse:
+        """Begins an upload to a path of a branch that exists."""
+        repository, grant = await self._guard.enter_repository(
+            call, _RULES["CreateUpload"], request
+        )
+        if len(request.template) > _TEMPLATE_BYTES_MAX:
+            text = f"headers of {len(request.template)} bytes are more than {_TEMPLATE_BYTES_MAX}"
+            raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+        unpack(request.template)
+        branch_id = branch_to_write(request.branch_id)
+        await self._branches.fresh(repository, branch_id)
+        new = NewUpload(
+            branch_id=branch_id,
+            path=parse_path(request.path),
+            template=request.template,
+            user_id=grant.user_id,
+            checksum_algorithm=request.checksum_algorithm,
+            is_full_object_checksum=request.is_full_object_checksum,
+        )
+        upload = await self._uploads.create(repository, new)
+        return pb.CreateUploadResponse(upload=_message(repository, upload))
+
+    async def _enter(
+        self, call: Call, rule: Rule, request: _UploadRequest
+    ) -> tuple[Repository, OpenUpload]:
+        """The upload of a call that may touch its path.
+
+        The path is the upload's own, whatever the client says it is.
+        """
+        await self._guard.known(call)
+        repository = await self._guard.repository(request.repository_id)
+        upload = await self._uploads.get(repository, request.upload_id)
+        await self._guard.enter(call, rule, rule.resource.of_found(request, upload=upload.record))
+        return repository, upload
+
+    async def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
+        """One upload, if it goes where the caller says."""
+        repository, upload = await self._enter(call, _RULES["GetUpload"], request)
+        record = upload.record
+        if (record.branch_id, record.path) != (request.branch_id, request.path):
+            text = f"upload {upload.upload_id} goes elsewhere"
+            raise TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
+        return pb.GetUploadResponse(upload=_message(repository, upload))
+
+    async def RecordUploadPart(
+        self, request: pb.RecordUploadPartRequest, call: Call
+    ) -> pb.RecordUploadPartResponse:
+        """Records a part whose bytes are durable."""
+        repository, upload = await self._enter(call, _RULES["RecordUploadPart"], request)
+        part = request.part
+        if not 1 <= part.part_number <= PARTS_MAX or len(part.md5) != 16 or part.size_bytes < 0:
+            raise _invalid(f"part {part.part_number} is not 1 to {PARTS_MAX} with size and MD5")
+        record = store.UploadPartRecord(
+            part_number=part.part_number,
+            attempt=part.attempt,
+            size_bytes=part.size_bytes,
+            md5=part.md5,
+            create_time_us=part.create_time.ToMicroseconds(),
+            checksum=part.checksum,
+        )
+        await self._uploads.record_part(repository, upload.upload_id, record)
+        return pb.RecordUploadPartResponse()
+
+    async def ListUploadParts(
+        self, request: pb.ListUploadPartsRequest, call: Call
+    ) -> pb.ListUploadPartsResponse:
+        """A page of parts."""
+        repository, upload = await self._enter(call, _RULES["ListUploadParts"], request)
+        limit = paging(request.page_size, default=1000)
+        if request.after_part_number < 0:
+            raise _invalid("after_part_number must not be negative")
+        after = min(request.after_part_number, PARTS_MAX)
+        parts = await self._uploads.parts(repository, upload.upload_id, after, limit + 1)
+        return pb.ListUploadPartsResponse(
+            parts=[
+                pb.UploadPart(
+                    part_number=part.part_number,
+                    attempt=part.attempt,
+                    size_bytes=part.size_bytes,
+                    md5=part.md5,
+                    create_time=timestamp(part.create_time_us),
+                    checksum=part.checksum,
+                )
+                for part in parts[:limit]
+            ],
+            is_truncated=len(parts) > limit,
+        )
+
+    async def ListUploads(
+        self, request: pb.ListUploadsRequest, call: Call
+    ) -> pb.ListUploadsResponse:
+        """A page of open uploads of a branch."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["ListUploads"], request)
+        branch_id = branch_to_write(request.branch_id)
+        limit = paging(request.page_size, default=1000)
+        after = (request.after_path, request.after_upload_id)
+        found = await self._uploads.page(repository, branch_id, request.prefix, after, limit + 1)
+        return pb.ListUploadsResponse(
+            uploads=[_message(repository, upload) for upload in found[:limit]],
+            is_truncated=len(found) > limit,
+        )
+
+    async def BeginCompleteUpload(
+        self, request: pb.BeginCompleteUploadRequest, call: Call
+    ) -> pb.BeginCompleteUploadResponse:
+        """Claims the completion, or tells the answer of the one that was."""
+        if len(request.manifest_hash) != _HASH_BYTES:
+            raise _invalid("manifest_hash is a SHA-256")
+        repository, upload = await self._enter(call, _RULES["BeginCompleteUpload"], request)
+        claim = await self._uploads.begin_complete(
+            repository, upload.upload_id, request.manifest_hash
+        )
+        return pb.BeginCompleteUploadResponse(
+            claim=claim.op_id, completed_entry=claim.completed_entry
+        )
+
+    async def FinishCompleteUpload(
+        self, request: pb.FinishCompleteUploadRequest, call: Call
+    ) -> pb.FinishCompleteUploadResponse:
+        """Stages the object and records the answer."""
+        rule = _RULES["FinishCompleteUpload"]
+        repository, upload = await self._enter(call, rule, request)
+        entry = entry_to_store(request.entry)
+        if entry.address != upload.record.address:
+            raise _invalid("the entry's address is not the upload's")
+        resource = rule.also["if_match"].resource.of_found(request, upload=upload.record)
+        condition = await read_condition(self._guard, call, rule, request.condition, resource)
+        if entry.operation_id != upload.upload_id:
+            raise _invalid("the entry of a completed upload names the upload as its operation")
+        await self._uploads.finish_complete(
+            repository, upload.upload_id, request.claim, request.entry, condition
+        )
+        return pb.FinishCompleteUploadResponse()
+
+    async def ReopenUpload(
+        self, request: pb.ReopenUploadRequest, call: Call
+    ) -> pb.ReopenUploadResponse:
+        """Gives up a claim."""
+        repository, upload = await self._enter(call, _RULES["ReopenUpload"], request)
+        await self._uploads.reopen(repository, upload.upload_id, request.claim)
+        return pb.ReopenUploadResponse()
+
+    async def AbortUpload(
+        self, request: pb.AbortUploadRequest, call: Call
+    ) -> pb.AbortUploadResponse:
+        """Ends an upload."""
+        repository, upload = await self._enter(call, _RULES["AbortUpload"], request)
+        await self._uploads.abort(repository, upload.upload_id)
+        return pb.AbortUploadResponse()

@@ -1,0 +1,1 @@
+"""Commits, names of commits, and differences between them."""

@@ -1,0 +1,71 @@
+"""History from a commit back.
+
+Order: by generation, newest first, then by time and id; a commit never comes before one of its
+descendants, whatever clocks said. The walk holds the frontier only: O(width of the history).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import chain
+
+from tarn.core.commit import Commit
+from tarn.core.ids import CommitId
+from tarn.kv.records import Repository
+from tarn_graveler.history.commits import Commits
+
+__all__ = ["History", "HistoryPage"]
+
+_FRONTIER_MAX = 32
+"""Open lines of history that a page token names: a token stays short enough for a URL."""
+
+_PAGE_BYTES = 4 << 20
+"""Of messages and metadata, 128 KiB for each commit at most: after so many a page ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Commits, and the ids that the next page starts from (none at the end)."""
+
+    commits: list[tuple[CommitId, Commit]]
+    frontier: tuple[CommitId, ...]
+
+
+class History:
+    """Walks commit graphs."""
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+
+    async def page(
+        self,
+        repository: Repository,
+        start: tuple[CommitId, ...],
+        limit: int,
+        *,
+        first_parent: bool,
+    ) -> HistoryPage:
+        """Up to `limit` commits reachable from `start`, which holds no ancestor of another one
+        unless a page before this one ended there; fewer if they say very much."""
+        heap: list[tuple[int, int, CommitId, Commit]] = []
+        seen: set[CommitId] = set()
+
+        async def push(commit_id: CommitId) -> None:
+            if commit_id not in seen:
+                seen.add(commit_id)
+                commit = await self._commits.get(repository, commit_id)
+                entry = (-commit.generation, -commit.create_time_us, commit_id, commit)
+                heapq.heappush(heap, entry)
+
+        for commit_id in start:
+            await push(commit_id)
+        lines: list[tuple[CommitId, Commit]] = []
+        size = 0
+        while heap and len(lines) < limit and size < _PAGE_BYTES:
+            _, _, commit_id, commit = heapq.heappop(heap)
+            lines.append((commit_id, commit))
+            size += sum(len(text.encode()) for text in chain((commit.message,), *commit.metadata))
+            for parent in commit.parents[:1] if first_parent else commit.parents:
+                await push(parent)
+        return HistoryPage(lines, tuple(entry[2] for entry in sorted(heap))[:_FRONTIER_MAX])

@@ -1,0 +1,124 @@
+"""Commit objects: immutable, so a record once read is true for ever."""
+
+from __future__ import annotations
+
+from tarn.aio.bounded_map import BoundedMap
+from tarn.block.port import BlockKey, BlockStore
+from tarn.core.commit import Commit, commit_id_of, to_json
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId, MetarangeId
+from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.port import Group, Kv, OutcomeUnknownError
+from tarn.kv.records import Repository, parse_record
+from tarn_graveler.repository.records import Repositories
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["Commits", "commit_not_found", "decode_commit"]
+
+_CACHED_MAX = 50_000
+
+
+def commit_not_found(repository: Repository, commit_id: str) -> TarnError:
+    """The error for a commit that is not there."""
+    text = f"commit {commit_id} does not exist in repository {repository.repository_id}"
+    return TarnError(Kind.NOT_FOUND, Reason.COMMIT_NOT_FOUND, text, commit=commit_id)
+
+
+def _encode(commit: Commit) -> bytes:
+    return pb.CommitRecord(
+        version=commit.version,
+        parents=commit.parents,
+        metarange_id=commit.metarange_id,
+        committer=commit.committer,
+        message=commit.message,
+        create_time_us=commit.create_time_us,
+        generation=commit.generation,
+        metadata=dict(commit.metadata),
+    ).SerializeToString(deterministic=True)
+
+
+def decode_commit(value: bytes) -> Commit:
+    """The commit of a row; whether it is the right one, its hash tells."""
+    record = parse_record(pb.CommitRecord(), value)
+    return Commit(
+        parents=tuple(CommitId(parent) for parent in record.parents),
+        metarange_id=MetarangeId(record.metarange_id),
+        committer=record.committer,
+        message=record.message,
+        create_time_us=record.create_time_us,
+        generation=record.generation,
+        metadata=tuple(sorted(record.metadata.items())),
+        version=record.version,
+    )
+
+
+class Commits:
+    """Stores and finds commits."""
+
+    def __init__(self, kv: Kv, blocks: BlockStore, repositories: Repositories) -> None:
+        self._kv = kv
+        self._blocks = blocks
+        self._repositories = repositories
+        self._cached: BoundedMap[tuple[str, str], Commit] = BoundedMap(_CACHED_MAX)
+
+    async def add(self, repository: Repository, commit: Commit) -> CommitId:
+        """Stores a commit, beside its ranges and in the KV, durably and before any ref names it.
+
+        Raises:
+            TarnError: UNAVAILABLE also if the row may be written, or be later: nothing names it, and it
+                says the same whenever it comes.
+        """
+        commit_id = commit_id_of(commit)
+        key = BlockKey(repository.storage_namespace, f"_tarn/commits/{commit_id}.json")
+        await self._blocks.put(key, to_json(commit))
+        row = RepositoryKeys.commit(commit_id)
+        partition = self._repositories.keys_of(repository).commits
+        try:
+            (failed,) = await self._kv.set_many(partition, [Group(row, ((row, _encode(commit)),))])
+            if failed is not None:
+                raise failed
+        except OutcomeUnknownError as error:
+            text = (
+                f"commit {commit_id} could not be stored, and no branch names it: {error.message}"
+            )
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+        self._remember(repository, commit_id, commit)
+        return commit_id
+
+    def _remember(self, repository: Repository, commit_id: str, commit: Commit) -> None:
+        self._cached.put((repository.instance_uid, commit_id), commit)
+
+    async def get(self, repository: Repository, commit_id: CommitId) -> Commit:
+        """One commit.
+
+        Raises:
+            TarnError: COMMIT_NOT_FOUND.
+        """
+        cached = self._cached.get((repository.instance_uid, commit_id))
+        if cached is not None:
+            return cached
+        partition = self._repositories.keys_of(repository).commits
+        (found,) = await self._kv.get_many(partition, [RepositoryKeys.commit(commit_id)])
+        if found is None:
+            raise commit_not_found(repository, commit_id)
+        commit = decode_commit(found.value)
+        if commit_id_of(commit) != commit_id:
+            text = f"the record of commit {commit_id} hashes to {commit_id_of(commit)}"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+        self._remember(repository, commit_id, commit)
+        return commit
+
+    async def by_prefix(self, repository: Repository, prefix: str) -> CommitId | None:
+        """The one commit whose id starts so; None if there is none.
+
+        Raises:
+            TarnError: REF_AMBIGUOUS when there are several.
+        """
+        start = RepositoryKeys.commit(prefix)
+        partition = self._repositories.keys_of(repository).commits
+        rows = await self._kv.scan(partition, start, after_prefix(start), 2)
+        if len(rows) > 1:
+            text = f"several commits start with {prefix}"
+            raise TarnError(Kind.INVALID, Reason.REF_AMBIGUOUS, text, ref=prefix)
+        skip = len(RepositoryKeys.commit(""))
+        return CommitId(rows[0][0][skip:].decode()) if rows else None

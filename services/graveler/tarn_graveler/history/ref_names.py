@@ -1,0 +1,147 @@
+"""Names of branches and tags: one register, `names/<name>`, decides what a name is.
+
+A branch and a tag of one name must never both exist: reads would answer the branch where people mean the
+tag. So both are made by `claiming`, with the register of their name in the middle: it says which sort holds
+the name, and by which nonce (a branch's is its incarnation). Records stay where they are read and listed,
+so reads and pages cost what they did; only creation takes three compare-and-sets instead of one.
+
+Removing a branch or a tag removes its record, which frees the name at once. The row of the name that stays
+behind is dead; `release` removes it, and a creation takes it over if that did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Kv, Partition
+from tarn.kv.records import (
+    RefKind,
+    RefName,
+    Repository,
+    decode_branch,
+    decode_ref_name,
+    decode_tag,
+    encode_ref_name,
+    is_pending_branch,
+)
+from tarn_graveler.repository.claiming import Claiming, Holder, Plan, Seen, Stage
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["RefNames"]
+
+_REASONS = {RefKind.BRANCH: Reason.BRANCH_EXISTS, RefKind.TAG: Reason.TAG_EXISTS}
+
+
+def _look_at_branch(value: bytes) -> Seen:
+    stage = Stage.PENDING if is_pending_branch(value) else Stage.LIVE
+    return Seen(decode_branch(value).incarnation, stage)
+
+
+def _look_at_tag(value: bytes) -> Seen:
+    tag = decode_tag(value)
+    return Seen(tag.nonce, Stage.PENDING if tag.is_pending else Stage.LIVE)
+
+
+_LOOKS = {RefKind.BRANCH: _look_at_branch, RefKind.TAG: _look_at_tag}
+
+
+def _key(kind: RefKind, name: str) -> bytes:
+    return RepositoryKeys.branch(name) if kind is RefKind.BRANCH else RepositoryKeys.tag(name)
+
+
+class RefNames:
+    """Makes branches and tags, and frees their names."""
+
+    def __init__(self, kv: Kv, repositories: Repositories, clock: Clock, ids: IdSource) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._clock = clock
+        self._claiming = Claiming(kv, clock)
+        self._ids = ids
+
+    async def create(
+        self,
+        repository: Repository,
+        kind: RefKind,
+        name: str,
+        encode: Callable[[bytes, bool], bytes],
+    ) -> bytes:
+        """Makes a branch or a tag; returns its nonce.
+
+        Args:
+            repository: where; it may be one that is not published yet.
+            kind: which of the two.
+            name: was parsed.
+            encode: the record of a nonce; True: as pending.
+
+        Raises:
+            TarnError: BRANCH_EXISTS, TAG_EXISTS, REPOSITORY_NOT_FOUND, UNAVAILABLE: surely not made.
+            OutcomeUnknownError: it cannot be told whether it was made.
+        """
+
+        def exists(which: RefKind = kind) -> TarnError:
+            text = f"{which.value} {name} exists already in {repository.repository_id}"
+            metadata = {"repository": str(repository.repository_id), which.value: name}
+            return TarnError(Kind.ALREADY_EXISTS, _REASONS[which], text, **metadata)
+
+        refs = self._repositories.keys_of(repository).refs
+
+        def holder_of(value: bytes) -> Holder:
+            held = decode_ref_name(value)
+            look, taken = _LOOKS[held.kind], exists(held.kind)
+            return Holder(refs, _key(held.kind, name), held.nonce, look, taken)
+
+        plan = Plan(
+            partition=refs,
+            key=_key(kind, name),
+            what=f"{kind.value} {name}",
+            new_nonce=self._ids.nonce,
+            encode=encode,
+            look=_LOOKS[kind],
+            exists=exists,
+        )
+        await self._refuse_other(refs, kind, name, exists)
+        claim = await self._claiming.place(plan)
+        try:
+            mine = encode_ref_name(RefName(kind, claim.nonce, self._clock.now_us()))
+            await self._claiming.win(claim, refs, RepositoryKeys.name(name), mine, holder_of)
+            # Whoever deletes the repository marks its record first and then every branch, pending ones
+            # too: either this read sees the mark, or the pending record is marked and cannot go live.
+            await self._repositories.require(repository)
+            await self._claiming.finish(claim)
+        except TarnError as error:
+            if error.kind is not Kind.UNKNOWN_OUTCOME:
+                await self._claiming.withdraw(claim)
+            raise
+        return claim.nonce
+
+    async def _refuse_other(
+        self, refs: Partition, kind: RefKind, name: str, exists: Callable[[RefKind], TarnError]
+    ) -> None:
+        """Tells early of a live namesake of the other sort; who wins is decided by the register."""
+        other = RefKind.TAG if kind is RefKind.BRANCH else RefKind.BRANCH
+        (found,) = await self._kv.get_many(refs, [_key(other, name)])
+        if found is not None and _LOOKS[other](found.value).stage is Stage.LIVE:
+            raise exists(other)
+
+    async def release(self, repository: Repository, name: str) -> None:
+        """Removes the row of a name that nothing holds; after a branch or tag was removed.
+
+        A failure changes nothing that anybody sees, and is not raised: the next creation of the name
+        takes the row over.
+        """
+        refs, row = self._repositories.keys_of(repository).refs, RepositoryKeys.name(name)
+        try:
+            (held,) = await self._kv.get_many(refs, [row])
+            if held is None:
+                return
+            holder = decode_ref_name(held.value)
+            # After the name, as in `Claiming.win`.
+            (record,) = await self._kv.get_many(refs, [_key(holder.kind, name)], settle=True)
+            if record is None or _LOOKS[holder.kind](record.value).nonce != holder.nonce:
+                await self._kv.delete_if(refs, row, held.predicate)
+        except TarnError:
+            return

@@ -1,0 +1,134 @@
+"""From a ref as clients write it to a branch or a commit (`tarn.core.refs` has the grammar)."""
+
+from __future__ import annotations
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, CommitId
+from tarn.core.refs import RefExpression, is_commit_id, may_be_prefix, parse_ref
+from tarn.core.value import hot_value
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Kv
+from tarn.kv.records import Repository, decode_branch, decode_tag
+from tarn_graveler.branch.records import Branches
+from tarn_graveler.history.commits import Commits
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["OnBranch", "OnCommit", "Refs", "branch_to_write"]
+
+
+@hot_value
+class OnBranch:
+    """The ref is a branch with what is uncommitted on it. It may be gone by the time it is read."""
+
+    branch_id: BranchId
+
+
+@hot_value
+class OnCommit:
+    """The ref is a commit, which never changes."""
+
+    commit_id: CommitId
+
+
+def branch_to_write(ref: str) -> BranchId:
+    """The branch of a ref that is to be written to.
+
+    Raises:
+        TarnError: INVALID, REF_NOT_WRITABLE for a ref that cannot be a branch.
+    """
+    expression = parse_ref(ref)
+    if expression.committed or is_commit_id(expression.base):
+        text = f"{ref} is not a branch; only branches take writes"
+        raise TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=ref)
+    return BranchId(expression.base)
+
+
+class Refs:
+    """Resolves refs of one installation."""
+
+    def __init__(
+        self, kv: Kv, repositories: Repositories, branches: Branches, commits: Commits
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._branches = branches
+        self._commits = commits
+
+    async def resolve(self, repository: Repository, ref: str) -> OnBranch | OnCommit:
+        """What a ref means now.
+
+        A branch that this process has read lately is answered without a read: the caller reads its
+        record afresh anyway.
+
+        Raises:
+            TarnError: REF_NOT_FOUND, REF_AMBIGUOUS, INVALID_ARGUMENT.
+        """
+        expression = parse_ref(ref)
+        base = expression.base
+        if not expression.committed and self._branches.cached(repository, base) is not None:
+            return OnBranch(BranchId(base))
+        found = await self._base(repository, expression, ref)
+        if isinstance(found, OnBranch):
+            return found
+        return OnCommit(await self._walk(repository, found.commit_id, expression, ref))
+
+    async def commit_of(self, repository: Repository, ref: str) -> CommitId:
+        """The commit of a ref; the newest one of a branch.
+
+        Raises:
+            TarnError: as `resolve`.
+        """
+        resolved = await self.resolve(repository, ref)
+        if isinstance(resolved, OnCommit):
+            return resolved.commit_id
+        version = await self._branches.fresh(repository, resolved.branch_id)
+        return version.branch.commit_id
+
+    async def _base(
+        self, repository: Repository, expression: RefExpression, ref: str
+    ) -> OnBranch | OnCommit:
+        base = expression.base
+        if is_commit_id(base):
+            await self._commits.get(repository, CommitId(base))
+            return OnCommit(CommitId(base))
+        partition = self._repositories.keys_of(repository).refs
+        keys = [RepositoryKeys.branch(base), RepositoryKeys.tag(base)]
+        as_branch, as_tag = await self._kv.get_many(partition, keys)
+        if as_branch is not None:
+            branch = decode_branch(as_branch.value)
+            if not branch.is_deleted:
+                if expression.committed:
+                    return OnCommit(branch.commit_id)
+                return OnBranch(BranchId(base))
+        if as_tag is not None and not (tag := decode_tag(as_tag.value)).is_pending:
+            return OnCommit(tag.commit_id)
+        if may_be_prefix(base):
+            by_prefix = await self._commits.by_prefix(repository, base)
+            if by_prefix is not None:
+                return OnCommit(by_prefix)
+        raise self._not_found(repository, ref)
+
+    async def _walk(
+        self, repository: Repository, start: CommitId, expression: RefExpression, ref: str
+    ) -> CommitId:
+        at = start
+        for step in expression.steps:
+            if step.is_parent:
+                if step.count == 0:
+                    continue
+                parents = (await self._commits.get(repository, at)).parents
+                if len(parents) < step.count:
+                    raise self._not_found(repository, ref)
+                at = parents[step.count - 1]
+                continue
+            for _ in range(step.count):
+                parents = (await self._commits.get(repository, at)).parents
+                if not parents:
+                    raise self._not_found(repository, ref)
+                at = parents[0]
+        return at
+
+    @staticmethod
+    def _not_found(repository: Repository, ref: str) -> TarnError:
+        text = f"ref {ref} does not exist in repository {repository.repository_id}"
+        return TarnError(Kind.NOT_FOUND, Reason.REF_NOT_FOUND, text, ref=ref)

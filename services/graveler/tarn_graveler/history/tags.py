@@ -1,0 +1,87 @@
+"""Tags: names of commits that never move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId, TagId, parse_tag_id
+from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.port import Kv, PredicateFailedError, Versioned
+from tarn.kv.records import RefKind, Repository, Tag, decode_tag, encode_tag
+from tarn_graveler.history.ref_names import RefNames
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["Tags", "tag_not_found"]
+
+
+def tag_not_found(repository: Repository, tag_id: str) -> TarnError:
+    """The error for a tag that is not there."""
+    text = f"tag {tag_id} does not exist in repository {repository.repository_id}"
+    return TarnError(Kind.NOT_FOUND, Reason.TAG_NOT_FOUND, text, tag=tag_id)
+
+
+class Tags:
+    """Creates, finds and removes tags."""
+
+    def __init__(self, kv: Kv, repositories: Repositories, clock: Clock, names: RefNames) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._clock = clock
+        self._names = names
+
+    async def create(self, repository: Repository, tag_id: TagId, commit_id: CommitId) -> Tag:
+        """Names a commit.
+
+        Raises:
+            TarnError: TAG_EXISTS, BRANCH_EXISTS; OUTCOME_UNKNOWN.
+        """
+        tag = Tag(commit_id, self._clock.now_us())
+
+        def encode(nonce: bytes, is_pending: bool) -> bytes:
+            return encode_tag(replace(tag, nonce=nonce, is_pending=is_pending))
+
+        nonce = await self._names.create(repository, RefKind.TAG, parse_tag_id(tag_id), encode)
+        return replace(tag, nonce=nonce)
+
+    async def _read(self, repository: Repository, tag_id: str) -> tuple[Tag, Versioned]:
+        partition = self._repositories.keys_of(repository).refs
+        (found,) = await self._kv.get_many(partition, [RepositoryKeys.tag(tag_id)])
+        tag = None if found is None else decode_tag(found.value)
+        if found is None or tag is None or tag.is_pending:
+            raise tag_not_found(repository, tag_id)
+        return tag, found
+
+    async def get(self, repository: Repository, tag_id: str) -> Tag:
+        """One tag.
+
+        Raises:
+            TarnError: TAG_NOT_FOUND.
+        """
+        tag, _ = await self._read(repository, tag_id)
+        return tag
+
+    async def page(
+        self, repository: Repository, prefix: str, after: str, limit: int
+    ) -> list[tuple[TagId, Tag]]:
+        """Up to `limit` tags in byte order of their names, pending ones too (paging counts them)."""
+        start = RepositoryKeys.tag(after + "\0" if after >= prefix and after else prefix)
+        end = after_prefix(RepositoryKeys.tag(prefix))
+        rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)
+        skip = len(RepositoryKeys.tag(""))
+        return [(TagId(key[skip:].decode()), decode_tag(value)) for key, value in rows]
+
+    async def delete(self, repository: Repository, tag_id: str) -> None:
+        """Removes a tag; its commit stays.
+
+        Raises:
+            TarnError: TAG_NOT_FOUND.
+        """
+        partition = self._repositories.keys_of(repository).refs
+        _, found = await self._read(repository, tag_id)
+        try:
+            await self._kv.delete_if(partition, RepositoryKeys.tag(tag_id), found.predicate)
+        except PredicateFailedError as error:
+            raise tag_not_found(repository, tag_id) from error
+        await self._names.release(repository, tag_id)

@@ -1,0 +1,1 @@
+"""Repositories: their records, and how a name or a namespace is claimed."""

@@ -1,0 +1,290 @@
+"""Repositories: records in the installation's register partition.
+
+A repository and its storage namespace are won as `claiming` says: the record is placed as pending, the
+namespace names its instance, and `publish` makes the record live. A creation that fails half-way gives both
+back; one that died leaves them to the next creation of that name or with that namespace. That one first
+makes sure that the older creation can never publish, so two *repositories* never share a namespace, however
+slow a creator is. A slow creator may still put the files of its first commit (an empty listing and the
+commit's object) into a namespace that it has lost: nothing refers to them, and nothing is overwritten.
+
+Once published, a namespace is occupied for good: before the record of a deleted repository is removed, the
+namespace is marked as final, because it still holds blocks.
+
+A repository's record may be cached although others delete it: deletion first marks the record, then
+marks every branch by compare-and-set, then drops. A writer's re-check reads its branch record afresh
+and sees the mark, whatever its cached repository record says (docs/design/kv.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tarn.aio.bounded_map import BoundedMap
+from tarn.aio.ttl_cache import TtlCache
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, RepositoryId, parse_repository_id
+from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix
+from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.records import (
+    Namespace,
+    Repository,
+    decode_namespace,
+    decode_repository,
+    encode_namespace,
+    encode_repository,
+)
+from tarn_graveler.repository.claiming import Claim, Claiming, Holder, Plan, Seen, Stage
+
+__all__ = ["Repositories", "Reservation", "repository_not_found"]
+
+_CACHE_SECONDS = 5.0
+_CACHED_MAX = 10_000
+_NAMESPACE_BYTES_MAX = 512
+_NAMESPACE_TRIES = 8
+
+
+def repository_not_found(repository_id: str) -> TarnError:
+    """The error for a repository that is not there."""
+    text = f"repository {repository_id} does not exist"
+    return TarnError(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, text, repository=repository_id)
+
+
+def _exists(repository_id: str) -> TarnError:
+    text = f"repository {repository_id} exists already"
+    return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=repository_id)
+
+
+def _look(value: bytes) -> Seen:
+    repository = decode_repository(value)
+    stage = Stage.PENDING if repository.is_pending else Stage.LIVE
+    return Seen(repository.instance_uid.encode(), stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A repository that is being created, and the right to publish it."""
+
+    repository: Repository
+    claim: Claim
+
+
+class Repositories:
+    """Finds, creates and marks repositories."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        keys: InstallationKeys,
+        clock: Clock,
+        ids: IdSource,
+        namespace_prefix: str = "local://",
+    ) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._clock = clock
+        self._ids = ids
+        self._namespace_prefix = namespace_prefix
+        self._claiming = Claiming(kv, clock)
+        self._cached: TtlCache[str, Repository] = TtlCache(clock, _CACHED_MAX)
+        self._keys_of: BoundedMap[str, RepositoryKeys] = BoundedMap(_CACHED_MAX)
+
+    def keys_of(self, repository: Repository) -> RepositoryKeys:
+        """The partitions of a repository."""
+        uid = repository.instance_uid
+        keys = self._keys_of.get(uid)
+        if keys is None:
+            keys = self._keys.of_repository(repository.repository_id, uid)
+            self._keys_of.put(uid, keys)
+        return keys
+
+    async def get(self, repository_id: str) -> Repository:
+        """A repository, at most five seconds old.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND; INVALID_ARGUMENT for an impossible name.
+        """
+        found = self._cached.get(repository_id)
+        if found is not None:
+            return found
+        begin = self._clock.monotonic()
+        repository, _ = await self.read(parse_repository_id(repository_id))
+        if not repository.is_served:
+            raise repository_not_found(repository_id)
+        self._cached.put(repository_id, repository, begin + _CACHE_SECONDS)
+        return repository
+
+    def forget(self, repository_id: str) -> None:
+        """Drops a cached record: somebody met a sign that it is out of date."""
+        self._cached.pop(repository_id)
+
+    async def read(self, repository_id: RepositoryId) -> tuple[Repository, Versioned]:
+        """The record as it is now, marked or not."""
+        key = self._keys.repository(repository_id)
+        (found,) = await self._kv.get_many(self._keys.graveler, [key])
+        if found is None:
+            self.forget(repository_id)
+            raise repository_not_found(repository_id)
+        return decode_repository(found.value), found
+
+    async def require(self, repository: Repository) -> None:
+        """Reads the record afresh: this instance must be there, served or being created.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND.
+        """
+        current, _ = await self.read(repository.repository_id)
+        if current.instance_uid != repository.instance_uid or current.is_deleted:
+            self.forget(repository.repository_id)
+            raise repository_not_found(repository.repository_id)
+
+    async def reserve(
+        self, repository_id: RepositoryId, storage_namespace: str, default_branch: BranchId
+    ) -> Reservation:
+        """A pending record that has won its namespace; not visible before `publish`.
+
+        A namespace serves one repository for good: two would collect each other's blocks as garbage.
+
+        Raises:
+            TarnError: REPOSITORY_EXISTS for a name or a namespace that is taken; UNAVAILABLE.
+        """
+        checked = self._namespace(storage_namespace) if storage_namespace else ""
+
+        def record_of(uid: bytes) -> Repository:
+            default = f"{self._namespace_prefix}{repository_id}-{uid[-8:].decode()}"
+            namespace = checked or self._namespace(default)
+            now = self._clock.now_us()
+            return Repository(repository_id, uid.decode(), namespace, default_branch, now)
+
+        made: dict[bytes, Repository] = {}
+
+        def encode(uid: bytes, is_pending: bool) -> bytes:
+            repository = made.get(uid) or made.setdefault(uid, record_of(uid))
+            return encode_repository(replace(repository, is_pending=is_pending))
+
+        claim = await self._claiming.place(
+            Plan(
+                partition=self._keys.graveler,
+                key=self._keys.repository(repository_id),
+                what=f"repository {repository_id}",
+                new_nonce=lambda: self._ids.uuid7().hex().encode(),
+                encode=encode,
+                look=_look,
+                exists=lambda: _exists(repository_id),
+            )
+        )
+        reservation = Reservation(made[claim.nonce], claim)
+        try:
+            await self._win_namespace(reservation)
+        except TarnError:
+            await self._claiming.withdraw(claim)
+            raise
+        return reservation
+
+    @staticmethod
+    def _namespace(wanted: str) -> str:
+        if len(wanted.encode()) > _NAMESPACE_BYTES_MAX or "://" not in wanted:
+            text = f"storage namespace {wanted[:80]!r} is not <scheme>://<name>"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        return wanted.rstrip("/")
+
+    async def _win_namespace(self, reservation: Reservation) -> None:
+        repository = reservation.repository
+        namespace = repository.storage_namespace
+        text = f"storage namespace {namespace} belongs to another repository"
+        taken = TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text)
+
+        def holder_of(value: bytes) -> Holder:
+            held = decode_namespace(value)
+            if held.is_final:
+                raise taken
+            key = self._keys.repository(held.repository_id)
+            return Holder(self._keys.graveler, key, held.instance_uid.encode(), _look, taken)
+
+        await self._claiming.win(
+            reservation.claim,
+            self._keys.graveler,
+            self._keys.namespace(namespace),
+            encode_namespace(Namespace(repository.repository_id, repository.instance_uid)),
+            holder_of,
+        )
+
+    async def publish(self, reservation: Reservation) -> None:
+        """Makes a reserved repository visible.
+
+        Raises:
+            OutcomeUnknownError: it cannot be told whether it was published.
+            TarnError: REPOSITORY_EXISTS, UNAVAILABLE: surely not published; `abandon` it.
+        """
+        await self._claiming.finish(reservation.claim)
+
+    async def abandon(self, reservation: Reservation) -> bool:
+        """Gives a repository back that was surely not published, and its namespace with it.
+
+        Returns whether it can surely not be published any more. What stays behind otherwise is taken
+        over by the next creation of that name or with that namespace.
+        """
+        if not await self._claiming.withdraw(reservation.claim):
+            return False
+        repository = reservation.repository
+        key = self._keys.namespace(repository.storage_namespace)
+        mine = encode_namespace(Namespace(repository.repository_id, repository.instance_uid))
+        try:
+            (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
+            if found is not None and found.value == mine:
+                await self._kv.delete_if(self._keys.graveler, key, found.predicate)
+        except TarnError:
+            pass  # its holder is dead, which the next one who wants it finds out
+        return True
+
+    async def mark_deleted(self, repository_id: RepositoryId) -> Repository:
+        """First step of a deletion; repeating it is no error."""
+        while True:
+            repository, found = await self.read(repository_id)
+            self.forget(repository_id)
+            if repository.is_pending:
+                raise repository_not_found(repository_id)
+            if repository.is_deleted:
+                return repository
+            marked = replace(repository, is_deleted=True)
+            key = self._keys.repository(repository_id)
+            try:
+                await self._kv.set_if(
+                    self._keys.graveler, key, encode_repository(marked), found.predicate
+                )
+            except PredicateFailedError:
+                continue
+            return marked
+
+    async def remove(self, repository: Repository) -> None:
+        """Last step of a deletion: frees the name. The namespace stays occupied: it holds blocks."""
+        current, found = await self.read(repository.repository_id)
+        if current.instance_uid == repository.instance_uid:
+            await self._keep_namespace(current)
+            key = self._keys.repository(repository.repository_id)
+            await self._kv.delete_if(self._keys.graveler, key, found.predicate)
+
+    async def _keep_namespace(self, repository: Repository) -> None:
+        """Marks the namespace as final: from now on its holder's record need not be there."""
+        key = self._keys.namespace(repository.storage_namespace)
+        held = Namespace(repository.repository_id, repository.instance_uid)
+        final = encode_namespace(replace(held, is_final=True))
+        for _ in range(_NAMESPACE_TRIES):
+            (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
+            # A row that is not ours is damage, which `tarn fsck` tells; it is not written over.
+            if found is None or found.value != encode_namespace(held):
+                return
+            try:
+                await self._kv.set_if(self._keys.graveler, key, final, found.predicate)
+            except (PredicateFailedError, OutcomeUnknownError):
+                continue
+            return
+        text = f"namespace {repository.storage_namespace} could not be marked; try again"
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+
+    async def page(self, prefix: str, after: str, limit: int) -> list[Repository]:
+        """Up to `limit` records in byte order of their names, marked ones too (paging counts them)."""
+        start = self._keys.repository(after + "\0" if after >= prefix and after else prefix)
+        end = after_prefix(self._keys.repository(prefix))
+        rows = await self._kv.scan(self._keys.graveler, start, end, limit)
+        return [decode_repository(value) for _, value in rows]

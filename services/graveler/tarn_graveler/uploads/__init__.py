@@ -1,0 +1,1 @@
+"""The state of S3 multipart uploads."""

@@ -1,0 +1,315 @@
+"""Staging the object of a multipart upload once (docs/design/protocol.md, "Uploads").
+
+A completion is repeated by gateways and clients, and a process that seemed dead may go on. So the upload's
+record names each token that an attempt may write to, *before* it writes there. The first attempt writes
+plainly, with a note beside its row in the same atomic group. Every later one finds out what became of
+the earlier ones: a token that could still take a plain row of theirs is sealed first, and then its rows
+and notes tell. It writes by a compare-and-set over the row that it read before it looked at the notes.
+
+- No attempt landed: it sets its row.
+- One landed and is the newest row: it is set in the staging token, unless it is there already.
+- One landed and was written over: the upload is complete. If the newer row lies in a sealed token, where
+  a commit may have missed it, that row is set in the staging token.
+- One landed, and the newer row is a conditional write's, in a token that no attempt landed in: that writer
+  may have read the attempt's token before the attempt landed there, late. Then no order explains both
+  answers, so the outcome stays unknown.
+- A token has left the record, and the object is not the newest row: nothing can tell whether it was
+  committed and written over, or never there. The outcome stays unknown; the client uploads again.
+
+`tests/models/completion_model.py` has the program step by step, and what breaks without each of these.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tarn.core.branch import Branch, Token, TokenKind
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import is_tombstone, operation_of
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, TokenId
+from tarn.kv.keys import path_key, staged_upload
+from tarn.kv.port import (
+    Group,
+    Kv,
+    OutcomeUnknownError,
+    Partition,
+    Predicate,
+    PredicateFailedError,
+    Versioned,
+)
+from tarn.kv.records import Repository
+from tarn_graveler.branch.attempts import TRIES, PinnedBranch, set_settled, unknown_if
+from tarn_graveler.branch.layers import Found, Layers
+from tarn_graveler.branch.records import Branches
+
+__all__ = ["Completion", "CompletionLog", "StagingAttempt", "UploadedObject"]
+
+
+@dataclass(frozen=True, slots=True)
+class StagingAttempt:
+    """A token that an attempt may have written its row to.
+
+    Attributes:
+        is_comparison: by compare-and-set, without a note.
+    """
+
+    token: Token
+    is_comparison: bool
+
+
+class CompletionLog(Protocol):
+    """What the upload's record says of its completion."""
+
+    async def load(self) -> Sequence[StagingAttempt] | None:
+        """The attempts so far; None if the upload is complete.
+
+        Raises:
+            TarnError: UPLOAD_BUSY when the claim was lost; UPLOAD_NOT_FOUND.
+        """
+        ...
+
+    async def add(self, attempt: StagingAttempt) -> bool:
+        """Adds an attempt to what `load` returned; False if the record has changed since."""
+        ...
+
+    async def withdraw(self) -> None:
+        """Removes the attempt that was added last, because it surely wrote nothing. It may stay: then
+        others take it for one that may have."""
+        ...
+
+
+class _Fate(enum.Enum):
+    """What became of earlier attempts."""
+
+    LANDED = "landed"
+    NOT_LANDED = "not landed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedObject:
+    """What a completion stages.
+
+    Attributes:
+        packed: the entry; its operation is the upload.
+        condition: what must be true of the path right before.
+    """
+
+    branch_id: BranchId
+    path: str
+    upload_id: str
+    packed: bytes
+    condition: WriteCondition
+
+    def is_in(self, row: bytes | None) -> bool:
+        """Whether a row is this object, by whichever attempt."""
+        return row is not None and not is_tombstone(row) and operation_of(row) == self.upload_id
+
+
+class Completion:
+    """Stages completed uploads."""
+
+    def __init__(self, kv: Kv, branches: Branches, layers: Layers) -> None:
+        self._kv = kv
+        self._branches = branches
+        self._layers = layers
+
+    async def stage(self, repository: Repository, made: UploadedObject, log: CompletionLog) -> None:
+        """Makes the path hold the object, once.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION or NOT_FOUND when the condition does not hold, and surely
+                nothing was staged; BRANCH_NOT_FOUND; UPLOAD_BUSY; OUTCOME_UNKNOWN when the row may be
+                there but is not acknowledged, or cannot be told.
+        """
+        one = _Staging(self._kv, self._branches, self._layers, repository, made, log)
+        for _ in range(TRIES):
+            if await one.attempt():
+                return
+        text = f"upload {made.upload_id}: branch {made.branch_id} changed {TRIES} times meanwhile"
+        with unknown_if(one.may_be_staged):
+            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+
+class _Staging:
+    """One call of `Completion.stage`."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        branches: Branches,
+        layers: Layers,
+        repository: Repository,
+        made: UploadedObject,
+        log: CompletionLog,
+    ) -> None:
+        self._kv = kv
+        self._branches = branches
+        self._layers = layers
+        self._repository = repository
+        self._made = made
+        self._log = log
+        self._pinned = PinnedBranch(branches, repository, made.branch_id)
+        self.may_be_staged = False
+        """A row of this call or of an earlier one may be there: no failure is a refusal."""
+
+    async def attempt(self) -> bool:
+        """One round; whether the object is staged, or was."""
+        with unknown_if(self.may_be_staged):
+            attempts = await self._log.load()
+        if attempts is None:
+            return True
+        self.may_be_staged |= bool(attempts)
+        if not attempts and not self._made.condition:
+            return await self._write_first()
+        return await self._compare(attempts)
+
+    async def _write_first(self) -> bool:
+        record = await self._pinned.fresh(written=False)
+        if not await self._log.add(StagingAttempt(record.staging, is_comparison=False)):
+            return False
+        key = path_key(self._made.path)
+        rows = ((key, self._made.packed), (staged_upload(self._made.upload_id), b""))
+        partition = self._token(record.staging)
+        (error,) = await self._kv.set_many(partition, [Group(key, rows)])
+        if error is not None:
+            raise error
+        self.may_be_staged = True
+        return (await self._pinned.fresh(written=True)).takes_writes_as(record)
+
+    async def _compare(self, attempts: Sequence[StagingAttempt]) -> bool:
+        written = self.may_be_staged
+        record = await self._conditional(attempts)
+        with unknown_if(written):
+            row = await self._staged_row(record)
+            # After the row: see the model, "rows first".
+            fate, landed_in = await self._fate(record, attempts)
+            found = await self._beneath(record) if row is None else Found(row.value, 0)
+            newest = found.packed
+        verified = await self._pinned.fresh(written=written)
+        if not verified.same_layers(record):
+            return False
+        if self._made.is_in(newest) and row is not None:
+            return True
+        if self._made.is_in(newest) or fate is _Fate.LANDED:
+            self._check_order(record, found, landed_in)
+            if row is not None:
+                return True  # written over, by a row that every commit will find
+            if newest is None:
+                return False  # its token went while the layers were read
+            value = newest
+        else:
+            with unknown_if(written):
+                self._check(fate, newest)
+            if not await self._log.add(StagingAttempt(record.staging, is_comparison=True)):
+                return False
+            value = self._made.packed
+        if not await self._set(record, value, None if row is None else row.predicate):
+            if value is self._made.packed:
+                await self._log.withdraw()
+            return False
+        self.may_be_staged = True
+        return (await self._pinned.fresh(written=True)).takes_writes_as(record)
+
+    def _check_order(self, record: Branch, found: Found, landed_in: frozenset[TokenId]) -> None:
+        """Whether the upload surely came before the row that covers it, if one does.
+
+        Raises:
+            OutcomeUnknownError: the row is conditional and lies in a token of its own, so that its writer may
+                have seen the path without the upload.
+        """
+        if found.packed is None or self._made.is_in(found.packed) or not operation_of(found.packed):
+            return
+        if found.depth < 0 or record.tokens[found.depth].token_id not in landed_in:
+            text = (
+                f"upload {self._made.upload_id}: a conditional write covers {self._made.path} and may "
+                "not have seen the upload; upload again"
+            )
+            raise OutcomeUnknownError(text)
+
+    def _check(self, fate: _Fate, newest: bytes | None) -> None:
+        if fate is _Fate.UNKNOWN:
+            text = (
+                f"upload {self._made.upload_id}: an earlier completion may have been committed and "
+                "written over since, or never have been made; upload again"
+            )
+            raise OutcomeUnknownError(text)
+        if self._made.condition:
+            self._made.condition.check(self._made.path, newest)
+
+    async def _conditional(self, attempts: Sequence[StagingAttempt]) -> Branch:
+        """A fresh record whose staging token is conditional, and takes no plain row of an attempt."""
+        plain = {each.token.token_id for each in attempts if not each.is_comparison}
+
+        def fits(branch: Branch) -> bool:
+            is_conditional = branch.staging.kind is TokenKind.CONDITIONAL
+            return is_conditional and branch.staging.token_id not in plain
+
+        record = await self._pinned.fresh(written=self.may_be_staged)
+        if fits(record):
+            return record
+        with unknown_if(self.may_be_staged):
+            sealed = await self._branches.seal(
+                self._repository, self._made.branch_id, TokenKind.CONDITIONAL, unless=fits
+            )
+            return self._pinned.check(sealed)
+
+    def _token(self, token: Token) -> Partition:
+        return self._layers.partition(self._repository, self._made.branch_id, token)
+
+    async def _staged_row(self, record: Branch) -> Versioned | None:
+        partition = self._token(record.staging)
+        (row,) = await self._kv.get_many(partition, [path_key(self._made.path)])
+        return row
+
+    async def _beneath(self, record: Branch) -> Found:
+        made = self._made
+        (found,) = await self._layers.find(
+            self._repository, made.branch_id, record, [made.path], depth_min=1
+        )
+        return found
+
+    async def _fate(
+        self, record: Branch, attempts: Sequence[StagingAttempt]
+    ) -> tuple[_Fate, frozenset[TokenId]]:
+        """What became of all attempts together, and the tokens that one landed in."""
+        fates = [(each.token.token_id, await self._fate_of(record, each)) for each in attempts]
+        landed_in = frozenset(each for each, fate in fates if fate is _Fate.LANDED)
+        if landed_in:
+            return _Fate.LANDED, landed_in
+        is_unknown = any(fate is _Fate.UNKNOWN for _, fate in fates)
+        return (_Fate.UNKNOWN if is_unknown else _Fate.NOT_LANDED), landed_in
+
+    async def _fate_of(self, record: Branch, attempt: StagingAttempt) -> _Fate:
+        if not record.names(attempt.token.token_id):
+            return _Fate.UNKNOWN
+        partition = self._token(attempt.token)
+        (row,) = await self._kv.get_many(partition, [path_key(self._made.path)])
+        if row is not None and self._made.is_in(row.value):
+            return _Fate.LANDED
+        if await self._has_note(partition):
+            return _Fate.LANDED
+        return _Fate.UNKNOWN if row is not None and attempt.is_comparison else _Fate.NOT_LANDED
+
+    async def _has_note(self, partition: Partition) -> bool:
+        """Whether a row of the upload landed in a token. The note lies beside that row: only a scan finds it."""
+        note = staged_upload(self._made.upload_id)
+        return bool(await self._kv.scan(partition, note, note + b"\0", 1))
+
+    async def _set(self, record: Branch, value: bytes, predicate: Predicate | None) -> bool:
+        """Sets the row over the one that was read; False if there is another one now.
+
+        Raises:
+            OutcomeUnknownError: it may be there.
+        """
+        partition = self._token(record.staging)
+        with unknown_if(self.may_be_staged):
+            try:
+                await set_settled(self._kv, partition, path_key(self._made.path), value, predicate)
+            except PredicateFailedError:
+                return False
+        return True

@@ -1,0 +1,190 @@
+"""Where uploads are kept: by the day on which they began, in one partition per day, which is dropped whole.
+
+No row is ever deleted: an index from which rows are deleted one by one makes every listing on Cassandra read
+the tombstones of all uploads before (docs/design/kv.md). An upload's id tells its day. The days in use
+are rows of the repository's `refs`; whoever begins a day looks whether older ones are done with. A day is,
+when it has been over for as long as a repeated completion must meet the first one's answer, and all of
+its uploads have ended: nothing in it can change any more, because these states are final and no id of that
+day is made any more. An upload that nobody ends keeps its day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+
+from tarn.aio.bounded_map import BoundedMap
+from tarn.aio.task_set import TaskSet
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UploadId
+from tarn.kv.keys import RepositoryKeys, after_prefix, day_of_upload, key_error
+from tarn.kv.paging import pages_of, rows_of
+from tarn.kv.port import Kv, Partition, PredicateFailedError
+from tarn.kv.records import Repository, parse_record
+from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.repository.records import Repositories
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["ENDED", "LIVE", "FoundUpload", "DailyUploads", "upload_not_found"]
+
+ENDED = b"ended"
+"""The value of an upload's row in the index once it is completed or aborted; empty before."""
+
+LIVE = frozenset({pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING})
+
+_DAY_US = 86_400_000_000
+_KEPT_DAYS = 3
+"""How long after its day an ended upload is kept, so that a repeated completion gets its answer."""
+_KNOWN_MAX = 10_000
+_PAGE = 1_000
+
+_log = structlog.get_logger()
+
+
+def upload_not_found(upload_id: str) -> TarnError:
+    """The error for an upload that is not there."""
+    text = f"upload {upload_id[:64]!r} does not exist"
+    return TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
+
+
+def _day_of(upload_id: str) -> int:
+    day = day_of_upload(upload_id)
+    if day is None:
+        raise upload_not_found(upload_id)
+    return day
+
+
+@dataclass(frozen=True, slots=True)
+class FoundUpload:
+    """An upload that has not ended, and its key in the index."""
+
+    key: bytes
+    upload_id: UploadId
+    record: pb.UploadRecord
+
+
+class DailyUploads:
+    """Begins days, finds uploads in them, and gives up those that are done with."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        cleaning: TokenCleanup,
+        clock: Clock,
+        tasks: TaskSet,
+    ) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self._cleaning = cleaning
+        self._clock = clock
+        self._tasks = tasks
+        # The last day of each repository that is known to have its row.
+        self._begun: BoundedMap[str, int] = BoundedMap(_KNOWN_MAX)
+
+    def of(self, repository: Repository, upload_id: str) -> Partition:
+        """The partition that an upload is in, if it is anywhere.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND: no upload can have this id.
+        """
+        return self._repositories.keys_of(repository).uploads(_day_of(upload_id))
+
+    async def begin(self, repository: Repository, upload_id: UploadId) -> Partition:
+        """The partition for a new upload; its day has its row.
+
+        Raises:
+            TarnError: UNAVAILABLE, UNKNOWN_OUTCOME.
+        """
+        keys = self._repositories.keys_of(repository)
+        day = _day_of(upload_id)
+        partition = keys.uploads(day)
+        if self._begun.get(keys.root) == day:
+            return partition
+        try:
+            await self._kv.set_if(keys.refs, keys.upload_day(day), b"", None)
+        except PredicateFailedError:
+            pass  # another replica began it
+        else:
+            self._tasks.spawn(self._tidy(repository))
+        self._begun.put(keys.root, day)
+        return partition
+
+    async def days(self, repository: Repository) -> list[int]:
+        """The days whose uploads are kept, those that lie behind us first.
+
+        Raises:
+            TarnError: CORRUPT: a row names none.
+        """
+        keys = self._repositories.keys_of(repository)
+        start, end = keys.UPLOAD_DAYS, after_prefix(keys.UPLOAD_DAYS)
+        found: list[int] = []
+        async for key, _ in rows_of(self._kv, keys.refs, start, end, _PAGE):
+            day = keys.day_of(key)
+            if day is None:
+                raise key_error(key, "day")
+            found.append(day)
+        return sorted(found)
+
+    async def open_rows(
+        self, repository: Repository, start: bytes, end: bytes, limit: int
+    ) -> list[FoundUpload]:
+        """Up to `limit` uploads that have not ended, of a range of the index, in its order.
+
+        Costs a scan for each day that is kept; ended uploads of these days are passed over.
+        """
+        keys = self._repositories.keys_of(repository)
+        found: list[FoundUpload] = []
+        for day in await self.days(repository):
+            of_day: list[FoundUpload] = []
+            async for upload in self._open_of(keys.uploads(day), start, end, limit):
+                of_day.append(upload)
+                if len(of_day) == limit:
+                    break
+            found = sorted([*found, *of_day], key=lambda upload: upload.key)[:limit]
+        return found
+
+    async def _open_of(
+        self, partition: Partition, start: bytes, end: bytes, limit: int
+    ) -> AsyncIterator[FoundUpload]:
+        async for rows in pages_of(self._kv, partition, start, end, limit):
+            keys = [key for key, value in rows if value != ENDED]
+            ids = [RepositoryKeys.upload_of(key) for key in keys]
+            records = await self._kv.get_many(partition, [RepositoryKeys.upload(i) for i in ids])
+            for key, upload_id, found in zip(keys, ids, records, strict=True):
+                if found is not None:
+                    record = parse_record(pb.UploadRecord(), found.value)
+                    if record.state in LIVE:
+                        yield FoundUpload(key, upload_id, record)
+
+    async def _tidy(self, repository: Repository) -> None:
+        try:
+            await self.tidy(repository)
+        except TarnError as error:  # whoever begins the next day tries again
+            _log.warning("cannot tidy uploads", reason=error.reason, error=error.message)
+
+    async def tidy(self, repository: Repository) -> int:
+        """Gives up the days that are done with; returns how many. Repeating it is no error.
+
+        A day is registered to be dropped before its row goes, so that somebody always knows of it.
+        """
+        keys = self._repositories.keys_of(repository)
+        today = self._clock.now_us() // _DAY_US
+        count = 0
+        for day in await self.days(repository):
+            if day + _KEPT_DAYS >= today:
+                break
+            partition = keys.uploads(day)
+            if await self._is_ended(partition) and await self._cleaning.register([partition]):
+                await self._kv.delete_many(keys.refs, [keys.upload_day(day)])
+                count += 1
+        return count
+
+    async def _is_ended(self, partition: Partition) -> bool:
+        start = RepositoryKeys.OPEN_UPLOADS
+        async for _ in self._open_of(partition, start, after_prefix(start), _PAGE):
+            return False
+        return True

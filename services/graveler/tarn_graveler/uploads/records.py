@@ -1,0 +1,152 @@
+"""The record of a multipart upload: reading it, changing it, and what it says of its completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UploadId
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.records import Repository, parse_record, token_from, token_to
+from tarn_graveler.uploads.completion import StagingAttempt
+from tarn_graveler.uploads.daily_partitions import DailyUploads, upload_not_found
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["RecordedAttempts", "UploadRecords", "require_claim"]
+
+_log = structlog.get_logger()
+
+_CAS_TRIES = 16
+_ATTEMPTS_MAX = 64
+"""Attempts to stage one upload; each is a token in its record."""
+
+
+def require_claim(record: pb.UploadRecord, upload_id: str, claim: bytes) -> None:
+    """Checks that a completion still has the right to go on.
+
+    Raises:
+        TarnError: UPLOAD_BUSY: it was taken over, given up or ended.
+    """
+    if record.state != pb.UPLOAD_STATE_COMPLETING or record.completing_op_id != claim:
+        text = f"the completion of upload {upload_id} was taken over"
+        raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
+
+
+class UploadRecords:
+    """Reads and changes the records of uploads."""
+
+    def __init__(self, kv: Kv, days: DailyUploads) -> None:
+        self._kv = kv
+        self._days = days
+
+    async def read(
+        self, repository: Repository, upload_id: str
+    ) -> tuple[pb.UploadRecord, Versioned]:
+        """A record as it is now.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND.
+        """
+        day = self._days.of(repository, upload_id)
+        (found,) = await self._kv.get_many(day, [RepositoryKeys.upload(UploadId(upload_id))])
+        if found is None:
+            raise upload_not_found(upload_id)
+        return parse_record(pb.UploadRecord(), found.value), found
+
+    async def change(
+        self,
+        repository: Repository,
+        upload_id: str,
+        decide: Callable[[pb.UploadRecord], bool],
+    ) -> pb.UploadRecord:
+        """Compare-and-set of a record that `decide` edits in place; False leaves it as it is."""
+        for _ in range(_CAS_TRIES):
+            record, found = await self.read(repository, upload_id)
+            if not decide(record):
+                return record
+            try:
+                await self.replace(repository, upload_id, record, found)
+            except PredicateFailedError:
+                continue
+            return record
+        text = f"upload {upload_id} changed {_CAS_TRIES} times under one change"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def replace(
+        self, repository: Repository, upload_id: str, record: pb.UploadRecord, read: Versioned
+    ) -> None:
+        """Compare-and-set of a record over the version that was read.
+
+        Raises:
+            PredicateFailedError, OutcomeUnknownError: as `Kv.set_if`.
+        """
+        day = self._days.of(repository, upload_id)
+        key = RepositoryKeys.upload(UploadId(upload_id))
+        await self._kv.set_if(day, key, record.SerializeToString(), read.predicate)
+
+
+class RecordedAttempts:
+    """The attempts to stage an upload, in its record: `CompletionLog` for one claim."""
+
+    def __init__(
+        self,
+        records: UploadRecords,
+        clock: Clock,
+        repository: Repository,
+        upload_id: str,
+        claim: bytes,
+    ) -> None:
+        self._records = records
+        self._clock = clock
+        self._repository = repository
+        self._upload_id = upload_id
+        self._claim = claim
+        self._read: tuple[pb.UploadRecord, Versioned] | None = None
+
+    async def load(self) -> list[StagingAttempt] | None:
+        """See `CompletionLog.load`."""
+        record, version = await self._records.read(self._repository, self._upload_id)
+        is_ours = record.completing_op_id == self._claim
+        if record.state == pb.UPLOAD_STATE_COMPLETED and is_ours:
+            return None
+        require_claim(record, self._upload_id, self._claim)
+        self._read = record, version
+        return [
+            StagingAttempt(token_from(each.token), each.is_comparison) for each in record.attempts
+        ]
+
+    async def add(self, attempt: StagingAttempt) -> bool:
+        """See `CompletionLog.add`. Renews the claim. A lost answer counts as a change: what the record
+        says then is read again."""
+        assert self._read is not None, "loaded before"
+        record, version = self._read
+        if len(record.attempts) >= _ATTEMPTS_MAX:
+            text = f"upload {self._upload_id} was completed {_ATTEMPTS_MAX} times without success"
+            raise OutcomeUnknownError(f"{text}; upload again")
+        record.attempts.add(token=token_to(attempt.token), is_comparison=attempt.is_comparison)
+        record.completing_time_us = self._clock.now_us()
+        try:
+            await self._records.replace(self._repository, self._upload_id, record, version)
+        except (PredicateFailedError, OutcomeUnknownError):
+            return False
+        return True
+
+    async def withdraw(self) -> None:
+        """See `CompletionLog.withdraw`."""
+        assert self._read is not None, "loaded before"
+        added = self._read[0].attempts[-1]
+
+        def decide(record: pb.UploadRecord) -> bool:
+            if record.completing_op_id != self._claim or record.attempts[-1:] != [added]:
+                return False
+            del record.attempts[-1]
+            return True
+
+        try:
+            await self._records.change(self._repository, self._upload_id, decide)
+        except TarnError as error:
+            _log.info("attempt not withdrawn", upload_id=self._upload_id, error=error.message)

@@ -1,0 +1,279 @@
+"""The state of multipart uploads (docs/design/protocol.md, "Uploads").
+
+It lives in the repository's partition of the day on which the upload began, and names no staging token,
+so it survives restarts, other replicas and commits in between. Rows are never deleted one by one: the
+partition is dropped whole, some days after the last of its uploads has ended (see upload_days.py).
+Completion is `open → completing → completed(answer)`, each arrow a compare-and-set: a repeated completion
+replays its answer and never stages an old object over a newer one; an abort and a completion cannot
+both win.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarn.core.clock import Clock, IdSource
+from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, UploadId
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Group, Kv, OutcomeUnknownError
+from tarn.kv.records import Repository, parse_record
+from tarn_graveler.uploads.completion import Completion, UploadedObject
+from tarn_graveler.uploads.daily_partitions import ENDED, LIVE, DailyUploads, upload_not_found
+from tarn_graveler.uploads.records import RecordedAttempts, UploadRecords, require_claim
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
+
+PARTS_MAX = 10_000
+_CLAIM_US = 300_000_000
+"""A completion that is silent for five minutes has died; another one may take over."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewUpload:
+    """What an upload begins with."""
+
+    branch_id: BranchId
+    path: str
+    template: bytes
+    user_id: str
+    checksum_algorithm: str
+    is_full_object_checksum: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An upload and its id."""
+
+    upload_id: UploadId
+    record: pb.UploadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to complete an upload (`op_id`), or the answer of the completion that was."""
+
+    op_id: bytes
+    completed_entry: bytes
+
+
+class Uploads:
+    """Begins, records, completes and ends uploads."""
+
+    def __init__(
+        self,
+        kv: Kv,
+        days: DailyUploads,
+        completion: Completion,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._kv = kv
+        self._days = days
+        self._completion = completion
+        self._records = UploadRecords(kv, days)
+        self._clock = clock
+        self._ids = ids
+
+    async def create(self, repository: Repository, new: NewUpload) -> OpenUpload:
+        """Begins an upload; its block's address is fixed from now on."""
+        upload_id = UploadId(self._ids.uuid7().hex())
+        record = pb.UploadRecord(
+            path=new.path,
+            branch_id=new.branch_id,
+            address=self._ids.uuid7(),
+            template=new.template,
+            create_time_us=self._clock.now_us(),
+            user_id=new.user_id,
+            state=pb.UPLOAD_STATE_OPEN,
+            checksum_algorithm=new.checksum_algorithm,
+            is_full_object_checksum=new.is_full_object_checksum,
+        )
+        day = await self._days.begin(repository, upload_id)
+        value = record.SerializeToString()
+        await self._kv.set_if(day, RepositoryKeys.upload(upload_id), value, None)
+        index = RepositoryKeys.open_upload(new.branch_id, new.path, upload_id)
+        await self._kv.set_if(day, index, b"", None)
+        return OpenUpload(upload_id, record)
+
+    async def get(self, repository: Repository, upload_id: str) -> OpenUpload:
+        """An upload that is not aborted; complete ones too, so that their answer can be replayed.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND.
+        """
+        record, _ = await self._records.read(repository, upload_id)
+        if record.state == pb.UPLOAD_STATE_ABORTED:
+            raise upload_not_found(upload_id)
+        return OpenUpload(UploadId(upload_id), record)
+
+    async def record_part(
+        self, repository: Repository, upload_id: str, part: pb.UploadPartRecord
+    ) -> None:
+        """Records a part whose bytes are durable; replaces an earlier one of its number.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND, also when the upload was completed or aborted.
+        """
+        record, _ = await self._records.read(repository, upload_id)
+        if record.state not in LIVE:
+            raise upload_not_found(upload_id)
+        key = RepositoryKeys.upload_part(UploadId(upload_id), part.part_number)
+        day = self._days.of(repository, upload_id)
+        row = (key, part.SerializeToString())
+        (error,) = await self._kv.set_many(day, [Group(key, (row,))])
+        if error is not None:
+            raise error
+
+    async def parts(
+        self, repository: Repository, upload_id: str, after: int, limit: int
+    ) -> list[pb.UploadPartRecord]:
+        """Up to `limit` parts in order of their numbers."""
+        await self.get(repository, upload_id)
+        day = self._days.of(repository, upload_id)
+        start = RepositoryKeys.upload_part(UploadId(upload_id), after + 1)
+        end = RepositoryKeys.upload_part(UploadId(upload_id), PARTS_MAX + 1)
+        rows = await self._kv.scan(day, start, end, limit)
+        return [parse_record(pb.UploadPartRecord(), value) for _, value in rows]
+
+    async def page(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        prefix: str,
+        after: tuple[str, str],
+        limit: int,
+    ) -> list[OpenUpload]:
+        """Up to `limit` open uploads of a branch after (path, id), in byte order of both."""
+        first = RepositoryKeys.open_upload(branch_id, "", "")[:-1]
+        start = first + prefix.encode()
+        # The least key that is greater than every path of the prefix; no UTF-8 holds this byte.
+        end = start + b"\xff"
+        if after[0]:
+            upload_id = after[1] or "\x7f"
+            start = max(start, RepositoryKeys.open_upload(branch_id, after[0], upload_id) + b"\0")
+        if start >= end:
+            return []
+        found = await self._days.open_rows(repository, start, end, limit)
+        return [OpenUpload(each.upload_id, each.record) for each in found]
+
+    async def begin_complete(
+        self, repository: Repository, upload_id: str, manifest_hash: bytes
+    ) -> Claim:
+        """Claims the completion, or tells its answer if the same part list completed it before.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND; UPLOAD_BUSY while another completion is alive.
+        """
+        op_id = self._ids.nonce()
+
+        def decide(record: pb.UploadRecord) -> bool:
+            if record.state == pb.UPLOAD_STATE_COMPLETED:
+                if record.manifest_hash != manifest_hash:
+                    raise upload_not_found(upload_id)
+                return False
+            if record.state == pb.UPLOAD_STATE_ABORTED:
+                raise upload_not_found(upload_id)
+            now = self._clock.now_us()
+            claimed = record.state == pb.UPLOAD_STATE_COMPLETING
+            if claimed and now - record.completing_time_us < _CLAIM_US:
+                text = f"upload {upload_id} is being completed"
+                raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
+            record.state = pb.UPLOAD_STATE_COMPLETING
+            record.completing_op_id = op_id
+            record.completing_time_us = now
+            record.manifest_hash = manifest_hash
+            return True
+
+        record = await self._records.change(repository, upload_id, decide)
+        if record.state == pb.UPLOAD_STATE_COMPLETED:
+            return Claim(b"", record.completed_entry)
+        return Claim(op_id, b"")
+
+    async def finish_complete(
+        self,
+        repository: Repository,
+        upload_id: str,
+        claim: bytes,
+        entry: bytes,
+        condition: WriteCondition = UNCONDITIONAL,
+    ) -> None:
+        """Stages the object, then records the answer; acknowledged only when both are durable.
+
+        May be repeated under one claim, also while an earlier call goes on: the object is staged once.
+
+        Args:
+            repository: where.
+            upload_id: which.
+            claim: of `begin_complete`.
+            entry: packed; its operation is the upload.
+            condition: what must be true of the path right before.
+
+        Raises:
+            TarnError: UPLOAD_BUSY when the claim was lost; what `Completion.stage` raises;
+                OUTCOME_UNKNOWN when the object is staged and the answer is not recorded, or not known
+                to be.
+        """
+        record, _ = await self._records.read(repository, upload_id)
+        made = UploadedObject(BranchId(record.branch_id), record.path, upload_id, entry, condition)
+        log = RecordedAttempts(self._records, self._clock, repository, upload_id, claim)
+        await self._completion.stage(repository, made, log)
+
+        def complete(record: pb.UploadRecord) -> bool:
+            if record.state == pb.UPLOAD_STATE_COMPLETED:
+                return False
+            require_claim(record, upload_id, claim)
+            record.state = pb.UPLOAD_STATE_COMPLETED
+            record.completed_entry = entry
+            return True
+
+        try:
+            record = await self._records.change(repository, upload_id, complete)
+            await self._end(repository, upload_id, record)
+        except TarnError as error:  # whatever it is, the object can be read
+            raise OutcomeUnknownError(f"staged, then: {error.message}") from error
+
+    async def reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
+        """Gives up a claim; nothing was staged under it."""
+
+        def decide(record: pb.UploadRecord) -> bool:
+            require_claim(record, upload_id, claim)
+            record.state = pb.UPLOAD_STATE_OPEN
+            return True
+
+        await self._records.change(repository, upload_id, decide)
+
+    async def abort(self, repository: Repository, upload_id: str) -> pb.UploadRecord:
+        """Ends an upload; repeating it is no error.
+
+        Raises:
+            TarnError: UPLOAD_NOT_FOUND, also when it is complete; UPLOAD_BUSY while it is being
+                completed.
+        """
+
+        def decide(record: pb.UploadRecord) -> bool:
+            if record.state == pb.UPLOAD_STATE_COMPLETED:
+                raise upload_not_found(upload_id)
+            now = self._clock.now_us()
+            claimed = record.state == pb.UPLOAD_STATE_COMPLETING
+            if claimed and now - record.completing_time_us < _CLAIM_US:
+                text = f"upload {upload_id} is being completed"
+                raise TarnError(Kind.UNAVAILABLE, Reason.UPLOAD_BUSY, text)
+            if record.state == pb.UPLOAD_STATE_ABORTED:
+                return False
+            record.state = pb.UPLOAD_STATE_ABORTED
+            return True
+
+        record = await self._records.change(repository, upload_id, decide)
+        await self._end(repository, upload_id, record)
+        return record
+
+    async def _end(self, repository: Repository, upload_id: str, record: pb.UploadRecord) -> None:
+        """Marks an ended upload in the index. Listings look at its record too: this is to be quick."""
+        day = self._days.of(repository, upload_id)
+        index = RepositoryKeys.open_upload(record.branch_id, record.path, upload_id)
+        (error,) = await self._kv.set_many(day, [Group(index, ((index, ENDED),))])
+        if error is not None:
+            raise error
