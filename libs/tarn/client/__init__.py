@@ -1,1 +1,1 @@
-"""The typed async client that the gateway, the CLI and the jobs use."""
+"""The typed async client of auth and graveler, which the gateway, the CLI and the jobs use."""

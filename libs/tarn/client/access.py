@@ -1,10 +1,10 @@
-"""What a service asks before it serves anybody: who is this, and may they.
+"""Authenticates and authorizes callers for a service, with grants from auth.
 
-Grants come from auth and are kept for as long as they say, counted from before they were asked for, so
-that the bound on how long a deleted key still works (see `services/auth/README.md`) holds. Several
-requests for one grant share one question. Refusals are kept for a second, so that a client with a wrong
-key in a loop does not reach auth with each request; they have a cache of their own, so that strangers
-cannot push out the grants of users.
+Grants are cached for the time that they state, counted from before the request to auth, so a deleted key stops
+working within the documented time (see `services/auth/README.md`). Concurrent requests for one grant share one
+request to auth. Refusals are cached for a second, so that a client that keeps retrying with a wrong key does not
+reach auth each time. They have a cache of their own, so that unauthenticated clients cannot evict the grants of
+users.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Access"]
 _GRANTS_MAX = 8192
 _REFUSALS_MAX = 8192
 _REFUSAL_TTL_S = 1.0
-# Strangers choose these strings, and each is remembered for a while: longer ones never were Tarn's.
+# Unauthenticated clients choose these strings and each is cached for a while. Tarn issues none this long.
 _ACCESS_KEY_ID_MAX = 128
 _TOKEN_MAX = 2048
 
@@ -39,9 +39,10 @@ class Access:
     """Grants and decisions for one service.
 
     Args:
-        auth: where grants come from.
-        clock: monotonic time, for expiry.
-        grants_max: of each sort (by key, by token); the least recently used goes first.
+        auth: issues the grants.
+        clock: its monotonic time decides expiry.
+        grants_max: size of each of the two caches (by key, by token); the least recently used grant is
+            evicted first.
     """
 
     def __init__(self, auth: AuthClient, clock: Clock, *, grants_max: int = _GRANTS_MAX) -> None:
@@ -55,13 +56,13 @@ class Access:
     async def signing_grant(
         self, call: Call, access_key_id: str, date: str, region: str, service: str
     ) -> SigningGrant:
-        """The SigV4 signing key of an access key for one day (`yyyymmdd`), and its user's grant.
+        """Returns the SigV4 signing key of an access key for one day (`yyyymmdd`), and its user's grant.
 
-        The caller checks region and service before it asks: each spelling is a cache entry.
+        The caller must check region and service first, because each spelling takes a cache entry.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND for an unknown key; INVALID for a date
-                more than a day off; what the transport raises.
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown. INVALID: the date is more than
+                a day off. Also the transport's errors.
         """
         key = (access_key_id, date, region, service)
         if (found := self._by_key.get(key)) is not None:
@@ -79,14 +80,14 @@ class Access:
     def signing_grant_cached(
         self, access_key_id: str, date: str, region: str, service: str
     ) -> SigningGrant | None:
-        """As `signing_grant` without a wait: None when auth has to be asked."""
+        """As `signing_grant`, but never waits; returns None if auth must be asked."""
         return self._by_key.get((access_key_id, date, region, service))
 
     async def grant(self, call: Call) -> Grant:
-        """What the bearer of the call's caller token may do.
+        """Returns the grant of the call's caller token.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID for none, a false or an expired token.
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: the token is missing, false or expired.
         """
         token = call.caller_token
         if not token or len(token) > _TOKEN_MAX:
@@ -102,20 +103,20 @@ class Access:
         return await self._by_token.load(call, token, ask)
 
     async def check(self, call: Call, action: Action, resource: str) -> Grant:
-        """The caller's grant, if it allows the action on the resource.
+        """Returns the caller's grant if it allows the action on the resource.
 
         Raises:
-            TarnError: DENIED, ACCESS_DENIED if it does not; UNAUTHENTICATED as `grant`.
+            TarnError: DENIED, ACCESS_DENIED: the grant does not allow it. UNAUTHENTICATED: as `grant`.
         """
         grant = await self.grant(call)
         grant.require(action, resource)
         return grant
 
     def check_cached(self, call: Call, action: Action, resource: str) -> Grant | None:
-        """As `check` without a wait: None when auth has to be asked; then use `check`.
+        """As `check`, but never waits; returns None if auth must be asked, and then the caller uses `check`.
 
         Raises:
-            TarnError: DENIED, ACCESS_DENIED when the grant is here and does not allow it.
+            TarnError: DENIED, ACCESS_DENIED: the grant is cached and does not allow the action.
         """
         grant = self._by_token.get(call.caller_token)
         if grant is not None:
@@ -124,7 +125,7 @@ class Access:
 
 
 class _Answers(Generic[K, T]):
-    """Answers that expire, refusals that expire sooner, and one question at a time for each key."""
+    """Caches answers and, for a shorter time, refusals; sends one request at a time for each key."""
 
     def __init__(self, clock: Clock, answers_max: int) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""What an answer must be before a client believes it."""
+"""Checks that a service's answer has the promised form."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 def expect(answer: Message, wanted: type[MessageT]) -> MessageT:
-    """The answer as the type that the rpc promises.
+    """Returns the answer as the type that the rpc promises.
 
     Raises:
-        TarnError: INTERNAL if it is another: the two sides are not built from the same proto.
+        TarnError: INTERNAL: the answer has another type, so the two sides were built from different protos.
     """
     if not isinstance(answer, wanted):
         raise garbled(f"{type(answer).__name__} instead of {wanted.__name__}")
@@ -25,5 +25,5 @@ def expect(answer: Message, wanted: type[MessageT]) -> MessageT:
 
 
 def garbled(what: str) -> TarnError:
-    """An answer that breaks the contract of its rpc: nothing in it may be believed."""
+    """The error for an answer that breaks the contract of its rpc; none of its contents may be used."""
     return TarnError(Kind.INTERNAL, Reason.INTERNAL, f"the service answered with {what}")

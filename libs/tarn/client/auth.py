@@ -1,4 +1,4 @@
-"""Auth over a transport."""
+"""Client of auth."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _READ_ONLY = {name: rule.read_only for name, rule in rules_of(_AUTHORIZATION).it
 
 @dataclass(frozen=True, slots=True)
 class SigningGrant:
-    """The SigV4 signing key of one access key, day, region and service, and its user's grant."""
+    """The SigV4 signing key of one access key, day, region and service, and the user's grant."""
 
     signing_key: bytes = field(repr=False)
     grant: Grant
@@ -38,7 +38,7 @@ class SigningGrant:
 
 @dataclass(frozen=True, slots=True)
 class NewCredential:
-    """A key pair with its secret, which is shown this once."""
+    """A new key pair with its secret, which auth returns only once."""
 
     credential: user_pb.Credential
     secret_access_key: str = field(repr=False)
@@ -46,14 +46,14 @@ class NewCredential:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A caller's grant, and when its token ends, in Unix microseconds."""
+    """A caller's grant and the expiry of its token, in Unix microseconds."""
 
     grant: Grant
     expire_time_us: int
 
 
 class AuthClient:
-    """Calls auth; raises the `TarnError` that it raised."""
+    """Calls auth. Methods raise the `TarnError` that auth raised."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -61,10 +61,11 @@ class AuthClient:
     async def authorize_key(
         self, call: Call, access_key_id: str, date: str, region: str, service: str
     ) -> SigningGrant:
-        """The signing key of one day (`yyyymmdd`, at most one day from now), and the grant.
+        """Returns the signing key of one day (`yyyymmdd`, at most one day from now), and the grant.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND; INVALID for another date or service.
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown. INVALID: another date or
+                service.
         """
         asked = authorization_pb.AuthorizeKey(
             access_key_id=access_key_id, date=date, region=region, service=service
@@ -74,10 +75,10 @@ class AuthClient:
         return SigningGrant(result.signing_key, _grant(result.grant))
 
     async def authorize_token(self, call: Call, token: str) -> Grant:
-        """What the bearer of a caller token may do.
+        """Returns the grant of a caller token's bearer.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID.
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: the token is false or expired.
         """
         asked = authorization_pb.AuthorizeToken(caller_token=token)
         operation = authorization_pb.Operation(authorize_token=asked)
@@ -86,7 +87,7 @@ class AuthClient:
         )
 
     async def get_setup_state(self, call: Call) -> session_pb.GetSetupStateResponse:
-        """Whether the first admin exists. Public."""
+        """Returns whether the first admin exists. Needs no caller token."""
         request = session_pb.GetSetupStateRequest()
         answer = await self._transport.unary(_SESSIONS, "GetSetupState", request, call)
         return expect(answer, session_pb.GetSetupStateResponse)
@@ -100,12 +101,13 @@ class AuthClient:
         access_key_id: str = "",
         secret_access_key: str = "",
     ) -> NewCredential:
-        """Creates the first admin; the installation's secret is proved, not sent.
+        """Creates the first admin. Proves the installation's secret without sending it.
 
-        Its key pair is made by auth, or chosen by the installer (both halves or none).
+        Auth makes the admin's key pair, unless the installer chooses it (give both halves or none).
 
         Raises:
-            TarnError: FAILED_PRECONDITION, ALREADY_SET_UP; UNAUTHENTICATED, SIGNATURE_MISMATCH.
+            TarnError: FAILED_PRECONDITION, ALREADY_SET_UP: there is an admin already. UNAUTHENTICATED,
+                SIGNATURE_MISMATCH: the proof is wrong.
         """
         request = session_pb.SetUpRequest(
             setup_proof=set_up_proof(installation_secret),
@@ -126,12 +128,13 @@ class AuthClient:
         now_us: int,
         nonce: bytes,
     ) -> Session:
-        """Exchanges a key pair for a caller token; the secret is proved, not sent.
+        """Exchanges a key pair for a caller token. Proves the secret without sending it.
 
-        `now_us` is the caller's wall clock, `nonce` 16 new random bytes.
+        `now_us` is the caller's wall clock in Unix microseconds, `nonce` 16 new random bytes.
 
         Raises:
-            TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH, whatever part of the proof is wrong.
+            TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH: the proof is wrong. The error does not tell which
+                part of it.
         """
         sign_time_s = now_us // 1_000_000
         request = session_pb.LogInRequest(
@@ -146,20 +149,20 @@ class AuthClient:
         return Session(_grant(response.grant), end.seconds * 1_000_000 + end.nanos // 1000)
 
     async def get_caller(self, call: Call) -> session_pb.GetCallerResponse:
-        """Who the call's caller token speaks for: `user`, `statements`."""
+        """Returns the user whom the call's caller token identifies: `user`, `statements`."""
         answer = await self._transport.unary(
             _SESSIONS, "GetCaller", session_pb.GetCallerRequest(), call
         )
         return expect(answer, session_pb.GetCallerResponse)
 
     async def create_user(self, call: Call, user_id: str, roles: Sequence[str]) -> user_pb.User:
-        """A new user without credentials; ALREADY_EXISTS, USER_EXISTS if there is one."""
+        """Creates a user without credentials. Raises ALREADY_EXISTS, USER_EXISTS if the user exists."""
         request = users_pb.CreateUserRequest(user_id=user_id, roles=roles)
         answer = await self._transport.unary(_USERS, "CreateUser", request, call)
         return expect(answer, users_pb.CreateUserResponse).user
 
     async def get_user(self, call: Call, user_id: str) -> user_pb.User:
-        """One user; NOT_FOUND, USER_NOT_FOUND if there is none."""
+        """Returns one user. Raises NOT_FOUND, USER_NOT_FOUND if there is none."""
         request = users_pb.GetUserRequest(user_id=user_id)
         answer = await self._transport.unary(_USERS, "GetUser", request, call)
         return expect(answer, users_pb.GetUserResponse).user
@@ -167,7 +170,7 @@ class AuthClient:
     async def list_users(
         self, call: Call, *, page_size: int = 0, page_token: str = ""
     ) -> users_pb.ListUsersResponse:
-        """A page in byte order of the ids: `users`, `next_page_token`."""
+        """Returns a page of users in byte order of their ids: `users`, `next_page_token`."""
         request = users_pb.ListUsersRequest(page_size=page_size, page_token=page_token)
         answer = await self._transport.unary(_USERS, "ListUsers", request, call)
         return expect(answer, users_pb.ListUsersResponse)
@@ -189,7 +192,7 @@ class AuthClient:
     async def create_credential(
         self, call: Call, *, user_id: str = "", description: str = ""
     ) -> NewCredential:
-        """A new key pair of a user, of the caller if none is named."""
+        """Creates a key pair for a user; for the caller if no user is named."""
         request = users_pb.CreateCredentialRequest(user_id=user_id, description=description)
         answer = await self._transport.unary(_USERS, "CreateCredential", request, call)
         response = expect(answer, users_pb.CreateCredentialResponse)
@@ -198,7 +201,7 @@ class AuthClient:
     async def list_credentials(
         self, call: Call, *, user_id: str = "", page_size: int = 0, page_token: str = ""
     ) -> users_pb.ListCredentialsResponse:
-        """A page of a user's key pairs, of the caller's if none is named."""
+        """Returns a page of a user's key pairs; of the caller's if no user is named."""
         request = users_pb.ListCredentialsRequest(
             user_id=user_id, page_size=page_size, page_token=page_token
         )
@@ -206,7 +209,7 @@ class AuthClient:
         return expect(answer, users_pb.ListCredentialsResponse)
 
     async def delete_credential(self, call: Call, access_key_id: str) -> None:
-        """Ends a key pair; NOT_FOUND, CREDENTIAL_NOT_FOUND if there is none."""
+        """Deletes a key pair. Raises NOT_FOUND, CREDENTIAL_NOT_FOUND if there is none."""
         request = users_pb.DeleteCredentialRequest(access_key_id=access_key_id)
         answer = await self._transport.unary(_USERS, "DeleteCredential", request, call)
         expect(answer, users_pb.DeleteCredentialResponse)

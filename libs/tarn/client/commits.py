@@ -1,4 +1,4 @@
-"""Commits, history and differences over a transport."""
+"""Client of graveler's operations on commits, history and differences."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ChangesPage:
     """A page of changes from a left listing to a right one, in byte order of the paths.
 
     Attributes:
-        paths: at most the page size, may be fewer, even none, before the end.
-        left_entries: packed, one for each path; empty for one that was added.
-        right_entries: packed, one for each path; empty for one that was removed.
+        paths: at most the page size; a page may be shorter, even empty, before the end.
+        left_entries: packed, one for each path; empty for an added path.
+        right_entries: packed, one for each path; empty for a removed path.
         next_page_token: empty at the end, and only there.
     """
 
@@ -33,7 +33,7 @@ class ChangesPage:
 
 
 class CommitClient:
-    """Commits and compares; raises the `TarnError` that graveler raised."""
+    """Commits and compares. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -48,10 +48,10 @@ class CommitClient:
         metadata: Mapping[str, str] | None = None,
         allow_empty: bool = False,
     ) -> pb.CreateCommitResponse:
-        """Commits what is uncommitted: `commit`, `added_count`, `changed_count`, `removed_count`.
+        """Commits a branch's changes. Returns `commit`, `added_count`, `changed_count`, `removed_count`.
 
         Raises:
-            TarnError: FAILED_PRECONDITION NOTHING_TO_COMMIT, unless `allow_empty`.
+            TarnError: FAILED_PRECONDITION, NOTHING_TO_COMMIT: there are no changes and `allow_empty` is False.
         """
         request = pb.CreateCommitRequest(
             repository_id=repository_id,
@@ -64,7 +64,7 @@ class CommitClient:
         return expect(answer, pb.CreateCommitResponse)
 
     async def get_commit(self, call: Call, repository_id: str, ref: str) -> pb.Commit:
-        """The commit that a ref names."""
+        """Returns the commit that a ref names."""
         request = pb.GetCommitRequest(repository_id=repository_id, ref=ref)
         answer = await self._transport.unary(_SERVICE, "GetCommit", request, call)
         return expect(answer, pb.GetCommitResponse).commit
@@ -79,7 +79,7 @@ class CommitClient:
         page_token: str = "",
         first_parent: bool = False,
     ) -> pb.ListCommitsResponse:
-        """A page of history, newest first: `commits`, `next_page_token`."""
+        """Returns a page of history, newest first: `commits`, `next_page_token`."""
         request = pb.ListCommitsRequest(
             repository_id=repository_id,
             ref=ref,
@@ -102,7 +102,7 @@ class CommitClient:
         page_size: int = 0,
         page_token: str = "",
     ) -> ChangesPage:
-        """What changed from left to right, up to 5,000 changes on a page."""
+        """Returns the changes from left to right, up to 5,000 on a page."""
         request = pb.DiffRefsRequest(
             repository_id=repository_id,
             left_ref=left_ref,
@@ -126,7 +126,7 @@ class CommitClient:
         page_size: int = 0,
         page_token: str = "",
     ) -> ChangesPage:
-        """What is uncommitted on a branch, up to 1,000 changes on a page."""
+        """Returns the uncommitted changes of a branch, up to 1,000 on a page."""
         request = pb.DiffUncommittedRequest(
             repository_id=repository_id,
             branch_id=branch_id,

@@ -1,4 +1,4 @@
-"""Conditions of writes as messages."""
+"""Converts conditions of writes to messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["condition_message"]
 
 
 def condition_message(condition: WriteCondition) -> pb.WriteCondition | None:
-    """The message of a condition; None, which leaves a field out, for none."""
+    """The message of a condition. Without a condition None, which leaves the field unset."""
     if condition.if_none_match:
         return pb.WriteCondition(if_none_match=True)
     if condition.if_match:

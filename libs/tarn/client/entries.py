@@ -1,4 +1,4 @@
-"""Entries over a transport: which version of an object a path holds on a ref."""
+"""Client of graveler's operations on entries: the versions of objects that paths hold on a ref."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _READ_ONLY = {name: rule.read_only for name, rule in rules_of(_SERVICE).items()}
 
 @hot_value
 class Located:
-    """An entry, and where its block lives.
+    """An entry, and the namespace of its block.
 
     Attributes:
         entry: packed (`tarn.core.entry`).
-        storage_namespace: of the repository, such as `local://lake`.
+        storage_namespace: namespace of the repository, such as `local://lake`.
     """
 
     entry: bytes
@@ -46,14 +46,14 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class ListingPage:
-    """A page of a listing, in byte order of the paths, common prefixes among them.
+    """A page of a listing. Objects and common prefixes are together in byte order.
 
     Attributes:
-        paths: of objects, and common prefixes with their delimiter; at most the page size, may be
-            fewer, even none, before the end.
+        paths: paths of objects, and common prefixes with their delimiter. At most the page size; a page may
+            be shorter, even empty, before the end.
         entries: packed, one for each path; empty for a common prefix.
         next_page_token: empty at the end, and only there.
-        storage_namespace: of the repository.
+        storage_namespace: namespace of the repository.
     """
 
     paths: list[str]
@@ -65,22 +65,22 @@ class ListingPage:
 class EntryClient:
     """Reads and writes entries.
 
-    Every method raises the `TarnError` that graveler raised, or the transport's own UNAVAILABLE,
-    DEADLINE, UNKNOWN_OUTCOME or EXHAUSTED. A write with UNKNOWN_OUTCOME may be repeated with the
-    same bytes, or read; it is neither done nor failed.
+    Every method raises the `TarnError` that graveler raised, or the transport's own UNAVAILABLE, DEADLINE,
+    UNKNOWN_OUTCOME or EXHAUSTED. After UNKNOWN_OUTCOME the write may or may not have been applied; the
+    caller may repeat it with the same bytes, or read the path.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     async def lookup(self, call: Call, repository_id: str, ref: str, path: str) -> Located:
-        """The entry of a path on any ref.
+        """Returns the entry of a path on any ref.
 
         Raises:
-            TarnError: NOT_FOUND with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
+            TarnError: NOT_FOUND, with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
         """
         asked = Operation()
-        # Field by field: a message given to a constructor is copied, through its bytes.
+        # Set field by field: a message that is passed to a constructor is copied by encoding it.
         lookup = asked.lookup
         lookup.repository_id, lookup.ref, lookup.path = repository_id, ref, path
         result = await self._operate(asked, call, "lookup")
@@ -97,17 +97,16 @@ class EntryClient:
         entry: bytes,
         condition: WriteCondition = UNCONDITIONAL,
     ) -> bool:
-        """Makes a path of a branch hold `entry` (packed); on return it is durable and visible.
+        """Writes `entry` (packed) to a path of a branch. After it returns, the write is durable and visible.
 
-        With a condition the entry names its operation, the same one when a client repeats a request.
+        With a condition, the entry must carry an operation id, the same in all attempts of the client's request.
 
         Returns:
-            Whether the path holds the entry of an earlier attempt of the same conditional operation
-            instead; then nothing refers to the block of this one.
+            True if the path holds the entry of an earlier attempt of the same conditional operation instead;
+            then nothing refers to this attempt's block.
 
         Raises:
-            TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not
-                hold.
+            TarnError: the condition does not hold: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND.
         """
         asked = Operation()
         stage = asked.stage
@@ -119,14 +118,14 @@ class EntryClient:
         return result.stage.is_repeat
 
     async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:
-        """Makes a path of a branch hold nothing; nothing there is no error."""
+        """Deletes a path of a branch. A path that holds nothing is no error."""
         asked = Unstage(repository_id=repository_id, branch_id=branch_id, path=path)
         await self._operate(Operation(unstage=asked), call, "unstage")
 
     async def unstage_many(
         self, call: Call, repository_id: str, branch_id: str, paths: Sequence[str]
     ) -> list[TarnError | None]:
-        """Unstages up to 1,000 paths; for each, in their order, its error or None for done."""
+        """Deletes up to 1,000 paths. Returns for each, in their order, its error or None."""
         request = UnstageEntriesRequest(
             repository_id=repository_id, branch_id=branch_id, paths=paths
         )
@@ -151,17 +150,17 @@ class EntryClient:
         page_size: int = 1000,
         page_token: str = "",
     ) -> ListingPage:
-        """A page of the listing of any ref.
+        """Returns a page of the listing of any ref.
 
         Args:
-            call: whose request.
-            repository_id: where.
-            ref: branch, tag, commit or an expression of them.
-            prefix: only paths that start so.
-            delimiter: rolls up what shares its text up to and including the first one after prefix.
-            after: only paths and common prefixes greater than this.
+            call: the request that this rpc belongs to.
+            repository_id: the repository to list.
+            ref: a branch, a tag, a commit, or an expression over one of them.
+            prefix: list only paths that start with it.
+            delimiter: roll up paths that are equal up to and including the first delimiter after the prefix.
+            after: list only paths and common prefixes greater than this.
             page_size: 1 to 1,000.
-            page_token: from the last page, with all other arguments unchanged.
+            page_token: of the last page; all other arguments must be unchanged.
         """
         request = ListEntriesRequest(
             repository_id=repository_id,
@@ -180,7 +179,7 @@ class EntryClient:
         return ListingPage(paths, entries, page.next_page_token, page.storage_namespace)
 
     async def _operate(self, operation: Operation, call: Call, name: str) -> OperationResult:
-        """One hot operation; its result has a field of the same name, which is what acknowledges it."""
+        """Runs one hot operation. Its result must have the field `name`, which acknowledges it."""
         result = expect(
             await self._transport.operate(_SERVICE, operation, call, read_only=_READ_ONLY[name]),
             OperationResult,

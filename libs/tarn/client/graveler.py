@@ -1,8 +1,8 @@
 """The typed client of graveler: every operation on versioned metadata, over any transport.
 
-One module per noun holds the methods; this unites them, so that a service takes one client. Hot
-operations (`lookup`, `stage`, `unstage`) travel on the coalesced stream, the others are unary.
-Rare calls return the protobuf message where that is already the right shape.
+One module per noun defines the methods; this module combines them, so that a service needs one client. Hot
+operations (`lookup`, `stage`, `unstage`) use the coalesced stream; the others are unary rpcs. Rarely used calls
+return the protobuf message if it has the right shape already.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["GravelerClient", "ListingPage", "Located"]
 
 
 class GravelerClient(RepositoryClient, RefClient, CommitClient, EntryClient, UploadClient):
-    """Everything that graveler does. The transport stays the caller's to close."""
+    """Every operation of graveler. The caller closes the transport."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)

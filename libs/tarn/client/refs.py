@@ -1,4 +1,4 @@
-"""Branches and tags over a transport."""
+"""Client of graveler's operations on branches and tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TAGS = tag_pb.DESCRIPTOR.services_by_name["TagService"]
 
 
 class RefClient:
-    """Creates, reads and deletes branches and tags; raises the `TarnError` that graveler raised."""
+    """Creates, reads and deletes branches and tags. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -23,7 +23,7 @@ class RefClient:
     async def create_branch(
         self, call: Call, repository_id: str, branch_id: str, source_ref: str
     ) -> branch_pb.Branch:
-        """A branch at the commit of any ref; what is uncommitted there is not taken along."""
+        """Creates a branch at the commit of any ref. Uncommitted changes of that ref are not copied."""
         request = branch_pb.CreateBranchRequest(
             repository_id=repository_id, branch_id=branch_id, source_ref=source_ref
         )
@@ -31,7 +31,7 @@ class RefClient:
         return expect(answer, branch_pb.CreateBranchResponse).branch
 
     async def get_branch(self, call: Call, repository_id: str, branch_id: str) -> branch_pb.Branch:
-        """One branch."""
+        """Returns one branch."""
         request = branch_pb.GetBranchRequest(repository_id=repository_id, branch_id=branch_id)
         answer = await self._transport.unary(_BRANCHES, "GetBranch", request, call)
         return expect(answer, branch_pb.GetBranchResponse).branch
@@ -45,7 +45,7 @@ class RefClient:
         page_size: int = 0,
         page_token: str = "",
     ) -> branch_pb.ListBranchesResponse:
-        """A page in byte order of the ids: `branches`, `next_page_token`."""
+        """Returns a page of branches in byte order of their ids: `branches`, `next_page_token`."""
         request = branch_pb.ListBranchesRequest(
             repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
         )
@@ -53,14 +53,14 @@ class RefClient:
         return expect(answer, branch_pb.ListBranchesResponse)
 
     async def delete_branch(self, call: Call, repository_id: str, branch_id: str) -> None:
-        """Deletes a branch and what is uncommitted on it."""
+        """Deletes a branch and its uncommitted changes."""
         request = branch_pb.DeleteBranchRequest(repository_id=repository_id, branch_id=branch_id)
         await self._transport.unary(_BRANCHES, "DeleteBranch", request, call)
 
     async def create_tag(
         self, call: Call, repository_id: str, tag_id: str, source_ref: str
     ) -> tag_pb.Tag:
-        """Names the commit of any ref."""
+        """Creates a tag on the commit of any ref."""
         request = tag_pb.CreateTagRequest(
             repository_id=repository_id, tag_id=tag_id, source_ref=source_ref
         )
@@ -68,7 +68,7 @@ class RefClient:
         return expect(answer, tag_pb.CreateTagResponse).tag
 
     async def get_tag(self, call: Call, repository_id: str, tag_id: str) -> tag_pb.Tag:
-        """One tag."""
+        """Returns one tag."""
         request = tag_pb.GetTagRequest(repository_id=repository_id, tag_id=tag_id)
         answer = await self._transport.unary(_TAGS, "GetTag", request, call)
         return expect(answer, tag_pb.GetTagResponse).tag
@@ -82,7 +82,7 @@ class RefClient:
         page_size: int = 0,
         page_token: str = "",
     ) -> tag_pb.ListTagsResponse:
-        """A page in byte order of the ids: `tags`, `next_page_token`."""
+        """Returns a page of tags in byte order of their ids: `tags`, `next_page_token`."""
         request = tag_pb.ListTagsRequest(
             repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
         )
@@ -90,6 +90,6 @@ class RefClient:
         return expect(answer, tag_pb.ListTagsResponse)
 
     async def delete_tag(self, call: Call, repository_id: str, tag_id: str) -> None:
-        """Removes a tag; its commit stays."""
+        """Deletes a tag; its commit stays."""
         request = tag_pb.DeleteTagRequest(repository_id=repository_id, tag_id=tag_id)
         await self._transport.unary(_TAGS, "DeleteTag", request, call)

@@ -1,4 +1,4 @@
-"""Repositories over a transport."""
+"""Client of graveler's operations on repositories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["RepositoryService"]
 
 
 class RepositoryClient:
-    """Creates, reads and deletes repositories; raises the `TarnError` that graveler raised."""
+    """Creates, reads and deletes repositories. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -26,13 +26,13 @@ class RepositoryClient:
         storage_namespace: str = "",
         default_branch_id: str = "",
     ) -> pb.Repository:
-        """A new repository with an empty first commit and a default branch.
+        """Creates a repository with an empty first commit and a default branch.
 
         Args:
-            call: whose request.
-            repository_id: 3 to 63 of `a-z 0-9 -`.
-            storage_namespace: empty for the installation's default place.
-            default_branch_id: empty for `main`.
+            call: the request that this rpc belongs to.
+            repository_id: 3 to 63 characters of `a-z 0-9 -`.
+            storage_namespace: empty: Tarn makes one under the installation's default prefix.
+            default_branch_id: empty: `main`.
         """
         request = pb.CreateRepositoryRequest(
             repository_id=repository_id,
@@ -43,7 +43,7 @@ class RepositoryClient:
         return expect(answer, pb.CreateRepositoryResponse).repository
 
     async def get_repository(self, call: Call, repository_id: str) -> pb.Repository:
-        """One repository."""
+        """Returns one repository."""
         request = pb.GetRepositoryRequest(repository_id=repository_id)
         answer = await self._transport.unary(_SERVICE, "GetRepository", request, call)
         return expect(answer, pb.GetRepositoryResponse).repository
@@ -51,7 +51,7 @@ class RepositoryClient:
     async def list_repositories(
         self, call: Call, *, prefix: str = "", page_size: int = 0, page_token: str = ""
     ) -> pb.ListRepositoriesResponse:
-        """A page of those that the caller may read: `repositories`, `next_page_token`."""
+        """Returns a page of the repositories that the caller may read: `repositories`, `next_page_token`."""
         request = pb.ListRepositoriesRequest(
             prefix=prefix, page_size=page_size, page_token=page_token
         )
@@ -59,6 +59,6 @@ class RepositoryClient:
         return expect(answer, pb.ListRepositoriesResponse)
 
     async def delete_repository(self, call: Call, repository_id: str) -> None:
-        """Deletes the metadata; blocks stay until they are collected."""
+        """Deletes a repository's metadata. Its blocks stay in the block store."""
         request = pb.DeleteRepositoryRequest(repository_id=repository_id)
         await self._transport.unary(_SERVICE, "DeleteRepository", request, call)

@@ -1,4 +1,4 @@
-"""The state of S3 multipart uploads over a transport."""
+"""Client of graveler's operations on S3 multipart uploads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["UploadService"]
 
 
 class UploadClient:
-    """Begins, fills, completes and aborts uploads; raises the `TarnError` that graveler raised."""
+    """Begins, fills, completes and aborts uploads. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -34,13 +34,13 @@ class UploadClient:
         """Begins an upload.
 
         Args:
-            call: whose request.
-            repository_id: where.
-            branch_id: only a branch takes writes.
-            path: where the object will be.
-            template: a packed entry without size and MD5: the first request's headers.
-            checksum_algorithm: `CRC32` …, or empty.
-            is_full_object_checksum: over the whole object, not over the parts' checksums.
+            call: the request that this rpc belongs to.
+            repository_id: the repository to write to.
+            branch_id: the branch to write to; other refs take no writes.
+            path: the path that the object will have.
+            template: packed entry with the headers of the first request, without size and MD5.
+            checksum_algorithm: such as `CRC32`; empty for none.
+            is_full_object_checksum: the checksum covers the whole object, not the parts' checksums.
         """
         request = pb.CreateUploadRequest(
             repository_id=repository_id,
@@ -56,10 +56,10 @@ class UploadClient:
     async def get_upload(
         self, call: Call, repository_id: str, branch_id: str, path: str, upload_id: str
     ) -> pb.Upload:
-        """One upload.
+        """Returns one upload.
 
         Raises:
-            TarnError: NOT_FOUND UPLOAD_NOT_FOUND, also if it goes to another branch or path.
+            TarnError: NOT_FOUND, UPLOAD_NOT_FOUND: there is none, or it is for another branch or path.
         """
         request = pb.GetUploadRequest(
             repository_id=repository_id, branch_id=branch_id, path=path, upload_id=upload_id
@@ -70,7 +70,7 @@ class UploadClient:
     async def record_upload_part(
         self, call: Call, repository_id: str, upload_id: str, part: pb.UploadPart
     ) -> None:
-        """Records a part whose bytes are durable; a later one of the same number replaces it."""
+        """Records a part whose bytes are durable. A later part with the same number replaces it."""
         request = pb.RecordUploadPartRequest(
             repository_id=repository_id, upload_id=upload_id, part=part
         )
@@ -85,7 +85,7 @@ class UploadClient:
         after_part_number: int = 0,
         page_size: int = 1000,
     ) -> pb.ListUploadPartsResponse:
-        """A page in order of the numbers, at most 10,000: `parts`, `is_truncated`."""
+        """Returns a page of parts in order of their numbers, at most 10,000: `parts`, `is_truncated`."""
         request = pb.ListUploadPartsRequest(
             repository_id=repository_id,
             upload_id=upload_id,
@@ -106,7 +106,7 @@ class UploadClient:
         after_upload_id: str = "",
         page_size: int = 1000,
     ) -> pb.ListUploadsResponse:
-        """A page of open uploads in order of (path, id): `uploads`, `is_truncated`."""
+        """Returns a page of open uploads in order of (path, id): `uploads`, `is_truncated`."""
         request = pb.ListUploadsRequest(
             repository_id=repository_id,
             branch_id=branch_id,
@@ -121,12 +121,12 @@ class UploadClient:
     async def begin_complete_upload(
         self, call: Call, repository_id: str, upload_id: str, manifest_hash: bytes
     ) -> pb.BeginCompleteUploadResponse:
-        """Claims the completion: `claim`, or `completed_entry` if it is complete by the same parts.
+        """Claims the completion. Returns `claim`, or `completed_entry` if it was completed with the same parts.
 
         Args:
-            call: whose request.
-            repository_id: where.
-            upload_id: the upload.
+            call: the request that this rpc belongs to.
+            repository_id: the repository of the upload.
+            upload_id: the upload to complete.
             manifest_hash: SHA-256 over the part numbers and ETags that the client listed.
         """
         request = pb.BeginCompleteUploadRequest(
@@ -147,8 +147,8 @@ class UploadClient:
         """Stages the packed entry of the whole object and records the answer.
 
         Raises:
-            TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not
-                hold; the upload stays claimed.
+            TarnError: the condition does not hold: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND. The
+                upload stays claimed.
         """
         request = pb.FinishCompleteUploadRequest(
             repository_id=repository_id,
@@ -162,13 +162,13 @@ class UploadClient:
     async def reopen_upload(
         self, call: Call, repository_id: str, upload_id: str, claim: bytes
     ) -> None:
-        """Gives up a claim: a part was wrong, nothing was staged."""
+        """Gives up a claim because a part was wrong; nothing was staged."""
         request = pb.ReopenUploadRequest(
             repository_id=repository_id, upload_id=upload_id, claim=claim
         )
         await self._transport.unary(_SERVICE, "ReopenUpload", request, call)
 
     async def abort_upload(self, call: Call, repository_id: str, upload_id: str) -> None:
-        """Ends an upload; refused with UPLOAD_BUSY while it is being completed."""
+        """Aborts an upload. Refused with UPLOAD_BUSY while the upload is being completed."""
         request = pb.AbortUploadRequest(repository_id=repository_id, upload_id=upload_id)
         await self._transport.unary(_SERVICE, "AbortUpload", request, call)

@@ -1,12 +1,12 @@
-"""One YAML file, environment variables, and the table of every key.
+"""Loads the configuration from one YAML file and the environment.
 
     config = load(Path("tarn.yaml"), os.environ)
     config.gateways.s3.listen_address
 
-Configuration only describes: nothing is opened here but the installation's secret. Defaults are
-overridden by the file, the file by the environment (`TARN_GATEWAYS_S3_LISTEN_ADDRESS`); a secret may
-come from a file (`TARN_INSTALLATION_SECRET_FILE`). Only services' `config.py` and the command line use
-this package.
+The file overrides defaults, and the environment (`TARN_GATEWAYS_S3_LISTEN_ADDRESS`) overrides the file. A
+secret may also come from a file of its own (`TARN_INSTALLATION_SECRET_FILE`). A configuration is plain data:
+this package opens nothing that it describes, but it can create the installation's secret. Only the `config.py`
+of services and the command line use this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: all of it at once."""
+"""The error for an invalid configuration; it reports all problems together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ConfigError"]
 
 
 class ConfigError(TarnError):
-    """One line for each problem, with its place; never with a secret's value."""
+    """One line for each problem, with its place; never contains the value of a secret."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(Kind.INVALID, Reason.INVALID_ARGUMENT, "\n".join(problems))

@@ -1,4 +1,4 @@
-"""Every key of the configuration, read off the sections that hold their values."""
+"""Every key of the configuration, derived from the sections that hold the values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Key:
     """One setting.
 
     Attributes:
-        name: dotted, as in the file; `TARN_` and the name in capitals in the environment.
-        field: dotted, the attribute of `Config`: the name with its unit.
-        kind: what its text is made of.
-        default: as somebody would type it; None: unset, `doc` says what then happens.
-        doc: one sentence or two, in Markdown.
-        aliases: other names of it, dotted.
-        folder: of a path: the folder in the data folder that it is if not given; else empty.
+        name: dotted, as in the file. In the environment: `TARN_` and the name in capitals.
+        field: dotted path of the attribute in `Config`: the name and its unit.
+        kind: how its text is read.
+        default: as a user would write it; None: unset, and `doc` describes the effect.
+        doc: one or two sentences, in Markdown.
+        aliases: other dotted names of the setting.
+        folder: for a path: its default, a folder inside the data folder; else empty.
     """
 
     name: str
@@ -42,21 +42,20 @@ class Key:
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
+        """The name of its environment variable."""
         return "TARN_" + self.name.upper().replace(".", "_")
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value is shown nowhere, and may come from a file named by `<variable>_FILE`."""
+        """Whether the value is never shown, and may come from a file that `<variable>_FILE` names."""
         return self.kind in (Sort.SECRET, Sort.HEX_SECRET)
 
 
 def keys_of(section: type, prefix: str = "") -> Iterator[Key]:
-    """The keys of a section and those below it, in the order of the fields.
+    """Yields the keys of a section and of the sections inside it, in the order of the fields.
 
     Raises:
-        TypeError: a field is neither a section nor a setting, or its type and its kind contradict
-            each other.
+        TypeError: a field is neither a section nor a setting, or its type does not match its kind.
     """
     hints = get_type_hints(section)
     for field in fields(section):
@@ -69,14 +68,14 @@ def keys_of(section: type, prefix: str = "") -> Iterator[Key]:
         elif _is_section(hint):
             yield from keys_of(hint, full + ".")
         else:
-            raise TypeError(f"{full} of {section.__name__} is no setting and no section")
+            raise TypeError(f"{full} of {section.__name__} is neither a setting nor a section")
 
 
 S = TypeVar("S")
 
 
 def build(section: type[S], values: Mapping[str, object], prefix: str = "") -> S:
-    """A section of values by the full name of their field, such as `cache.ranges.size_bytes`."""
+    """Builds a section from values by the full name of their field, such as `cache.ranges.size_bytes`."""
     hints = get_type_hints(section)
     arguments: dict[str, object] = {}
     for field in fields(section):  # type: ignore[arg-type]  # every section is a dataclass

@@ -1,4 +1,4 @@
-"""Defaults, then the file, then the environment; later ones win."""
+"""Loads settings from the defaults, the file and the environment, each overriding the one before."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tarn.config.values import described, parse_value
 __all__ = ["load"]
 
 _FILE_BYTES_MAX = 1 << 20
-_BRACKETS_MAX = 200  # PyYAML's time grows by the square of how deeply they are nested
+_BRACKETS_MAX = 200  # PyYAML's time grows with the square of the depth of nesting
 _SECRET_FILE_BYTES_MAX = 64 << 10
 _PREFIX = "TARN_"
 _FILE_SUFFIX = "_FILE"
-# Other programs own variables that begin with TARN_ too (the command line; Kubernetes makes some for
-# every service of that name), so an unknown one is an error only if it is nearly one of ours.
+# Other programs also have variables that begin with TARN_ (the command line; Kubernetes creates some for
+# every service of that name), so an unknown one is an error only if it is similar to one of ours.
 _NEAR = 0.9
 _NEAR_NAME = 0.8
 _NULL = "tag:yaml.org,2002:null"
@@ -32,18 +32,18 @@ _NAMESPACE_PREFIX = re.compile(r"[a-z0-9]+://[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){0
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A text and where it was found."""
+    """The text of a setting and the place where it was found."""
 
     text: str
     place: str
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Config:
-    """The configuration of a file, if any, and an environment.
+    """Loads the configuration from a file, if there is one, and an environment.
 
     Raises:
-        ConfigError: names every problem: unknown keys with the nearest known one, texts that are not
-            of their type, what this version lacks, and settings that contradict each other.
+        ConfigError: lists every problem: unknown keys with the nearest known one, texts of the wrong kind,
+            settings that this version lacks, and settings that contradict each other.
     """
     problems: list[str] = []
     settings: dict[str, _Found] = {}
@@ -68,18 +68,18 @@ def _by_name() -> dict[str, Key]:
 def _take(
     found: Iterator[tuple[str, _Found]], settings: dict[str, _Found], problems: list[str]
 ) -> None:
-    """Keeps settings by their own name; one thing said twice in one source is a problem."""
+    """Collects settings by their own names; a setting given twice in one source is a problem."""
     keys = _by_name()
     for name, setting in found:
         key = keys[name]
         if key.name in settings:
-            text = f"{setting.place}: {name} is given already, at {settings[key.name].place}"
+            text = f"{setting.place}: {name} was already given, at {settings[key.name].place}"
             problems.append(text)
         settings[key.name] = setting
 
 
 def _of_file(path: Path, problems: list[str]) -> Iterator[tuple[str, _Found]]:
-    """Known keys of a file; the others become problems."""
+    """Yields the known keys of a file; adds the unknown ones to `problems`."""
     try:
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX + 1)
@@ -94,17 +94,17 @@ def _of_file(path: Path, problems: list[str]) -> Iterator[tuple[str, _Found]]:
     except RecursionError as error:
         raise ConfigError([f"{path}: is nested too deeply"]) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # PyYAML lets the last two out for an escape beyond Unicode and for a number of 5,000 digits.
+        # PyYAML raises the last two for an escape beyond Unicode and for a number of 5,000 digits.
         raise ConfigError([f"{path}: is not YAML: {_where(error)}"]) from error
     if root is None or root.tag == _NULL:
         return
     if not isinstance(root, yaml.MappingNode):
-        raise ConfigError([f"{path}: must hold sections, such as `logging:`"])
+        raise ConfigError([f"{path}: must contain sections, such as `logging:`"])
     yield from _of_mapping(root, "", path, problems)
 
 
 def _where(error: Exception) -> str:
-    # PyYAML shows the offending line, which may hold a secret; its place says enough.
+    # PyYAML shows the offending line, which may hold a secret; we only give its number.
     mark = getattr(error, "problem_mark", None)
     what = getattr(error, "problem", None) or "unreadable"
     return f"{what} in line {mark.line + 1}" if mark is not None else what
@@ -117,7 +117,7 @@ def _of_mapping(
     for name_node, node in mapping.value:
         place = f"{path}, line {name_node.start_mark.line + 1}"
         if not isinstance(name_node, yaml.ScalarNode):
-            problems.append(f"{place}: a name is text, not a list or a section")
+            problems.append(f"{place}: a key must be text, not a list or a section")
             continue
         name = prefix + str(name_node.value)
         if name in keys:
@@ -129,14 +129,14 @@ def _of_mapping(
         elif not any(known.startswith(name + ".") for known in keys):
             problems.append(f"{place}: {_unknown(name)}")
         elif isinstance(node, yaml.MappingNode):
-            # Only known sections are entered, so an anchor cannot make this endless.
+            # Only known sections are entered, so an anchor that refers to itself cannot cause an endless loop.
             yield from _of_mapping(node, name + ".", path, problems)
         elif node.tag != _NULL:
-            problems.append(f"{place}: {name} is a section, it holds no value itself")
+            problems.append(f"{place}: {name} is a section, so it cannot have a value")
 
 
 def _text_of(node: yaml.Node) -> str | None:
-    """What was typed; items of a list with commas between; None for anything else."""
+    """The text that was written; for a list, its items joined by commas; None for anything else."""
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
     items = node.value if isinstance(node, yaml.SequenceNode) else []
@@ -223,6 +223,6 @@ def _unknown(name: str) -> str:
     names = list(_by_name())
     sections = {known[:at] for known in names for at, letter in enumerate(known) if letter == "."}
     near = difflib.get_close_matches(name, [*names, *sorted(sections)], 1, _NEAR_NAME)
-    # A right name in the wrong section is found by its end.
+    # Finds a right name in a wrong section, by its last part.
     near += [known for known in names if known.endswith("." + name.rpartition(".")[2])]
     return f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "")

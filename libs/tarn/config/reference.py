@@ -1,4 +1,4 @@
-"""The table of every setting, as Markdown; `docs/operate/configuration.md` holds it."""
+"""Generates the Markdown table of every setting in `docs/operate/configuration.md`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["describe"]
 
 
 def describe() -> str:
-    """One table for each first part of the names; ends with a line break."""
+    """Returns one table for each first part of the names; the text ends with a line break."""
     lines: list[str] = []
     section = None
     for key in KEYS:

@@ -1,8 +1,8 @@
-"""A configuration as text again: how a process hands its own settings to one that it starts.
+"""Turns a configuration back into text, for a process that hands its settings to a process that it starts.
 
-The file that a service was started with may have changed since. A helper process that read it again
-could work on another store than its parent, so it is told instead: `load(None, variables_of(config))`
-gives an equal configuration.
+The file may have changed since the service was started. A helper process that read the file again could use
+another store than its parent. So the parent passes its settings as variables:
+`load(None, variables_of(config))` gives an equal configuration.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["variables_of"]
 
 
 def variables_of(config: Config) -> dict[str, str]:
-    """Every setting that has a value, by its environment variable. Secrets are revealed: this goes
-    through a private pipe, never into an environment, a file or a log."""
+    """Returns every setting that has a value, by the name of its environment variable. Reveals secrets: send
+    the result through a private pipe only, never put it into an environment, a file or a log."""
     settings = ((key, _value(config, key)) for key in KEYS)
     return {key.variable: _text(key, value) for key, value in settings if value is not None}
 
@@ -40,7 +40,7 @@ def _text(key: Key, value: object) -> str:
         case int():
             return f"{value}ms" if suffix_of(key.kind) == "_ms" else str(value)
         case float():
-            return format(Decimal(value), "f")  # every digit: exactly the same number again
+            return format(Decimal(value), "f")  # every digit, so that parsing gives the same number
         case tuple():
             return ",".join(value)
         case str() | Path():

@@ -1,4 +1,4 @@
-"""The installation's secret: given, or made once by a single-node Tarn."""
+"""The installation's secret: configured, or created once by a single-node Tarn."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ _SECRET_BYTES = 32
 def installation_secret(
     config: Config, *, make: bool = False, random_bytes: Callable[[int], bytes] = os.urandom
 ) -> bytes:
-    """The installation's secret, at least 32 bytes.
+    """Returns the installation's secret, at least 32 bytes.
 
-    With `make` (single node), one that is not given is read from `<data_dir>/secret`, which is made if
-    it is not there: 64 hex digits, readable by its owner alone. Several processes may do so at once;
-    all of them get the same.
+    With `make` (single node), a secret that is not configured is read from `<data_dir>/secret`. That file is
+    created if it does not exist: 64 hex digits, readable only by its owner. Several processes may do so
+    concurrently; all of them get the same secret.
 
     Raises:
-        ConfigError: none is given and none may be made, or the file is open to others or damaged.
+        ConfigError: no secret is configured and `make` is False; or other users can read the file, or it
+            is damaged.
     """
     given = config.installation.secret
     if given is not None:
         return bytes.fromhex(given.reveal())
     if not make:
-        text = "installation.secret is not set: `openssl rand -hex 32` makes one"
+        text = "installation.secret is not set: create one with `openssl rand -hex 32`"
         raise ConfigError([f"{text}; TARN_INSTALLATION_SECRET_FILE may name a file that holds it"])
     path = config.data_dir / "secret"
     try:
@@ -45,7 +46,7 @@ def installation_secret(
 
 
 def _make(path: Path, text: str) -> None:
-    """Makes the file whole or not at all; one that another process made meanwhile stays."""
+    """Creates the file atomically; if another process has created it meanwhile, that file stays."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(prefix="secret.", dir=path.parent)  # mode 0600
     try:
@@ -68,7 +69,7 @@ def _make(path: Path, text: str) -> None:
 
 def _read(path: Path) -> bytes:
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError([f"{path}: is open to other users of this machine; `chmod 600` it"])
+        raise ConfigError([f"{path}: other users can read it; run `chmod 600` on it"])
     try:
         secret = parse_value(Sort.HEX_SECRET, path.read_text().strip(), Path("/"))
     except ValueError as error:

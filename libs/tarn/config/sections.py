@@ -458,13 +458,13 @@ class Config:
         """The address on which a service accepts rpcs.
 
         Raises:
-            ConfigError: it would take them from other machines, without knowing who they are.
+            ConfigError: the service would accept rpcs from other machines without authenticating them.
         """
         own = self.services.auth if service == "auth" else self.services.graveler
         address = self.rpc.listen_address or own.addresses[0]
         host = address.rpartition(":")[0]
         is_local = host in {"localhost", "[::1]"} or host.startswith("127.")
         if not is_local and self.rpc.tls.cert is None and not self.rpc.allow_plaintext:
-            text = f"{service} would take rpcs at {address} from other machines without TLS"
+            text = f"{service} would accept rpcs at {address} from other machines without TLS"
             raise ConfigError([f"{text}: set rpc.tls, or rpc.allow_plaintext behind a mesh"])
         return address

@@ -1,4 +1,4 @@
-"""What a field of the table says beside its name and its type."""
+"""The declaration of a setting: what a field of a section defines beside its name and its type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNITS = {"_ms": Sort.DURATION, "_bytes": Sort.SIZE}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table; see `setting`."""
+    """The metadata of one setting; see `setting`."""
 
     default: str | None
     doc: str
@@ -41,28 +41,28 @@ def setting(
     aliases: tuple[str, ...] = (),
     folder: str = "",
 ) -> Any:  # noqa: ANN401 - as `dataclasses.field`, so that it can stand behind any type
-    """A field of a section that is a setting.
+    """Declares a field of a section as a setting.
 
     Args:
-        default: as somebody would type it; None: unset, `doc` says what then happens.
-        doc: one sentence or two, in Markdown.
-        kind: what its text is made of; None: what its type says (`kind_of`).
-        aliases: other names of the key, dotted, in full.
-        folder: of a path: the folder in the data folder that it is if not given.
+        default: as a user would write it; None: unset, and `doc` describes the effect.
+        doc: one or two sentences, in Markdown.
+        kind: how the text is read; None: derived from the field's type (`kind_of`).
+        aliases: other full, dotted names of the key.
+        folder: for a path: its default, a folder inside the data folder.
     """
     return field(metadata={"setting": Setting(default, doc, kind, aliases, folder)})
 
 
 def kind_of(name: str, hint: object, given: Kind | None) -> Kind:
-    """What a field's text is made of.
+    """Returns how a field's text is read.
 
     Args:
-        name: of the field.
-        hint: its type.
-        given: what the table says, if it does.
+        name: name of the field.
+        hint: type of the field.
+        given: the declared kind, if any.
 
     Raises:
-        TypeError: the type alone does not tell, or is not what the kind's texts become.
+        TypeError: the type alone is ambiguous, or it does not match the values of the declared kind.
     """
     parts = [part for part in get_args(hint) if part is not NoneType]
     plain = parts[0] if NoneType in get_args(hint) and len(parts) == 1 else hint
@@ -71,10 +71,10 @@ def kind_of(name: str, hint: object, given: Kind | None) -> Kind:
         unit = next((sort for end, sort in _UNITS.items() if name.endswith(end)), None)
         found = Choice(words) if words else unit if plain is int else _SORTS.get(plain)
         if found is None:
-            raise TypeError(f"{name}: {hint} does not say how its text is read; name a kind")
+            raise TypeError(f"{name}: the type {hint} does not determine a kind; declare one")
         return found
     if not _fits(given, name, plain, words):
-        raise TypeError(f"{name}: {given} does not become {hint}")
+        raise TypeError(f"{name}: values of {given} are not of type {hint}")
     return given
 
 

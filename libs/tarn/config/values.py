@@ -1,7 +1,7 @@
-"""How the text of a setting becomes a value.
+"""Converts the text of a setting to its value.
 
-The file and the environment say the same things in the same words, so both go through here as text: a
-YAML `0123` stays the text that was typed, and `no` is no country.
+Settings have the same spelling in the file and in the environment, so both pass through this module as text: a
+YAML `0123` stays the text that was written, and `no` is not converted to false.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SECRET_BYTES_MIN = 32
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A text that no log, error or repr shows."""
+    """A text that logs, errors and reprs do not show."""
 
     _text: str = field(repr=False)
 
@@ -56,16 +56,16 @@ class Secret:
         return "[redacted]"
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Returns the text itself."""
         return self._text
 
 
 class Sort(enum.Enum):
-    """What a setting is made of; the value says so to people."""
+    """The basic kinds of settings; each value describes the kind to users."""
 
     TEXT = "text"
-    SECRET = "secret text"  # noqa: S105 - describes one
-    HEX_SECRET = "secret, 64 or more hex digits"  # noqa: S105 - describes one
+    SECRET = "secret text"  # noqa: S105 - a description
+    HEX_SECRET = "secret, 64 or more hex digits"  # noqa: S105 - a description
     PATH = "path"
     ADDRESS = "`host:port`"
     ADDRESSES = "list of `host:port`"
@@ -77,11 +77,11 @@ class Sort(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words, compared without case.
+    """One of several words, compared without case.
 
     Attributes:
-        words: as they are documented; the value is the word in lower case.
-        spellings: words in lower case that stand for another value, such as `badger` for `embedded`.
+        words: the documented words; the value is the word in lower case.
+        spellings: other words in lower case, mapped to their value, such as `badger` to `embedded`.
     """
 
     words: tuple[str, ...]
@@ -89,7 +89,7 @@ class Choice:
 
     @property
     def values(self) -> set[str]:
-        """What the words become."""
+        """All values that the words can give."""
         spelled = dict(self.spellings)
         return {spelled.get(word.lower(), word.lower()) for word in self.words} | set(
             spelled.values()
@@ -98,7 +98,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A whole number with bounds."""
+    """A whole number with inclusive bounds."""
 
     minimum: int
     maximum: int
@@ -110,8 +110,8 @@ class Within:
 
     Attributes:
         sort: `Sort.DURATION` or `Sort.SIZE`.
-        minimum: as somebody would type it; included.
-        maximum: the same; None for no bound.
+        minimum: as a user would write it; inclusive.
+        maximum: likewise; None for no bound.
     """
 
     sort: Sort
@@ -124,8 +124,9 @@ class Form:
     """A text of a certain form.
 
     Attributes:
-        pattern: a regular expression that all of it matches.
-        words: the form for people, after "must be"; the text itself is not shown, it may hold a password.
+        pattern: a regular expression that matches the whole text.
+        words: describes the form to users, after "must be". Errors do not show the text, as it may hold a
+            password.
     """
 
     pattern: str
@@ -133,17 +134,17 @@ class Form:
 
 
 Kind = Sort | Choice | Number | Within | Form
-"""What a setting is made of: how its text is read, and how it is described."""
+"""The kind of a setting: how its text is read, and how it is described."""
 
 
 def suffix_of(kind: Kind) -> str:
-    """What a field's name says about its unit, and a key's does not."""
+    """The unit that ends the field's name and is missing in the key's name."""
     sort = kind.sort if isinstance(kind, Within) else kind
     return _SUFFIXES.get(sort, "") if isinstance(sort, Sort) else ""
 
 
 def described(kind: Kind) -> str:
-    """The kind in words and Markdown, for the documentation and for errors."""
+    """Describes the kind in Markdown, for the documentation and for errors."""
     match kind:
         case Choice(words=words):
             return "one of " + ", ".join(f"`{word}`" for word in words)
@@ -158,10 +159,10 @@ def described(kind: Kind) -> str:
 
 
 def parse_value(kind: Kind, text: str, home: Path) -> object:
-    """The value of a text.
+    """Converts the text of a setting to its value.
 
     Raises:
-        ValueError: says what was expected; the caller knows the key and the place.
+        ValueError: says what was expected; the caller adds the key and the place.
     """
     match kind:
         case Choice():
@@ -208,7 +209,7 @@ def _choice(choice: Choice, text: str) -> str:
 
 
 def _hex_secret(text: str) -> Secret:
-    # The text is not shown: it may be a secret in another form.
+    # Errors do not show the text, since it may be a secret in another form.
     if not re.fullmatch(rf"(?:[0-9A-Fa-f]{{2}}){{{_SECRET_BYTES_MIN},}}", text):
         raise ValueError(f"must be at least {2 * _SECRET_BYTES_MIN} hex digits, of an even number")
     return Secret(text)

@@ -1,1 +1,1 @@
-"""Pure decisions and formats: no input or output, no clock, no randomness, no wire."""
+"""Pure decisions and formats. Nothing here does I/O, reads a clock, draws randomness or knows the wire."""

@@ -1,8 +1,8 @@
 """The branch record and every decision about it (docs/design/protocol.md, "The numbered rules").
 
-Everything that a branch is, is in one record that changes only by compare-and-set on the whole of it.
-The functions here say what the next record looks like; the services read, write and retry. The rules
-that these decisions keep are executable in `tests/models/branch_model.py`: a change here is made there first.
+The whole state of a branch is one record, which changes only by compare-and-set on the whole record. The
+functions here compute the next record; the services read, write and retry. `tests/models/branch_model.py` is an
+executable model of the rules behind these decisions. Change a rule there first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 RECENT_OPS = 8
-"""How many operation ids a record remembers; an unknown outcome is settled among the last eight."""
+"""How many operation ids a record remembers; an unknown outcome is settled from these eight."""
 
 
 class TokenKind(enum.Enum):
@@ -40,7 +40,7 @@ class TokenKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A partition that takes, or took, a branch's writes. Its id is never reused."""
+    """A staging token: the partition that takes, or took, a branch's writes. Its id is never reused."""
 
     token_id: TokenId
     kind: TokenKind
@@ -53,13 +53,13 @@ class Branch:
     """A branch as one record.
 
     Attributes:
-        incarnation: names this life of the branch; a re-created namesake has another.
-        staging: takes the writes.
-        sealed: take none and are not committed yet. Invariant: newest first.
+        incarnation: identifies this life of the branch; a later branch of the same name has another.
+        staging: the token that takes writes.
+        sealed: tokens that take no writes and are not committed yet. Invariant: newest first.
         commit_id: the newest commit.
-        compacted_metarange_id: what reads and commits build on instead of the commit's (rule 6).
+        compacted_metarange_id: the listing on which reads and commits build instead of the commit's (rule 6).
         recent_op_ids: operations that changed this record. Invariant: newest first, at most eight.
-        is_deleted: its repository is being deleted; treated as absent.
+        is_deleted: the repository is being deleted; the branch is treated as absent.
     """
 
     incarnation: bytes
@@ -82,7 +82,7 @@ class Branch:
         return any(token.token_id == token_id for token in self.tokens)
 
     def same_layers(self, other: Branch) -> bool:
-        """Whether a reader of one reads exactly what a reader of the other does (rules 2 and 3)."""
+        """Whether readers of both records read exactly the same data (rules 2 and 3)."""
         return self is other or (
             self.incarnation == other.incarnation
             and self.staging == other.staging
@@ -93,7 +93,7 @@ class Branch:
         )
 
     def takes_writes_as(self, other: Branch) -> bool:
-        """Whether a row written to `other`'s staging token is in this record's (rule 1)."""
+        """Whether this record still includes a row that is written to `other`'s staging token (rule 1)."""
         return (
             self.incarnation == other.incarnation
             and self.staging == other.staging
@@ -106,12 +106,12 @@ def _remember(branch: Branch, op_id: bytes) -> tuple[bytes, ...]:
 
 
 def _checked(branch: Branch) -> Branch:
-    """The record, which names each token once.
+    """Checks that the record names each token only once, and returns it.
 
-    A token that is staging and sealed at once would be dropped by a commit while it takes writes.
+    A commit would drop a token that is both staging and sealed, while it takes writes.
 
     Raises:
-        TarnError: CORRUPT.
+        TarnError: CORRUPT: the record names a token twice.
     """
     ids = [token.token_id for token in branch.tokens]
     if len(set(ids)) != len(ids):
@@ -121,16 +121,16 @@ def _checked(branch: Branch) -> Branch:
 
 
 def seal(branch: Branch, token: Token, op_id: bytes) -> Branch:
-    """Writes go to `token` from now on; what was staged waits to be committed (rule 4).
+    """Directs writes to `token`; the rows staged so far wait to be committed (rule 4).
 
     Args:
         branch: the current record.
-        token: new in each attempt. An earlier attempt may wait in a queue and be applied later; the same
-            token would then be sealed beneath itself.
-        op_id: new in each attempt, too.
+        token: a new one for each attempt. An earlier attempt may wait in a queue and be applied later; if it
+            had the same token, the token would be sealed beneath itself.
+        op_id: also new for each attempt.
 
     Raises:
-        TarnError: CORRUPT if the record names the token already.
+        TarnError: CORRUPT: the record already names the token.
     """
     after = replace(
         branch,
@@ -144,11 +144,11 @@ def seal(branch: Branch, token: Token, op_id: bytes) -> Branch:
 def finish_commit(built_from: Branch, current: Branch, commit_id: CommitId, op_id: bytes) -> Branch:
     """The record after a commit of all of `built_from`'s sealed tokens.
 
-    `current` is `built_from`, or differs from it by newer seals only (`after_lost_finish`).
+    `current` equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
     """
     ours = len(built_from.sealed)
     kept = current.sealed[: len(current.sealed) - ours]
-    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens are the oldest ones"
+    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
     return replace(
         current,
         sealed=kept,
@@ -160,33 +160,33 @@ def finish_commit(built_from: Branch, current: Branch, commit_id: CommitId, op_i
 
 
 def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
-    """The record after finding that `built_from`'s sealed tokens change nothing: without them.
+    """The record without `built_from`'s sealed tokens, after they were found to change nothing.
 
-    Base and commit stay, so every listing is what it was.
+    Base and commit stay, so no listing changes.
     """
     ours = len(built_from.sealed)
     kept = current.sealed[: len(current.sealed) - ours]
-    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens are the oldest ones"
+    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
     return replace(current, sealed=kept, recent_op_ids=_remember(current, op_id))
 
 
 class AfterLostFinish(enum.Enum):
-    """What a commit does whose last compare-and-set met another record."""
+    """What a commit does after its final compare-and-set has found another record."""
 
     REUSE = "reuse"
-    """Only newer seals came: the metarange is still right, try again on the new record."""
+    """Only newer seals were added: the metarange is still right; repeat the write on the new record."""
     RECOMPUTE = "recompute"
-    """Build again from the new record."""
+    """Build the metarange again from the new record."""
     TAKEN = "taken"
-    """Another commit took all of our tokens; everything that we had to commit is in it."""
+    """Another commit has taken all of our tokens; it contains everything that we had to commit."""
 
 
 def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
-    """Decides by comparing the record that a commit was built from with the one that is there now.
+    """Decides by comparing the record that a commit was built from with the current record.
 
-    REUSE is what keeps commits lock-free: only a finished commit can send another one back to work.
-    The "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md) is not here: once
-    tokens are dropped it loses acknowledged writes (guard `no overlap rule` of the model).
+    Because of REUSE, commits are lock-free: only a finished commit can make another commit build again.
+    The "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md) is deliberately absent:
+    once tokens are dropped, it loses acknowledged writes (guard `no overlap rule` of the model).
     """
     ours = built_from.sealed
     tail = (
@@ -207,7 +207,7 @@ def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
 
 
 def removed_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
-    """The tokens that a change took out of the record: exactly these may be dropped (rule 5)."""
+    """The tokens that a change removed from the record; exactly these may be dropped (rule 5)."""
     kept = set(after.tokens)
     return tuple(token for token in before.tokens if token not in kept)
 
@@ -219,18 +219,18 @@ class Settled(enum.Enum):
     NOT_APPLIED = "not_applied"
     """It was not applied and never will be: the record has changed, so its predicate fails."""
     PENDING = "pending"
-    """It was not applied, but the request may wait in a queue: the record is still the one it expects."""
+    """It was not applied, but its request may wait in a queue: the record is still the one it expects."""
     UNDECIDABLE = "undecidable"
-    """Too many changes since: the record has forgotten."""
+    """Unknown: too many operations have changed the record since."""
 
 
 def settle(base: Branch, op_id: bytes, current: Branch | None) -> Settled:
-    """Decides from a settling read of the record what became of operation `op_id` on `base`.
+    """Decides from a settling read of the record whether operation `op_id` on `base` was applied.
 
-    The record remembers the last eight operations; if the one that made `base` is still among them,
-    or the record has forgotten none yet, the absence of `op_id` proves that it was not applied. It may
-    still be applied later if the record is `base` itself: no read can void a request that no replica
-    has seen yet. Only another change of the record does.
+    The record remembers the last eight operations. If the operation that made `base` is still among them, or
+    the record has not forgotten any yet, the absence of `op_id` proves that it was not applied. It may still
+    be applied later if the record is still `base`: no read can void a request that has reached no replica
+    yet. Only another change of the record can.
     """
     if current is None or current.incarnation != base.incarnation:
         return Settled.UNDECIDABLE

@@ -1,9 +1,9 @@
-"""The commit: an immutable snapshot of a repository, named by a hash of what it says.
+"""The commit: an immutable snapshot of a repository, identified by a hash of its contents.
 
-Canonical bytes, version 1 (`docs/formats/commit.md`): the magic, the version, then every field in the
-order of the dataclass, integers little-endian, every text preceded by its length. Lengths make the
-encoding injective: no two commits share bytes. The id is SHA-256 over them. The repository is not in
-it: the same history gives the same ids wherever it is copied to.
+Canonical bytes, version 1 (`docs/formats/commit.md`): the magic, the version, then every field in the order of
+the dataclass, with little-endian integers and every text preceded by its length. The lengths make the encoding
+injective: no two commits have the same bytes. The id is the SHA-256 of these bytes. They do not contain the
+repository, so the same history has the same ids wherever it is copied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ID = re.compile(r"[0-9a-f]{64}")
 _MAGIC = b"tarn commit\n"
 _U32 = struct.Struct("<I")
 _TIMES = struct.Struct("<qQ")
-# What damaged bytes make of the JSON reader, and of the code behind it.
+# The errors that damaged bytes cause in the JSON reader and in the code that uses its result.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError)
 
 
@@ -36,15 +36,15 @@ class Commit:
     """One commit.
 
     Attributes:
-        parents: ids, first parent first; empty for the first commit of a repository.
-        metarange_id: the listing that it holds.
-        committer: who made it.
-        message: why.
-        create_time_us: microseconds since the epoch.
-        generation: 0 without parents, else one more than the largest of the parents'; lets a search
-            for a merge base stop early.
-        metadata: pairs. Invariant: sorted by name, names unique.
-        version: of the canonical encoding.
+        parents: commit ids, first parent first; empty for the first commit of a repository.
+        metarange_id: the listing of the snapshot.
+        committer: the user who committed.
+        message: the user's description of the change.
+        create_time_us: microseconds since the Unix epoch.
+        generation: 0 without parents, else 1 + the greatest generation of the parents. Lets a search for a
+            merge base stop early.
+        metadata: pairs of name and value. Invariant: sorted by name, names unique.
+        version: version of the canonical encoding.
     """
 
     parents: tuple[CommitId, ...]
@@ -63,14 +63,14 @@ def _text(value: str) -> bytes:
 
 
 def canonical_bytes(commit: Commit) -> bytes:
-    """What the id is a hash of.
+    """The bytes that the id is a hash of.
 
     Raises:
-        TarnError: CORRUPT for a version that this code does not know.
+        TarnError: CORRUPT: this code does not know the commit's version.
     """
     _check_version(commit.version)
     names = [name for name, _ in commit.metadata]
-    assert names == sorted(set(names)), "metadata is sorted by unique names"
+    assert names == sorted(set(names)), "metadata must be sorted and its names unique"
     parts = [_MAGIC, _U32.pack(commit.version), _U32.pack(len(commit.parents))]
     parts += [_text(parent) for parent in commit.parents]
     parts += [_text(commit.metarange_id), _text(commit.committer), _text(commit.message)]
@@ -80,12 +80,12 @@ def canonical_bytes(commit: Commit) -> bytes:
 
 
 def commit_id_of(commit: Commit) -> CommitId:
-    """64 lower-case hex digits; raises as `canonical_bytes` does."""
+    """The commit's id: 64 lower-case hex digits. Raises as `canonical_bytes` does."""
     return CommitId(hashlib.sha256(canonical_bytes(commit)).hexdigest())
 
 
 def to_json(commit: Commit) -> bytes:
-    """The object `_tarn/commits/<id>.json`: the same bytes for the same commit."""
+    """Encodes the object `_tarn/commits/<id>.json`; equal commits give equal bytes."""
     fields = {
         "version": commit.version,
         "commit_id": commit_id_of(commit),
@@ -101,10 +101,10 @@ def to_json(commit: Commit) -> bytes:
 
 
 def from_json(data: bytes) -> Commit:
-    """The commit of such an object.
+    """Decodes a commit from such an object.
 
     Raises:
-        TarnError: CORRUPT if it is damaged, of an unknown version, or not what its id says.
+        TarnError: CORRUPT: the object is damaged, has an unknown version, or does not match its id.
     """
     try:
         fields = json.loads(data)
@@ -129,23 +129,23 @@ def from_json(data: bytes) -> Commit:
 
 
 def _of(kind: type[_T], value: object) -> _T:
-    # True is an int to Python, and would be another spelling of 1.
+    # In Python, True is an int; it would be a second spelling of 1.
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 
 def _id(value: object) -> str:
-    """An id becomes a name in the bucket: nothing else may stand in its place."""
+    """Checks an id, because it becomes a name in the bucket."""
     text = _of(str, value)
     if not _ID.fullmatch(text):
-        raise ValueError(f"{value!r} is no id")
+        raise ValueError(f"{value!r} is not an id")
     return text
 
 
 def _check_version(version: int) -> None:
     if version != VERSION:
-        raise _corrupt(f"commit of version {version!r}, this code knows {VERSION}")
+        raise _corrupt(f"commit has version {version!r}, this code knows {VERSION}")
 
 
 def _corrupt(text: str) -> TarnError:

@@ -1,7 +1,7 @@
-"""The condition of a write: HTTP's If-None-Match and If-Match, as S3 reads them for writes.
+"""The condition of a write: HTTP's If-None-Match and If-Match, as S3 applies them to writes.
 
-A condition is decided together with the write (docs/design/protocol.md, rule 3), never before it: between a look and a
-write of its own somebody else's write would fit.
+A condition is decided together with the write (docs/design/protocol.md, rule 3), never before it: between a
+separate check and the write, another write could change the object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["ANY", "UNCONDITIONAL", "WriteCondition"]
 
 ANY = "*"
-"""The If-Match that any object satisfies."""
+"""The If-Match that is true for any existing object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class WriteCondition:
     """What must be true of a path for a write to happen; at most one of the two is set.
 
     Attributes:
-        if_none_match: only if there is no object.
-        if_match: only if the object has this ETag (without quotes), or `ANY`.
+        if_none_match: the path must hold no object.
+        if_match: the path's object must have this ETag (without quotes); `ANY` accepts any object.
     """
 
     if_none_match: bool = False
@@ -33,15 +33,15 @@ class WriteCondition:
         return self.if_none_match or bool(self.if_match)
 
     def check(self, path: str, newest: bytes | None) -> None:
-        """Decides by the newest row of the path.
+        """Raises an error unless the newest row of the path satisfies the condition.
 
         Args:
             path: for the error's text.
-            newest: its packed entry; a tombstone or None if there is no object.
+            newest: packed entry of the newest row; a tombstone or None if there is no object.
 
         Raises:
-            TarnError: FAILED_PRECONDITION/PRECONDITION_FAILED with the ETag that is there;
-                NOT_FOUND/ENTRY_NOT_FOUND if an ETag is asked for and there is no object, as S3 answers.
+            TarnError: FAILED_PRECONDITION/PRECONDITION_FAILED, with the object's ETag.
+                NOT_FOUND/ENTRY_NOT_FOUND, as in S3, if an ETag is required and there is no object.
         """
         if newest is None or is_tombstone(newest):
             if self.if_match:

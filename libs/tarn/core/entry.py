@@ -1,4 +1,4 @@
-"""The packed entry: one representation of a version of an object, from gateway to KV to range file.
+"""The packed entry: one encoding of an object's version, used from the gateway to KV and range files.
 
 Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
 
@@ -12,10 +12,10 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
     50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation and external address
     66     …    tail: fields `tag u8, length u16, bytes`, tags ascending, each at most once
 
-A fixed head, so that a million of these become Arrow columns by slicing, with no Python object each;
-a protobuf per entry costs 2 to 3 s per million (docs/design/metadata.md, "One form of an entry").
-Identity leaves the address and the time out: writing the same object again is not a change. A *tombstone* is
-a staged delete: head only, zeros.
+The head has a fixed size, so that a million entries become Arrow columns by slicing, without a Python object
+each; a protobuf per entry would cost 2 to 3 s per million (docs/design/metadata.md, "One form of an entry").
+The identity excludes the address and the time, so writing the same object again is not a change. A *tombstone*
+is a staged delete: only a head, all zeros except version and flag.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ FLAG_TOMBSTONE = 1
 FLAG_EXTERNAL = 2
 HEAD_BYTES = 66
 ENTRY_BYTES_MAX = 12 * 1024
-"""Of a packed entry that a client may store, so that a page of a thousand of them is one message."""
+"""Bound of a packed entry that a client may store, so that a page of a thousand entries fits a message."""
 METADATA_BYTES_MAX = 2048
 """S3's limit on user metadata: the sum of the UTF-8 bytes of names and values."""
 
 _HEAD = struct.Struct("<BBqq16s16s16s")
-_LISTED = struct.Struct("<Hqq16x16s")  # of the head; version and flags are one number
+_LISTED = struct.Struct("<Hqq16x16s")  # of the head; version and flags are read as one number
 _LISTED_MASK = FLAG_TOMBSTONE << 8 | 0xFF
 _FIELD = struct.Struct("<BH")
 _U16 = struct.Struct("<H")
@@ -65,7 +65,7 @@ _ZERO = bytes(16)
 
 
 class TailTag:
-    """Numbers of the tail's fields; content type and user metadata come first (range columns)."""
+    """Numbers of the tail's fields. Content type and user metadata come first (range columns)."""
 
     CONTENT_TYPE = 1
     METADATA = 2
@@ -82,7 +82,7 @@ class TailTag:
 
 
 _NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION})
-"""Who wrote an entry is no part of what it is."""
+"""Fields that identify the writer; they are not part of the identity."""
 
 _TEXT_FIELDS = (
     (TailTag.CONTENT_TYPE, "content_type"),
@@ -101,7 +101,7 @@ _TEXT_NAMES: dict[int, str] = dict(_TEXT_FIELDS)
 
 
 class EntryCorruptError(TarnError):
-    """Bytes that are no packed entry of a version that this code reads."""
+    """Bytes that are not a packed entry of a version that this code reads."""
 
     def __init__(self, detail: str, packed: bytes) -> None:
         head = bytes(packed[:HEAD_BYTES]).hex()
@@ -115,8 +115,8 @@ class Checksum:
 
     Attributes:
         algorithm: `CRC32`, `CRC32C`, `CRC64NVME`, `SHA1` or `SHA256`.
-        value: base64 as on the wire; with `-N` appended for a composite one.
-        composite: made of the parts' checksums (S3 `COMPOSITE`), not of the whole body.
+        value: base64 as on the wire; with `-N` appended for a composite one of N parts.
+        composite: computed from the parts' checksums (S3 `COMPOSITE`), not from the whole body.
     """
 
     algorithm: str
@@ -126,20 +126,20 @@ class Checksum:
 
 @hot_value
 class Entry:
-    """What is known of one version of an object.
+    """One version of an object.
 
     Attributes:
-        size: bytes.
-        mtime_us: microseconds since the epoch; survives retries of one write unchanged.
-        address: the block's 16-byte UUIDv7; zeros when `external_address` is set.
-        md5: 16 bytes; of the whole body, or of the concatenated part MD5s if `etag_parts`.
-        etag_parts: number of parts of a multipart object, 0 for a plain one.
+        size: size of the object in bytes.
+        mtime_us: microseconds since the epoch; the same in all attempts of one write.
+        address: 16-byte UUIDv7 of the block; zeros if `external_address` is set.
+        md5: 16 bytes; of the whole body, or of the concatenated part MD5s if `etag_parts` is not 0.
+        etag_parts: number of parts of a multipart object, 0 for any other object.
         content_type: empty means S3's default, `binary/octet-stream`.
         metadata: user metadata (`x-amz-meta-*`), lower-case names without the prefix, sorted.
         checksums: at most one per algorithm.
         lineage: the S3A audit header of the writing job, or empty.
-        operation_id: of a conditional write, by which a repeated attempt finds its earlier one.
-        external_address: where the bytes are if not in the namespace, or empty.
+        operation_id: of a conditional write: identifies it, so that a repeated attempt finds an earlier one.
+        external_address: location of the bytes if they are not in the namespace, else empty.
     """
 
     size: int
@@ -161,7 +161,7 @@ class Entry:
 
     @property
     def etag(self) -> str:
-        """The ETag without quotes: 32 hex digits, `-N` appended for N parts."""
+        """The ETag without quotes: 32 hex digits, with `-N` appended for N parts."""
         return f"{self.md5.hex()}-{self.etag_parts}" if self.etag_parts else self.md5.hex()
 
 
@@ -191,13 +191,13 @@ def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
 
 
 def pack(entry: Entry) -> bytes:
-    """The canonical bytes of an entry: equal entries give equal bytes.
+    """Encodes an entry canonically: equal entries give equal bytes.
 
     Raises:
-        TarnError: INVALID when a tail field is longer than 65,535 bytes.
+        TarnError: INVALID: a tail field is longer than 65,535 bytes.
     """
-    assert len(entry.address) == 16, "an address is a UUID"
-    assert len(entry.md5) == 16, "an MD5 has 16 bytes"
+    assert len(entry.address) == 16, "an address must have 16 bytes"
+    assert len(entry.md5) == 16, "an MD5 must have 16 bytes"
     tail = []
     identity = hashlib.blake2b(digest_size=16)
     identity.update(_HEAD.pack(0, 0, entry.size, 0, _ZERO, entry.md5, _ZERO))
@@ -219,11 +219,11 @@ def pack(entry: Entry) -> bytes:
 
 
 TOMBSTONE = _HEAD.pack(VERSION, FLAG_TOMBSTONE, 0, 0, _ZERO, _ZERO, _ZERO)
-"""The packed staged delete."""
+"""The packed tombstone."""
 
 
 def operation_of(packed: bytes) -> str:
-    """The id of the conditional write that made an entry, empty for any other entry or a tombstone.
+    """The id of the conditional write that made an entry; empty for any other entry and for a tombstone.
 
     Raises:
         EntryCorruptError: as `unpack`.
@@ -234,38 +234,38 @@ def operation_of(packed: bytes) -> str:
 
 
 def is_tombstone(packed: bytes | memoryview) -> bool:
-    """Whether a packed entry is a staged delete."""
+    """Whether a packed entry is a tombstone."""
     return bool(packed[1] & FLAG_TOMBSTONE)
 
 
 def identity_of(packed: bytes | memoryview) -> bytes:
-    """The 16 bytes that two equal versions share."""
+    """The identity: 16 bytes, the same for equal versions of an object."""
     return bytes(packed[50:HEAD_BYTES])
 
 
 def etag_of(packed: bytes) -> str:
-    """The ETag without quotes, without unpacking the rest."""
+    """The ETag without quotes, read without unpacking the rest."""
     if len(packed) == HEAD_BYTES:
         return packed[34:50].hex()
     return unpack(packed).etag
 
 
 def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int]]:
-    """Size, ETag without quotes and time of each entry: what a listing shows of a thousand of them.
+    """Size in bytes, ETag without quotes, and time in Unix microseconds of each entry, for listings.
 
     Raises:
-        EntryCorruptError: as `unpack`, for damage to what is looked at.
+        EntryCorruptError: as `unpack`, for damage in the bytes that are read.
     """
     read_head, last_tag = _LISTED.unpack_from, TailTag.ETAG_PARTS
     listed: list[tuple[int, str, int]] = []
     for packed in entries:
         if len(packed) < HEAD_BYTES:
-            unpack(packed)  # raises, as those below
+            unpack(packed)  # raises, as the calls below do
         head, size, mtime_us, md5 = read_head(packed)
         if head & _LISTED_MASK != VERSION or size < 0:
             unpack(packed)
         etag, at, end = md5.hex(), HEAD_BYTES, len(packed)
-        # A call for each entry, or a struct for each field, would take half as long again.
+        # One call per entry, or one struct per field, would take 1.5 times as long.
         while at < end:
             if at + 3 > end:
                 unpack(packed)
@@ -311,10 +311,11 @@ def _read_tail(packed: bytes) -> dict[int, bytes]:
 
 
 def unpack(packed: bytes) -> Entry:
-    """The entry of packed bytes. Unknown tail tags are passed over (written by a later version).
+    """Decodes an entry. Ignores unknown tail tags, which a later version may have written.
 
     Raises:
-        EntryCorruptError: damaged bytes, a tombstone, or a version that this code does not know.
+        EntryCorruptError: the bytes are damaged, are a tombstone, or have a version that this code does not
+            know.
     """
     if len(packed) < HEAD_BYTES:
         raise EntryCorruptError("shorter than the head", packed)
@@ -322,7 +323,7 @@ def unpack(packed: bytes) -> Entry:
     if version != VERSION:
         raise EntryCorruptError(f"version {version} is not {VERSION}", packed)
     if flags & FLAG_TOMBSTONE:
-        raise EntryCorruptError("a tombstone is no entry", packed)
+        raise EntryCorruptError("it is a tombstone, not an entry", packed)
     if size < 0:
         raise EntryCorruptError("a negative size", packed)
     if len(packed) == HEAD_BYTES:

@@ -1,9 +1,9 @@
-"""The one error base of Tarn, and the reasons that cross service borders.
+"""Tarn's base error class, and the reasons that cross service borders.
 
-A domain error says what *kind* of failure it is (one kind maps to one gRPC code and to a retry rule)
-and for which *reason* (one reason maps to one S3 error code or CLI exit). Subclasses live beside the
-code that raises them; after a trip over the wire an error comes back as a plain `TarnError` with the
-same kind, reason and metadata, so callers compare `kind` and `reason`, not classes.
+An error has a *kind* of failure (each kind maps to one gRPC code and one retry rule) and a *reason* (each
+reason maps to one S3 error code or CLI exit code). Subclasses are defined beside the code that raises them. An
+error that has crossed the wire is a plain `TarnError` with the same kind, reason and metadata, so callers
+compare `kind` and `reason`, not classes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Kind", "Reason", "TarnError"]
 
 
 class Kind(enum.Enum):
-    """What sort of failure: decides the gRPC code and whether a retry may help."""
+    """The kind of a failure; decides the gRPC code and whether a retry may help."""
 
     NOT_FOUND = "not_found"
     ALREADY_EXISTS = "already_exists"
@@ -22,15 +22,15 @@ class Kind(enum.Enum):
     DENIED = "denied"
     UNAUTHENTICATED = "unauthenticated"
     CONFLICT = "conflict"
-    """A compare-and-set was lost: the caller re-reads and decides again."""
+    """A compare-and-set was lost: the caller reads again and decides again."""
     FAILED_PRECONDITION = "failed_precondition"
     EXHAUSTED = "exhausted"
-    """A limit or quota; try later."""
+    """A limit or quota is exceeded; retry later."""
     UNAVAILABLE = "unavailable"
-    """Surely not applied; the only kind that a client may retry by itself."""
+    """Certainly not applied; the only kind that a client may retry by itself."""
     DEADLINE = "deadline"
     UNKNOWN_OUTCOME = "unknown_outcome"
-    """May or may not have been applied; nobody treats it as either."""
+    """The outcome is unknown: callers must treat it neither as applied nor as failed."""
     UNIMPLEMENTED = "unimplemented"
     CORRUPT = "corrupt"
     """An invariant is broken or stored bytes are damaged; never retried."""
@@ -38,7 +38,7 @@ class Kind(enum.Enum):
 
 
 class Reason(enum.StrEnum):
-    """Reasons that a caller in another service tells apart."""
+    """Reasons that callers in other services distinguish."""
 
     REPOSITORY_NOT_FOUND = "REPOSITORY_NOT_FOUND"
     REPOSITORY_EXISTS = "REPOSITORY_EXISTS"
@@ -50,7 +50,7 @@ class Reason(enum.StrEnum):
     REF_NOT_FOUND = "REF_NOT_FOUND"
     REF_AMBIGUOUS = "REF_AMBIGUOUS"
     REF_NOT_WRITABLE = "REF_NOT_WRITABLE"
-    """A write named a tag, a commit or a relative ref."""
+    """A write named a tag, a commit or a relative ref instead of a branch."""
     COMMIT_NOT_FOUND = "COMMIT_NOT_FOUND"
     NOTHING_TO_COMMIT = "NOTHING_TO_COMMIT"
     ENTRY_NOT_FOUND = "ENTRY_NOT_FOUND"
@@ -73,7 +73,7 @@ class Reason(enum.StrEnum):
     KEY_TOO_LONG = "KEY_TOO_LONG"
     METADATA_TOO_LARGE = "METADATA_TOO_LARGE"
     PRECONDITION_FAILED = "PRECONDITION_FAILED"
-    """A conditional write found another object, or one at all."""
+    """The condition of a write did not hold: there is another object, or an unexpected one."""
     REF_MOVED = "REF_MOVED"
     TOO_MANY_RETRIES = "TOO_MANY_RETRIES"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
@@ -89,9 +89,9 @@ class TarnError(Exception):
     """A failure that Tarn understands.
 
     Args:
-        kind: what sort of failure.
-        reason: the precise reason, compared by callers.
-        message: a sentence for people that can be debugged from its text alone; no secrets.
+        kind: the kind of failure.
+        reason: the precise reason; callers compare it.
+        message: a sentence for people that explains the failure by itself; never with secrets.
         metadata: every variable of the message, by name, for programs.
     """
 
@@ -103,7 +103,7 @@ class TarnError(Exception):
         self.metadata = metadata
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickled as what it is, not by what it was made of: subclasses are made of other things."""
+        """Pickles the state instead of the constructor's arguments, because subclasses have other arguments."""
         return _unmade, (type(self), self.args), self.__dict__
 
     def __repr__(self) -> str:
@@ -111,5 +111,5 @@ class TarnError(Exception):
 
 
 def _unmade(of: type[TarnError], args: tuple[object, ...]) -> TarnError:
-    """An error as it is before `__init__`; what it had is put into it then."""
+    """Creates an error without calling `__init__`; unpickling then restores its state."""
     return of.__new__(of, *args)

@@ -1,8 +1,8 @@
-"""Names of things: one type per noun, parsed once at the edge and carried inward.
+"""Identifiers: one type per noun, parsed once at the edge and passed inward as that type.
 
-Every identifier that a client may send is checked here, so that no layer below ever builds a key, a
-path or a query from an unchecked string. Python's `str` order equals UTF-8 byte order, so sorted
-paths agree with KV key order.
+Every identifier that a client may send is checked here, so that no lower layer builds a key, a path or a query
+from an unchecked string. The order of Python's `str` equals UTF-8 byte order, so sorted paths agree with the
+order of KV keys.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _invalid(what: str, value: str, rule: str) -> TarnError:
 
 
 def parse_repository_id(value: str) -> RepositoryId:
-    """A repository's name, which is also an S3 bucket name: 3 to 63 of `a-z 0-9 -`."""
+    """Parses a repository's name, which is also an S3 bucket name: 3 to 63 characters of `a-z 0-9 -`."""
     if not _REPOSITORY.fullmatch(value):
         rule = "must be 3 to 63 characters of a-z, 0-9 and '-', not starting with '-'"
         raise _invalid("repository", value, rule)
@@ -79,27 +79,27 @@ def _parse_ref_name(what: str, value: str) -> str:
 
 
 def parse_branch_id(value: str) -> BranchId:
-    """A branch's name: one path segment, none of the characters of the ref grammar (`~ ^ @ { }`)."""
+    """Parses a branch's name: one path segment without characters of the ref grammar (`~ ^ @ { }`)."""
     return BranchId(_parse_ref_name("branch", value))
 
 
 def parse_tag_id(value: str) -> TagId:
-    """A tag's name: same alphabet as a branch's."""
+    """Parses a tag's name; the same rules as for a branch."""
     return TagId(_parse_ref_name("tag", value))
 
 
 def parse_user_id(value: str) -> UserId:
-    """A user's name: 1 to 128 of letters, digits and `_ . @ + -`."""
+    """Parses a user's name: 1 to 128 letters, digits and `_ . @ + -`."""
     if not _USER.fullmatch(value):
         raise _invalid("user", value, "must be 1 to 128 of letters, digits and '_.@+-'")
     return UserId(value)
 
 
 def parse_path(value: str) -> str:
-    """An object's path inside a repository: 1 to 1,024 bytes of UTF-8, any character.
+    """Parses an object's path inside a repository: 1 to 1,024 bytes of UTF-8, any character.
 
     Raises:
-        TarnError: INVALID, KEY_TOO_LONG above the limit; INVALID_ARGUMENT if empty or if it holds
+        TarnError: INVALID. Reason KEY_TOO_LONG: the path is too long. INVALID_ARGUMENT: it is empty, or holds
             lone surrogates (bytes that were not UTF-8).
     """
     try:
@@ -115,10 +115,10 @@ def parse_path(value: str) -> str:
 
 
 def physical_path(address: bytes) -> str:
-    """Where the block of a 16-byte address lies in its namespace: `data/<yyyymmddhh>/<uuid hex>`.
+    """The place of the block with this 16-byte address in its namespace: `data/<yyyymmddhh>/<uuid hex>`.
 
-    The hour is the one inside the UUIDv7 (its first 48 bits are Unix milliseconds), so that the
-    address alone names the file and a listing can be limited to slices of time (docs/design/metadata.md).
+    The hour comes from the UUIDv7 (its first 48 bits are Unix milliseconds), so the address alone determines
+    the file, and a listing can be limited to slices of time (docs/design/metadata.md).
     """
     hours = int.from_bytes(address[:6], "big") // 3_600_000
     return f"data/{_slice(hours)}/{address.hex()}"
@@ -126,5 +126,5 @@ def physical_path(address: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def _slice(hours: int) -> str:
-    """`yyyymmddhh` of an hour since the epoch; a process works in few of them at a time."""
+    """`yyyymmddhh` of an hour since the epoch; cached, because a process uses few hours at a time."""
     return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y%m%d%H")

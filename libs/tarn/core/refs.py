@@ -1,8 +1,8 @@
 """The grammar of refs: `<base>[~N|^N]*`.
 
-`base` is a full commit id, a branch, a tag, or a unique prefix of a commit id, looked up in that
-order. `~N` goes N first-parent steps back, `^N` to the Nth parent (`^0` is the commit itself, `~` and
-`^` alone mean 1), `@` directly after a branch means its newest commit without what is uncommitted.
+`base` is a full commit id, a branch, a tag, or a unique prefix of a commit id, looked up in that order. `~N`
+goes back N steps along first parents, `^N` goes to the Nth parent (`^0` is the commit itself; `~` and `^` alone
+mean 1). `@` directly after a branch means its newest commit, without uncommitted changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 COMMIT_PREFIX_MIN = 4
-"""Shorter prefixes of commit ids are taken for typing errors."""
+"""Shorter prefixes of commit ids are rejected as probable typing errors."""
 
 _REF_BYTES_MAX = 512
 _REF = re.compile(
@@ -35,7 +35,7 @@ _HEX = re.compile(r"[0-9a-f]+")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One modifier: `~count` (first parents) or `^count` (which parent)."""
+    """One modifier: `~count` (count first parents back) or `^count` (the count-th parent)."""
 
     is_parent: bool
     count: int
@@ -46,9 +46,9 @@ class RefExpression:
     """A parsed ref.
 
     Attributes:
-        base: name, commit id or prefix.
-        committed: what is uncommitted on a branch does not count: `@` or a step was given.
-        steps: in order.
+        base: a name, a commit id or a prefix of one.
+        committed: an `@` or a step was given, so uncommitted changes of a branch are ignored.
+        steps: the modifiers, in order.
     """
 
     base: str
@@ -62,7 +62,7 @@ def is_commit_id(text: str) -> bool:
 
 
 def may_be_prefix(text: str) -> bool:
-    """Whether a text may abbreviate a commit id."""
+    """Whether a text may be a prefix of a commit id."""
     return COMMIT_PREFIX_MIN <= len(text) < 64 and _HEX.fullmatch(text) is not None
 
 
@@ -71,7 +71,7 @@ def parse_ref(text: str) -> RefExpression:
     """Parses a ref as clients write it.
 
     Raises:
-        TarnError: INVALID with the rule that it breaks.
+        TarnError: INVALID: the text breaks the grammar; the message gives the rule.
     """
     matched = _REF.fullmatch(text) if len(text) <= _REF_BYTES_MAX else None
     if matched is None:

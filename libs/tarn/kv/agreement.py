@@ -1,14 +1,14 @@
-"""What must be equal on all replicas, noted in the store and compared.
+"""Settings that must be equal on all replicas: recorded in the store and compared at start.
 
-Some settings are part of the branch protocol: a reader counts on data to outlive its record as long as
-*its own* `drop_delay` says, but another replica drops it by that one's. So the first process that
-uses such a setting writes its value here, by a compare-and-set; each later one compares, and one that
-differs does not start. A process notes and compares only what it uses: auth drops nothing, so it may be
-configured without graveler's settings.
+Some settings are part of the branch protocol. For example, a reader relies on its own `drop_delay` for how
+long data outlives its record, but another replica may drop that data after a different delay. So the first
+process that uses such a setting writes its value here by compare-and-set. Each later process compares its
+value and does not start if the two differ. A process records and compares only the settings that it uses:
+auth drops nothing, so it may run without graveler's settings.
 
-The record lies beside the fence and, like it, belongs to the place: no transfer takes it along, so the
-first process on a new store notes its own. To change a setting on purpose all processes are stopped, the
-record is removed (`tarn kv settings --forget`), and they are started with the new value.
+The record lies beside the fence and belongs to the store: no transfer copies it, so the first process on a
+new store records its own values. To change a setting on purpose, stop all processes, remove the record
+(`tarn kv settings --forget`) and start them with the new value.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tarn.kv.port import Kv, PredicateFailedError, Versioned
 __all__ = ["SETTINGS", "agree", "decode_settings", "forget_settings", "read_settings"]
 
 SETTINGS = b"settings"
-"""The row, in the partition of the fence: JSON, an object of texts by the name of their setting."""
+"""Key of the row, in the fence's partition. Its value: a JSON object of setting names to values as text."""
 _TRIES = 10
 
 
 def decode_settings(value: bytes) -> dict[str, str]:
-    """The settings of a row.
+    """Decodes the settings of a row.
 
     Raises:
-        TarnError: CORRUPT.
+        TarnError: CORRUPT: the value is not a JSON object of texts.
     """
     try:
         found = json.loads(value)
@@ -44,16 +44,16 @@ def decode_settings(value: bytes) -> dict[str, str]:
 
 
 async def agree(kv: Kv, installation_id: str, settings: Mapping[str, str]) -> None:
-    """Lets a process in whose settings are those that the store notes; notes what is not noted yet.
+    """Checks that a process has the settings that the store records, and records those that are missing.
 
     Args:
-        kv: the store.
-        installation_id: whose record.
-        settings: texts by the name of their key in the configuration.
+        kv: the store that holds the record.
+        installation_id: the installation of the process.
+        settings: values as text, by the name of their key in the configuration.
 
     Raises:
-        TarnError: FAILED_PRECONDITION, a value differs; UNAVAILABLE, others changed the record all the
-            time; CORRUPT; the store's.
+        TarnError: FAILED_PRECONDITION: a value differs from the recorded one. UNAVAILABLE: other processes
+            kept changing the record. CORRUPT: the record cannot be read. Also the store's errors.
     """
     partition = fence_partition(installation_id)
     for _ in range(_TRIES):
@@ -66,31 +66,31 @@ async def agree(kv: Kv, installation_id: str, settings: Mapping[str, str]) -> No
         try:
             await kv.set_if(partition, SETTINGS, value, None if found is None else found.predicate)
         except PredicateFailedError:
-            continue  # another process noted its own
+            continue  # another process recorded its settings first
         except TarnError as error:
             if error.kind is not Kind.UNKNOWN_OUTCOME:
                 raise
-            continue  # what stands there decides
+            continue  # the outcome is unknown: the next read shows what the record holds
         return
-    text = "other processes changed the record of the replicas' settings all the time"
+    text = "other processes kept changing the record of the replicas' settings; try again"
     raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
 async def read_settings(kv: Kv, installation_id: str) -> dict[str, str]:
-    """What is noted; empty if nothing is.
+    """Returns the recorded settings; empty if there is no record.
 
     Raises:
-        TarnError: CORRUPT; the store's.
+        TarnError: CORRUPT: the record cannot be read. Also the store's errors.
     """
     found = await _read(kv, installation_id)
     return {} if found is None else decode_settings(found.value)
 
 
 async def forget_settings(kv: Kv, installation_id: str) -> None:
-    """Removes the record, also one that cannot be read. No process of the installation may run.
+    """Removes the record, even an unreadable one. No process of the installation may be running.
 
     Raises:
-        TarnError: CONFLICT, it was changed meanwhile; the store's.
+        TarnError: CONFLICT: the record changed meanwhile. Also the store's errors.
     """
     found = await _read(kv, installation_id)
     if found is not None:

@@ -14,13 +14,13 @@ AUTH = "auth"
 
 @dataclass(frozen=True, slots=True)
 class AuthKeys:
-    """Where auth keeps what it knows. User ids and access key ids hold no slash."""
+    """The partition and keys that auth uses. User ids and access key ids contain no slash."""
 
     installation_id: str
 
     @property
     def partition(self) -> Partition:
-        """All of it is linearised."""
+        """The only partition of auth; every write to it is linearized."""
         return Partition(f"{self.installation_id}/{AUTH}", PartitionKind.REGISTER)
 
     @staticmethod
@@ -30,7 +30,7 @@ class AuthKeys:
 
     @staticmethod
     def secrets() -> bytes:
-        """`secrets`: names of the keys of the secrets that the installation was run with."""
+        """`secrets`: the names of the encryption keys that the installation has been run with."""
         return b"secrets"
 
     @staticmethod
@@ -45,13 +45,13 @@ class AuthKeys:
 
     @staticmethod
     def owned(user_uid: bytes, access_key_id: AccessKeyId | str) -> bytes:
-        """`owned/<user uid>/<access key id>`: which keys a user has; the value says nothing.
+        """`owned/<user uid>/<access key id>`: an index of a user's access keys; the value is unused.
 
-        By uid, not by name, so that a re-created user does not find those of its namesake.
+        The key holds the uid, not the name, so that a re-created user does not inherit its predecessor's keys.
         """
         return f"owned/{user_uid.hex()}/{access_key_id}".encode()
 
     @staticmethod
     def deletion(user_uid: bytes | None) -> bytes:
-        """`deletions/<user uid>` → the user: a deletion that was begun; None for where they start."""
+        """`deletions/<user uid>` → the user whose deletion has begun. None gives the prefix of all such keys."""
         return b"deletions/" if user_uid is None else f"deletions/{user_uid.hex()}".encode()

@@ -1,4 +1,4 @@
-"""What KV values of auth hold, to bytes and back (`protos/tarn_proto/store/v1/auth.proto`)."""
+"""Encodes and decodes the KV values of auth (`protos/tarn_proto/store/v1/auth.proto`)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One life of a user.
+    """A user, from its creation to its deletion.
 
     Attributes:
-        user_uid: 16 bytes, of this life alone: what was its namesake's is not its own.
-        roles: names; those that this version does not know allow nothing.
+        user_uid: 16 bytes, unique to this life of the user: a later user of the same name has another uid
+            and inherits nothing.
+        roles: role names. A role that this version does not know allows nothing.
     """
 
     user_id: UserId
@@ -41,8 +42,8 @@ class Credential:
     """A key pair.
 
     Attributes:
-        sealed_secret: see `tarn_auth.secret_box`.
-        encryption_key_id: names the key that it is sealed with.
+        sealed_secret: the encrypted secret, see `tarn_auth.secret_box`.
+        encryption_key_id: id of the key that encrypts `sealed_secret`.
     """
 
     access_key_id: AccessKeyId
@@ -56,14 +57,14 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The installation has its first admin."""
+    """The record that the first admin exists and set-up is over."""
 
     setup_time_us: int
     user_id: UserId
 
 
 def encode_user(user: User) -> bytes:
-    """A user as one value."""
+    """Encodes a user as a KV value."""
     return pb.UserRecord(
         user_id=user.user_id,
         user_uid=user.user_uid,
@@ -73,14 +74,14 @@ def encode_user(user: User) -> bytes:
 
 
 def decode_user(value: bytes) -> User:
-    """The user of a value."""
+    """Decodes a user from a KV value."""
     record = parse_record(pb.UserRecord(), value)
     user_id = UserId(record.user_id)
     return User(user_id, record.user_uid, tuple(record.roles), record.create_time_us)
 
 
 def encode_credential(credential: Credential) -> bytes:
-    """A key pair as one value."""
+    """Encodes a key pair as a KV value."""
     return pb.CredentialRecord(
         access_key_id=credential.access_key_id,
         user_id=credential.user_id,
@@ -93,7 +94,7 @@ def encode_credential(credential: Credential) -> bytes:
 
 
 def decode_credential(value: bytes) -> Credential:
-    """The key pair of a value."""
+    """Decodes a key pair from a KV value."""
     record = parse_record(pb.CredentialRecord(), value)
     return Credential(
         AccessKeyId(record.access_key_id),
@@ -107,12 +108,12 @@ def decode_credential(value: bytes) -> Credential:
 
 
 def encode_setup(setup: Setup) -> bytes:
-    """The end of the set-up as one value."""
+    """Encodes the record of a finished set-up as a KV value."""
     record = pb.SetupRecord(setup_time_us=setup.setup_time_us, user_id=setup.user_id)
     return record.SerializeToString()
 
 
 def decode_setup(value: bytes) -> Setup:
-    """The end of the set-up of a value."""
+    """Decodes the record of a finished set-up from a KV value."""
     record = parse_record(pb.SetupRecord(), value)
     return Setup(record.setup_time_us, UserId(record.user_id))

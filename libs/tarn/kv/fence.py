@@ -1,15 +1,16 @@
 """The fence: one record that says whether an installation may be used on this store.
 
-While a store is read as a whole, filled, or after its data went elsewhere, nobody may write to it: what
-was written would be lost in silence. The record is in the store itself, because that is the one thing
-that every process of the installation looks at.
+While a transfer reads or fills a store, and after its data has moved elsewhere, no process may write to it:
+such a write would be lost silently. The record is kept in the store itself, because the store is the one
+thing that every process of the installation reads.
 
-- The embedded store needs it at start only: a tool opens the file *alone*, so nobody else has it open.
-- Of Cassandra nobody knows who uses it. There every process gives answers on a *lease* (`FencedKv`): it
-  read the record less than `LEASE_SECONDS` ago. A read that begins after the fence was acknowledged sees
-  the fence; so `QUIET_SECONDS` after it no process gives any answer, and whatever was acknowledged to
-  anybody is in the store. Clocks need not agree, only run at about the same rate; a process that was
-  paused finds its lease expired when it goes on, because the lease is checked after the store answered.
+- On the embedded store the fence is checked at start only: a tool opens the file *alone*, so no other
+  process has it open.
+- A Cassandra cluster does not show which processes use it. There every process answers on a *lease*
+  (`FencedKv`): it has read the record less than `LEASE_SECONDS` ago. A read that begins after the fence was
+  acknowledged sees the fence. So `QUIET_SECONDS` later no process answers any more, and every acknowledged
+  write is in the store. Clocks need not agree; they only have to run at about the same rate. A process that
+  was paused finds its lease expired when it resumes, because it checks the lease after the store answered.
 """
 
 from __future__ import annotations
@@ -58,33 +59,33 @@ QUIET_SECONDS = 5.0
 """Longer than a lease, even if one clock runs much faster than another."""
 
 _AGAIN_SECONDS = 0.5
-"""How long a process takes the fence for closed before it looks again."""
+"""After a process has seen the fence closed, it refuses operations this long before it reads again."""
 FENCE = b"fence"
-"""The row."""
+"""The key of the fence record."""
 
 
 class FenceState(enum.Enum):
-    """Why an installation may not be used here. There is no record while it may."""
+    """Why an installation may not be used on this store. An installation that may be used has no record."""
 
     HELD = "held"
-    """It is being read as a whole."""
+    """A transfer is reading the whole store."""
     LOADING = "loading"
-    """It is being filled: not all of it is there."""
+    """A transfer is filling the store; data is still missing."""
     MOVED = "moved"
-    """It was taken elsewhere, and goes on there."""
+    """The data has moved to another store, where the installation continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The record.
+    """The fence record.
 
     Attributes:
-        state: why.
-        transfer_id: of the transfer that set it, which alone goes on behind it.
-        run_id: of the attempt at it that is under way: a later one takes over, and the one before
-            finds that it may do nothing any more.
-        about: where the data goes to or comes from, for people.
-        time_us: when it was set.
+        state: why the installation is closed.
+        transfer_id: the transfer that set the fence. Only this transfer may work behind it.
+        run_id: the current attempt of that transfer. A later attempt replaces it, and the earlier one must
+            then stop.
+        about: the other end of the transfer, for people; without secrets.
+        time_us: when the fence was set, in Unix microseconds.
     """
 
     state: FenceState
@@ -94,7 +95,7 @@ class Fence:
     time_us: int
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encodes the fence as JSON."""
         return json.dumps(
             {
                 "state": self.state.value,
@@ -108,10 +109,10 @@ class Fence:
 
     @classmethod
     def decode(cls, value: bytes) -> Fence:
-        """The fence of a row.
+        """Decodes the fence of a row.
 
         Raises:
-            TarnError: CORRUPT.
+            TarnError: CORRUPT: the value is not a fence record.
         """
         try:
             found = json.loads(value)
@@ -128,15 +129,15 @@ class Fence:
 
 
 def fence_partition(installation_id: str) -> Partition:
-    """Where the record is. No transfer takes it along."""
+    """The partition of the fence record. Transfers do not copy it."""
     return Partition(f"{installation_id}/fence", PartitionKind.REGISTER)
 
 
 async def read_fence(kv: Kv, installation_id: str) -> tuple[Fence | None, Predicate | None]:
-    """The fence and its version; None and None while the installation may be used.
+    """Reads the fence and its version; (None, None) while the installation may be used.
 
     Raises:
-        TarnError: the store's; CORRUPT.
+        TarnError: CORRUPT: the record cannot be read. Also the store's errors.
     """
     (found,) = await kv.get_many(fence_partition(installation_id), [FENCE])
     if found is None:
@@ -147,12 +148,12 @@ async def read_fence(kv: Kv, installation_id: str) -> tuple[Fence | None, Predic
 async def write_fence(
     kv: Kv, installation_id: str, fence: Fence | None, predicate: Predicate | None
 ) -> None:
-    """Sets the fence, or removes it, if it still is the one of `predicate`.
+    """Sets the fence, or removes it, if its version is still `predicate`.
 
-    A lost race and an unknown outcome are looked at: what stands there decides.
+    After a lost race or an unknown outcome, the record is read again and decides the result.
 
     Raises:
-        TarnError: CONFLICT: somebody else changed it; or the store's.
+        TarnError: CONFLICT: another process changed the fence. Also the store's errors.
     """
     partition = fence_partition(installation_id)
     try:
@@ -169,16 +170,16 @@ async def write_fence(
 
 
 def closed_by(fence: Fence | None, installation_id: str) -> str:
-    """What to tell of a fence, and what to do about it."""
+    """The error text for a fence: why the installation is closed, and what to do."""
     if fence is None:
-        return f"installation {installation_id!r} was opened again by somebody else"
+        return f"installation {installation_id!r} was opened again by another process"
     what = {
-        FenceState.HELD: "is closed while its metadata is read as a whole",
-        FenceState.LOADING: "is not all there yet: its metadata is being loaded",
-        FenceState.MOVED: "was moved and goes on elsewhere",
+        FenceState.HELD: "is closed while a transfer reads its metadata",
+        FenceState.LOADING: "is incomplete: its metadata is still being loaded",
+        FenceState.MOVED: "has moved elsewhere",
     }[fence.state]
     text = f"installation {installation_id!r} {what} ({fence.about})"
-    return f"{text}; if that is over or was given up, `tarn kv reopen` opens it again"
+    return f"{text}; if that transfer is finished or was given up, `tarn kv reopen` opens it again"
 
 
 async def check_open(kv: Kv, installation_id: str) -> None:
@@ -190,15 +191,15 @@ async def check_open(kv: Kv, installation_id: str) -> None:
 
 
 class FencedKv:
-    """`Kv` that answers on a lease: what it answers, it answers before the fence takes hold.
+    """`Kv` that answers on a lease: it gives no answer after the fence has taken effect.
 
-    Costs a look at the clock per operation, and one read of a row in `LEASE_SECONDS`.
+    Each operation costs one look at the clock, and every `LEASE_SECONDS` one row is read.
 
     Args:
         kv: the store; closing the wrapper closes it.
-        installation_id: whose fence.
-        clock: measures the lease by its monotonic time.
-        behind: the fence that its user has set and works behind; None: it stops at any.
+        installation_id: the installation whose fence is read.
+        clock: measures the lease with its monotonic time.
+        behind: the fence that the caller has set itself and may work behind; None: every fence stops it.
     """
 
     def __init__(
@@ -225,8 +226,8 @@ class FencedKv:
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
-        """See `Kv.set_many`. What landed when the fence was up already is of unknown outcome: it
-        may or may not be taken along."""
+        """See `Kv.set_many`. A write that landed after the fence was set has an unknown outcome: the
+        transfer may or may not copy it."""
         await self._before_write()
         outcomes = await self._kv.set_many(partition, groups)
         try:
@@ -285,7 +286,7 @@ class FencedKv:
                 if self._now() >= self._open_until:
                     await self._renew()
                 yield batch
-        await self._before_answer()  # also of a scan that found nothing
+        await self._before_answer()  # also when the scan found nothing
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
@@ -307,7 +308,7 @@ class FencedKv:
         if self._now() >= self._open_until:
             await self._renew()
 
-    # Not needed for the promise; but a store that is being read shall be left in peace.
+    # The guarantee does not need this check, but a store that a transfer reads should get no load.
     _before_write = _before_answer
 
     async def _after_write(self) -> None:
@@ -319,7 +320,7 @@ class FencedKv:
             raise OutcomeUnknownError(error.message) from error
 
     async def _renew(self) -> None:
-        """Reads the fence. The lease counts from the moment before.
+        """Reads the fence. The lease starts at the moment before the read.
 
         Raises:
             TarnError: UNAVAILABLE: the installation is closed, or the store does not answer.

@@ -33,7 +33,7 @@ _REGISTER_BUCKETS = 8
 _DAY_MS = 86_400_000
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 STAGED_UPLOADS = b"upload/"
-"""Where the notes of completed uploads start in a staging token."""
+"""Prefix of the notes of completed uploads in a staging token."""
 
 _PATH = b"key/"
 _BETWEEN_PATHS = "\nkey/"
@@ -50,29 +50,29 @@ def path_of(key: bytes) -> str:
 
 
 def paths_of(keys: Sequence[bytes]) -> list[str]:
-    """The paths of staged rows, decoded together: each by itself takes three times as long."""
+    """The paths of staged rows, decoded together: decoding one by one takes three times as long."""
     paths = b"\n".join(keys)[len(_PATH) :].decode().split(_BETWEEN_PATHS)
-    # More, if a path holds what is between them; one, if there are none.
+    # The split yields more parts if a path holds the separator, and one part if there are no keys.
     return paths if len(paths) == len(keys) else [path_of(key) for key in keys]
 
 
 def staged_upload(upload_id: str) -> bytes:
-    """The note in a staging token that a completed upload left with its row: `upload/<upload id>`."""
+    """`upload/<upload id>`: the note that a completed upload writes in the staging token with its row."""
     return STAGED_UPLOADS + upload_id.encode()
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The end of the scan over all keys that start with a prefix of ASCII."""
+    """The end (exclusive) of the scan over all keys that start with an ASCII prefix."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
 
 
 def key_error(key: bytes, what: str) -> TarnError:
-    """The error for a stored key that should name something, and does not."""
+    """The error for a stored key from which no `what` can be parsed."""
     return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, f"key {key!r} names no {what}")
 
 
 def day_of_upload(upload_id: str) -> int | None:
-    """The day since 1970 on which an upload began, which its id tells; None: no id of ours."""
+    """The day since 1970 on which an upload began, parsed from its id; None if Tarn did not issue the id."""
     if not _UPLOAD_ID.fullmatch(upload_id):
         return None
     return int(upload_id[:12], 16) // _DAY_MS
@@ -80,15 +80,15 @@ def day_of_upload(upload_id: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class InstallationKeys:
-    """What is not inside one repository."""
+    """Partitions and keys that belong to no single repository."""
 
     installation_id: str
 
     DONE_BEFORE: ClassVar[bytes] = b"done-before"
-    """The row of `cleanup`: a time in µs; all drops before it are done."""
+    """Key of the clean-up's progress, a time in µs: all drops due before it are done."""
 
     PAGE_KEY: ClassVar[bytes] = b"secrets/page-tokens"
-    """The row of `graveler`: 32 random bytes that page tokens are signed with."""
+    """Key of the 32 random bytes that sign page tokens."""
 
     @property
     def graveler(self) -> Partition:
@@ -97,16 +97,16 @@ class InstallationKeys:
 
     @property
     def cleanup(self) -> Partition:
-        """How far the list of partitions to drop is done."""
+        """The clean-up's progress through the list of partitions to drop."""
         return Partition(f"{self.installation_id}/cleanup", PartitionKind.REGISTER)
 
     def drops(self, hour: int) -> Partition:
-        """Partitions to drop, by time, of one hour since 1970. It is dropped whole when it is over."""
+        """The partitions to drop in one hour since 1970, by time. Dropped whole when the hour is over."""
         return Partition(f"{self.installation_id}/cleanup/{hour}", PartitionKind.PLAIN)
 
     @staticmethod
     def repository(repository_id: str) -> bytes:
-        """`repos/<repository>`; a prefix of names gives the start of their scan."""
+        """`repos/<repository>`; with a prefix of a name, the start of a scan of the matching repositories."""
         return f"repos/{repository_id}".encode()
 
     @staticmethod
@@ -116,27 +116,27 @@ class InstallationKeys:
 
     @staticmethod
     def drop(drop_time_us: int, partition: str) -> bytes:
-        """`drop/<time>/<partition>`: sorted by time."""
+        """`drop/<time>/<partition>`: keys sort by time, in µs since 1970."""
         return f"drop/{drop_time_us:020d}/{partition}".encode()
 
     def of_repository(self, repository_id: RepositoryId, instance_uid: str) -> RepositoryKeys:
-        """The partitions of one life of a repository."""
+        """The partitions of one life (one instance) of a repository."""
         return RepositoryKeys(f"{self.installation_id}/{repository_id}-{instance_uid}")
 
 
 class RepositoryKeys:
-    """What is inside one repository.
+    """The partitions and keys of one repository.
 
     Attributes:
-        root: the start of the names of all its partitions.
-        refs: branches, tags and the days of uploads. One object, because every read and write needs it.
+        root: prefix of the names of all its partitions.
+        refs: branches, tags and upload days. Kept as one object because every read and write uses it.
     """
 
     UPLOAD_DAYS: ClassVar[bytes] = b"upload-days/"
-    """Where the rows start that name the days whose uploads are kept."""
+    """Prefix of the rows that name the days with recorded uploads."""
 
     OPEN_UPLOADS: ClassVar[bytes] = b"uploads/"
-    """Where the index of a day's uploads starts."""
+    """Prefix of the index of a day's uploads."""
 
     __slots__ = ("refs", "root")
 
@@ -150,17 +150,17 @@ class RepositoryKeys:
         return Partition(f"{self.root}/commits", PartitionKind.PLAIN)
 
     def uploads(self, day: int) -> Partition:
-        """Multipart uploads that began on a day since 1970. It is dropped whole when all have ended."""
+        """Multipart uploads that began on one day since 1970. Dropped whole when all of them have ended."""
         return Partition(f"{self.root}/uploads/{day}", PartitionKind.REGISTER, _REGISTER_BUCKETS)
 
     @classmethod
     def upload_day(cls, day: int) -> bytes:
-        """`upload-days/<day>`, in `refs`."""
+        """`upload-days/<day>`, a row of `refs`."""
         return cls.UPLOAD_DAYS + b"%d" % day
 
     @classmethod
     def day_of(cls, key: bytes) -> int | None:
-        """The day of such a row; None: it names none."""
+        """The day that an `upload-days` row names; None if the key names no day."""
         name = key.removeprefix(cls.UPLOAD_DAYS)
         return int(name) if name.isdigit() else None
 
@@ -182,12 +182,12 @@ class RepositoryKeys:
 
     @staticmethod
     def name(name: str) -> bytes:
-        """`names/<name>`: whether the name is a branch's or a tag's, which decides for both."""
+        """`names/<name>`: the register that says whether the name belongs to a branch or to a tag."""
         return f"names/{name}".encode()
 
     @staticmethod
     def commit(commit_id: CommitId | str) -> bytes:
-        """`commits/<commit id>`; a prefix of an id gives the start of its scan."""
+        """`commits/<commit id>`; with a prefix of an id, the start of a scan of the matching commits."""
         return f"commits/{commit_id}".encode()
 
     @staticmethod
@@ -202,10 +202,10 @@ class RepositoryKeys:
 
     @staticmethod
     def open_upload(branch_id: BranchId | str, path: str, upload_id: UploadId | str) -> bytes:
-        r"""`uploads/<branch>/<path>\0<upload id>`: sorted by path, then id."""
+        r"""`uploads/<branch>/<path>\0<upload id>`: sorted by path, then by id."""
         return f"uploads/{branch_id}/{path}\0{upload_id}".encode()
 
     @staticmethod
     def upload_of(key: bytes) -> UploadId:
-        """The upload of such a row."""
+        """The upload id in an `uploads` key."""
         return UploadId(key.rpartition(b"\0")[2].decode())

@@ -1,6 +1,6 @@
-"""The limits and rules of the KV port that every driver checks before it touches its engine.
+"""The limits and rules of the KV port. Every driver checks them before it touches its engine.
 
-They live beside the port, so that no driver is laxer than another: what one accepts, all accept.
+They are defined beside the port so that all drivers accept exactly the same input.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 
 
 def check_row(key: bytes, value: bytes) -> int:
-    """The bytes of a row that may be stored.
+    """Checks a row and returns the size of its key and value in bytes.
 
     Raises:
-        TarnError: INVALID: key or value are no `bytes`, or longer than the port allows.
+        TarnError: INVALID: the key or the value is not `bytes`, or is longer than the port allows.
     """
     check_keys((key,))
     if not isinstance(value, bytes):
@@ -44,7 +44,7 @@ def check_row(key: bytes, value: bytes) -> int:
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
-    """Raises `TarnError` INVALID for a key that is too long or no `bytes`."""
+    """Raises `TarnError` INVALID for a key that is too long or not `bytes`."""
     for key in keys:
         if not isinstance(key, bytes):
             raise _invalid(f"key must be bytes, not {type(key).__name__}")
@@ -54,7 +54,7 @@ def check_keys(keys: Sequence[bytes]) -> None:
 
 
 def check_group(group: Group) -> int:
-    """The bytes of a group that may be stored; raises as `check_row`, and for an empty group."""
+    """Checks a group and returns its size in bytes. Raises as `check_row`, and for an empty group."""
     if not group.rows:
         raise _invalid(f"group of anchor {group.anchor!r} has no rows")
     return sum([check_row(key, value) for key, value in group.rows])
@@ -74,13 +74,13 @@ def check_register(partition: Partition, operation: str) -> None:
 
 
 def kinds_mixed_error(partition: Partition, stored: PartitionKind) -> TarnError:
-    """A partition was used as another kind than the one it was created with."""
+    """The error for a partition that is used as another kind than the one it was created with."""
     text = f"partition {partition.name!r} is {stored.value}, not {partition.kind.value}"
     return _invalid(text, partition=partition.name)
 
 
 def closed_error() -> TarnError:
-    """The store was closed before the operation began: surely not applied."""
+    """The error for an operation on a closed store. The operation was not applied."""
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store is closed")
 
 

@@ -1,7 +1,7 @@
-"""A store in memory, for tests and simulations: one dict and one sorted key list per partition.
+"""A KV store in memory, for tests and simulations: one dict and one sorted key list per partition.
 
-Every operation is one step of the event loop, so it is linearised by construction. Not for many rows:
-a new key costs O(n) in its partition.
+Every operation is a single step of the event loop, so operations are linearized by construction. Not meant
+for many rows: inserting a new key costs O(rows of its partition).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _BATCH_BYTES = 8 << 20
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one partition. Invariant: `keys` is sorted and holds the keys of `values`.
+    """The rows of one partition. Invariant: `keys` is sorted and equals the keys of `values`.
 
     Attributes:
-        beside: keys of rows beside their anchor, which `get_many` does not find.
+        beside: keys of rows that are not the anchor of their group; `get_many` does not find them.
     """
 
     kind: PartitionKind
@@ -68,12 +68,12 @@ class _Rows:
 
 
 class MemKv:
-    """`Kv` in memory, as strict as any: rows beside their anchor are found by scans only (`Kv.get_many`).
+    """`Kv` in memory, as strict as any driver: only scans find rows beside their anchor (`Kv.get_many`).
 
     A dropped partition keeps its kind and may be written again.
 
     Args:
-        ids: makes the versions of rows; None numbers them, which is as unique and repeatable.
+        ids: makes the versions of rows. None: versions are numbers, which are unique and repeatable too.
     """
 
     def __init__(self, ids: IdSource | None = None) -> None:

@@ -1,13 +1,14 @@
-"""Counts what a store does: how long each operation takes, and how often and why it fails.
+"""Metrics of a store: how long each operation takes, how often it fails, and why.
 
-Composed around any driver by `open_kv`. Two meters, exported as `docs/operate/metrics.md` says:
+`open_kv` wraps every driver in `MeteredKv`. Two meters are exported, as `docs/operate/metrics.md` describes:
 
-- `kv.duration`, by operation: one value for each call, whether it succeeds or not; for `scan_arrow` one for
-  each batch, without the consumer's own time; for `set_many` one for a call of several groups.
-- `kv.failed`, by operation and reason: calls that raised; for `set_many` also each group that failed. A lost
-  compare-and-set counts with reason `REF_MOVED`: an answer rather than an error.
+- `kv.duration`, by operation, in seconds: one value per call, successful or not. `scan_arrow` records one
+  value per batch, without the consumer's own time. `set_many` records one value per call, however many
+  groups it writes.
+- `kv.failed`, by operation and reason: calls that raised, and for `set_many` also each group that failed. A
+  lost compare-and-set is counted with reason `REF_MOVED`, although it is an answer rather than a fault.
 
-Counting takes some 0.6 µs a call; exporting takes nothing until somebody asks.
+Counting costs about 0.6 µs per call; the export costs nothing while no exporter reads the meters.
 """
 
 from __future__ import annotations
@@ -26,39 +27,39 @@ from tarn.kv.port import Group, Listed, ListingKv, Partition, Predicate, Row, Ve
 __all__ = ["Counter", "Histogram", "MeteredKv", "Meters"]
 
 _OTHER = "OTHER"
-"""The reason of what is no error of ours: a cancelled call, a defect."""
+"""The reason counted for exceptions other than `TarnError`: a cancelled call or a defect."""
 
 
 class Counter(Protocol):
     """A number that only grows."""
 
     def add(self, amount: int = 1) -> None:
-        """Counts `amount` more."""
+        """Adds `amount`."""
         ...
 
 
 class Histogram(Protocol):
-    """Values in buckets."""
+    """A distribution of values in buckets."""
 
     def record(self, value: float) -> None:
-        """Counts one value."""
+        """Records one value."""
         ...
 
 
 class Meters(Protocol):
-    """Where counts go; `tarn.rpc.process.telemetry.Meters` is one."""
+    """Creates meters; `tarn.rpc.process.telemetry.Meters` implements it."""
 
     def counter(self, name: str, **attributes: str) -> Counter:
-        """The counter of a name and its attributes."""
+        """Returns the counter with this name and these attributes."""
         ...
 
     def histogram(self, name: str, **attributes: str) -> Histogram:
-        """The histogram, in seconds, of a name and its attributes."""
+        """Returns the histogram, in seconds, with this name and these attributes."""
         ...
 
 
 class _Operation:
-    """The meters of one operation; `with operation.call():` counts a call."""
+    """The meters of one operation; `with operation.call():` measures a call."""
 
     __slots__ = ("_meters", "duration", "name", "now")
 
@@ -77,7 +78,7 @@ class _Operation:
 
 
 class _Call:
-    """One call under way; a class because `contextmanager` would cost three times as much."""
+    """One running call. A class, because `contextmanager` would cost three times as much."""
 
     __slots__ = ("_began", "_operation")
 
@@ -99,12 +100,12 @@ class _Call:
 
 
 class MeteredKv:
-    """`Kv` that counts and hands on.
+    """`Kv` that measures each operation and forwards it.
 
     Args:
         kv: the store; closing the wrapper closes it.
-        clock: measures durations by its monotonic time.
-        meters: takes the counts.
+        clock: measures durations with its monotonic time.
+        meters: creates the meters.
     """
 
     def __init__(self, kv: ListingKv, clock: Clock, meters: Meters) -> None:
@@ -163,7 +164,7 @@ class MeteredKv:
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `Kv.scan_arrow`."""
-        # Drivers are async generators; closing theirs with ours releases what a scan holds.
+        # Drivers are async generators. Closing theirs with ours releases what a scan holds.
         batches = cast(
             "AsyncGenerator[pa.RecordBatch, None]", self._kv.scan_arrow(partition, start, end)
         )
@@ -182,7 +183,7 @@ class MeteredKv:
             await self._kv.drop_partition(partition)
 
     def partitions(self, prefix: str) -> AsyncIterator[Listed]:
-        """See `ListingKv.partitions`; tools ask for it, so it is not counted."""
+        """See `ListingKv.partitions`. Not measured, because only tools call it."""
         return self._kv.partitions(prefix)
 
     async def close(self) -> None:

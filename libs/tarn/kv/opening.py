@@ -1,4 +1,4 @@
-"""The store that a configuration names."""
+"""Opens the metadata store that a configuration names."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ async def open_kv(
     """Opens the metadata store for a service; the caller closes it.
 
     Args:
-        config: names it.
-        clock: of the store.
-        ids: of the store.
-        meters: takes counts of its operations (`tarn.kv.metered`); None: nobody asks for them.
+        config: names the store.
+        clock: the store's clock.
+        ids: the store's source of ids.
+        meters: counts the store's operations (`tarn.kv.metered`); None: they are not counted.
 
     Raises:
-        TarnError: it cannot be opened, or the installation may not be used on it (`tarn.kv.fence`), or
-            other processes use it with other settings (`tarn.kv.agreement`); says why.
+        TarnError: the store cannot be opened, the installation may not be used on it (`tarn.kv.fence`), or
+            other processes use it with different settings (`tarn.kv.agreement`). The text gives the reason.
     """
     store = await open_store(config, clock, ids)
     try:
         await check_open(store, config.installation.id)
         if config.metadata.db.type == "cassandra":
-            # Compare-and-sets are decided among the nodes of one data centre: two processes with
-            # different ones would both win.
+            # Compare-and-sets are decided among the nodes of one data centre. Two processes with different
+            # data centres could therefore both win the same one.
             centre = config.metadata.db.cassandra.local_datacenter
             name = "metadata.db.cassandra.local_datacenter"
             await agree(store, config.installation.id, {name: centre})
@@ -50,17 +50,17 @@ async def open_kv(
 
 
 async def open_scans(config: Config, clock: Clock, ids: IdSource) -> ScanKv:
-    """Opens the metadata store for bulk reads beside a process that has it open for everything else.
+    """Opens the metadata store for bulk reads, in a child of a process that has it open for everything else.
 
-    The caller's process must not open the embedded store in any other way (`tarn.kv.embedded.scans`).
+    The calling process must not open the embedded store in any other way (`tarn.kv.embedded.scans`).
 
     Raises:
-        TarnError: it cannot be opened; says why.
+        TarnError: the store cannot be opened; the text gives the reason.
     """
     if config.metadata.db.type != "embedded":
         return await open_kv(config, clock, ids)
-    # Only here: nobody else needs the driver, and a sqlite library of its own. Two that are loaded do no
-    # harm; two that have one file open do.
+    # Imported only here: no other process needs the driver and its own sqlite library. Loading two sqlite
+    # libraries does no harm; opening one file with both does.
     from tarn.kv.embedded.scans import open_embedded_scans
 
     return await open_embedded_scans(config.metadata.db.embedded.file)
@@ -69,17 +69,17 @@ async def open_scans(config: Config, clock: Clock, ids: IdSource) -> ScanKv:
 async def open_store(
     config: Config, clock: Clock, ids: IdSource, *, alone: bool = False
 ) -> ListingKv:
-    """Opens the metadata store whatever its fence says, for tools.
+    """Opens the metadata store for tools, whatever its fence says.
 
     Args:
-        config: names it.
-        clock: of the store.
-        ids: of the store.
-        alone: nobody else may have it open. Of a store on several machines that cannot be told, and is
-            not asked.
+        config: names the store.
+        clock: the store's clock.
+        ids: the store's source of ids.
+        alone: no other process may have the store open. Ignored for a store on several machines, where
+            this cannot be checked.
 
     Raises:
-        TarnError: it cannot be opened; says why.
+        TarnError: the store cannot be opened; the text gives the reason.
     """
     match config.metadata.db.type:
         case "embedded":
@@ -90,7 +90,7 @@ async def open_store(
 
 
 async def _open_cassandra(config: Config, clock: Clock, ids: IdSource) -> ListingKv:
-    # Only here: the driver takes 0.3 s to import, and other parts need not have it.
+    # Imported only here: the driver takes 0.3 s to import, and other processes do not need it installed.
     from tarn.kv.cassandra import CassandraLimits, CassandraSettings, CassandraTls, open_cassandra
 
     section = config.metadata.db.cassandra

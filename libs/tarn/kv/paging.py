@@ -1,9 +1,14 @@
-"""Ranges of rows that may be longer than a page.
+"""Scans of ranges that may be longer than one page.
 
-Pages are separate reads, so what is read while others write is no snapshot. A row that was acknowledged
-before the first page was asked for, and stays, comes exactly once and in order. One that is written
-meanwhile comes if it lies behind the pages that were read by then: of two such rows, the later may come
-and the earlier not. A removed one may come still. Whoever needs more reads again what was found.
+Pages are separate reads, so a scan beside concurrent writes is not a snapshot:
+
+- A row that was acknowledged before the first page was requested, and is not removed, is returned exactly
+  once and in order.
+- A row written during the scan is returned only if it lies behind the pages read by then. So of two such
+  rows, the scan may return the later one and miss the earlier one.
+- A row removed during the scan may still be returned.
+
+A caller that needs stronger guarantees reads the rows again.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ __all__ = ["Scannable", "pages_of", "rows_of"]
 
 
 class Scannable(Protocol):
-    """What has pages of rows: every `Kv`."""
+    """A source of pages of rows. Every `Kv` is one."""
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
@@ -29,9 +34,9 @@ class Scannable(Protocol):
 async def pages_of(
     kv: Scannable, partition: Partition, start: bytes, end: bytes | None, limit: int
 ) -> AsyncIterator[list[Row]]:
-    """The rows of `[start, end)` in pages of up to `limit`, none of them empty.
+    """Yields the rows of `[start, end)` in pages of up to `limit`, none of them empty.
 
-    The next one is read when it is asked for, and only if the one before was full.
+    The next page is read when the caller asks for it, and only if the last page was full.
     """
     while True:
         page = await kv.scan(partition, start, end, limit)
@@ -39,14 +44,14 @@ async def pages_of(
             yield page
         if len(page) < limit:
             return
-        # The smallest key after the last one is that key and a zero byte.
+        # The smallest key greater than the last key is the last key plus a zero byte.
         start = page[-1][0] + b"\0"
 
 
 async def rows_of(
     kv: Scannable, partition: Partition, start: bytes, end: bytes | None, limit: int
 ) -> AsyncIterator[Row]:
-    """The rows of `[start, end)`, one by one; `limit` is what is read at once."""
+    """Yields the rows of `[start, end)` one by one; each read fetches up to `limit` rows."""
     async for page in pages_of(kv, partition, start, end, limit):
         for row in page:
             yield row

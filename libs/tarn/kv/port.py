@@ -1,9 +1,9 @@
-"""The KV port: `(partition, key) → value`, keys in byte order, everything async and batch-first.
+"""The KV port: `(partition, key) → value`, keys in byte order, every method async and batch-first.
 
-It is deliberately small (docs/design/kv.md, "Contract") and owes nothing to one engine. A
-partition is declared as one of two kinds because Cassandra must never mix them on a row: *register*
-(every write is linearised) and *plain* (last write wins). Drivers: `mem`, `embedded` (sqlite),
-`cassandra`; one contract suite (`tarn.testing.contract.kv_contract`) holds all of them to this text.
+The port is deliberately small (docs/design/kv.md, "Contract") and independent of any engine. A partition is
+declared as one of two kinds, because Cassandra must never mix them on a row: *register* (every write is
+linearized) and *plain* (the last write wins). Drivers: `mem`, `embedded` (sqlite) and `cassandra`. One
+contract suite (`tarn.testing.contract.kv_contract`) checks that all of them do what this module says.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ VALUE_BYTES_MAX = 1 << 20
 SCAN_LIMIT_MAX = 10_000
 
 Row = tuple[bytes, bytes]
-"""Key and value."""
+"""A key and its value."""
 
 Predicate = NewType("Predicate", bytes)
-"""Opaque: the version of a value as `get_many` returned it. Only ever handed back to the store."""
+"""The version of a value, as `get_many` returned it. Opaque: callers only pass it back to the store."""
 
 
 class PartitionKind(enum.Enum):
@@ -56,13 +56,13 @@ class PartitionKind(enum.Enum):
 
 @hot_value
 class Partition:
-    """Where rows live together. Created by its first write; dropped as a whole.
+    """A set of rows that are stored together. The first write creates it; it can only be dropped whole.
 
     Attributes:
-        name: starts with the installation id; unique; see `tarn.kv.keys` for all layouts.
-        kind: fixed for the life of the partition; using a name with two kinds is an error.
-        buckets: how many physical pieces a distributed engine splits it into; single-machine
-            engines ignore it. Part of the partition's identity: it never changes under a name.
+        name: unique; starts with the installation id. `tarn.kv.keys` has all layouts.
+        kind: fixed for the life of the partition; using one name with two kinds is an error.
+        buckets: the number of physical pieces into which a distributed engine splits it; single-machine
+            engines ignore it. Part of the partition's identity: it never changes for a name.
     """
 
     name: str
@@ -70,12 +70,12 @@ class Partition:
     buckets: int = 1
 
     def __hash__(self) -> int:
-        return hash(self.name)  # says it all; the hash of an enum's member is a call of its own
+        return hash(self.name)  # unique; hashing the enum member costs a call
 
 
 @hot_value
 class Versioned:
-    """A value and the predicate that names this version of it."""
+    """A value and the predicate that identifies this version of it."""
 
     value: bytes
     predicate: Predicate
@@ -83,10 +83,10 @@ class Versioned:
 
 @hot_value
 class Group:
-    """Rows that land atomically: a staged entry and its journal event, for instance.
+    """Rows that are written atomically, such as a staged entry and its journal event.
 
     Attributes:
-        anchor: decides the bucket; the key of the main row. The other rows are for scans (`Kv.get_many`).
+        anchor: key of the main row; decides the bucket. Only scans find the other rows (`Kv.get_many`).
         rows: at least one.
     """
 
@@ -95,7 +95,7 @@ class Group:
 
 
 class PredicateFailedError(TarnError):
-    """The stored value is not the expected one: surely not applied.
+    """The stored value is not the expected one. The write was not applied.
 
     Attributes:
         current: the value that is stored now, None if the key is absent.
@@ -110,14 +110,14 @@ class PredicateFailedError(TarnError):
 
 
 class OutcomeUnknownError(TarnError):
-    """The write may or may not have been applied; settle it with a read that may (`settle=True`)."""
+    """The write may or may not have been applied. A read with `settle=True` decides."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, f"outcome unknown: {detail}")
 
 
 class ScanKv(Protocol):
-    """What bulk work needs of a store."""
+    """The part of the port that bulk reads need."""
 
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None
@@ -131,59 +131,60 @@ class ScanKv(Protocol):
 
 
 class Kv(Protocol):
-    """One store. Instances are safe to share between tasks of one event loop."""
+    """One store. Tasks of one event loop may share an instance."""
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
-        """Values in the order of `keys`, None where absent.
+        """Returns the values in the order of `keys`, None for each absent key.
 
-        A row that a group put beside its anchor lies in the anchor's bucket. In a partition of several
-        buckets only scans find it for sure; this may answer None for it.
+        A row that a group wrote beside its anchor lies in the anchor's bucket. In a partition with several
+        buckets, only scans are certain to find it; this method may return None for it.
 
-        A read that begins after a write was acknowledged sees that write or a later one. With
-        `settle`, an undecided earlier compare-and-set is decided before the answer (a SERIAL read
-        on Cassandra; the same read elsewhere).
+        A read that begins after a write was acknowledged returns that write or a later one. With `settle`,
+        an earlier compare-and-set of unknown outcome is decided before the answer (a SERIAL read on
+        Cassandra; an ordinary read on the other engines).
         """
         ...
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
-        """Writes groups; each lands whole or not at all, and they succeed or fail one by one.
+        """Writes groups. Each group is written whole or not at all, and succeeds or fails by itself.
 
-        Returns one outcome per group, in order: None when durable, else why not
-        (`OutcomeUnknownError` when it may have landed). In a plain partition the last write wins.
+        Returns one outcome per group, in order: None if it is durable, else the error
+        (`OutcomeUnknownError` if it may have been written). In a plain partition the last write wins.
         """
         ...
 
     async def set_if(
         self, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
     ) -> Predicate:
-        """Compare-and-set in a register partition; returns the new version's predicate.
+        """Compare-and-set in a register partition. Returns the predicate of the new version.
 
         Args:
             partition: of kind REGISTER.
-            key: the row.
-            value: its new value.
-            predicate: None when the key must be absent, else what `get_many` returned.
+            key: key of the row.
+            value: the new value.
+            predicate: None if the key must be absent, else the predicate that `get_many` returned.
 
         Raises:
-            PredicateFailedError: surely not applied; carries the current value.
-            OutcomeUnknownError: may have been applied.
+            PredicateFailedError: the stored version is another one. Nothing was applied; the error carries
+                the current value.
+            OutcomeUnknownError: the write may or may not have been applied.
         """
         ...
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
-        """Removes rows, absent ones too. Never for a key of a plain partition that may be written
-        again: there a delete is a tombstone value (docs/design/kv.md, "Deletes and tombstones")."""
+        """Removes rows; absent keys are no error. Never use it for a key of a plain partition that may be
+        written again: there a delete is a tombstone value (docs/design/kv.md, "Deletes and tombstones")."""
         ...
 
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
         """Removes a row of a register partition if its version is still `predicate`.
 
         Raises:
-            PredicateFailedError: as `set_if`; also when the key is absent (`current` is None).
+            PredicateFailedError: as `set_if`; also if the key is absent (`current` is None).
             OutcomeUnknownError: as `set_if`.
         """
         ...
@@ -191,25 +192,25 @@ class Kv(Protocol):
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
-        """One page: up to `limit` rows with `start <= key < end` in byte order (end None: to the
-        last). Shorter than `limit` means the range is exhausted. Pages are separate reads: rows
-        that were acknowledged before a page was asked for are in it, later ones may be."""
+        """Returns one page: up to `limit` rows with `start <= key < end` in byte order (`end` None: up to
+        the last key). A page shorter than `limit` ends the range. Pages are separate reads: a page holds
+        every row that was acknowledged before it was requested, and may hold later ones."""
         ...
 
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """The same rows as record batches of two binary columns `key` and `value`, in byte order,
-        for bulk work. Memory is bounded by a few batches of at most 65,536 rows."""
+        """Yields the same rows for bulk work, as record batches of two binary columns `key` and `value`, in
+        byte order. Memory is bounded by a few batches of at most 65,536 rows each."""
         ...
 
     async def drop_partition(self, partition: Partition) -> None:
         """Removes a partition and all of its rows without stalling other writers. Idempotent.
-        A write that was under way may leave a row behind: callers drop again later."""
+        A concurrent write may leave a row behind, so callers drop the partition again later."""
         ...
 
     async def close(self) -> None:
-        """Finishes what was begun and releases the store. Idempotent."""
+        """Finishes the operations that have begun and releases the store. Idempotent."""
         ...
 
 
@@ -218,7 +219,7 @@ class Listed:
     """A partition that a store holds.
 
     Attributes:
-        buckets: None: the engine splits nothing and does not remember how many were declared.
+        buckets: None if the engine does not split partitions and does not record the declared number.
     """
 
     name: str
@@ -227,16 +228,16 @@ class Listed:
 
 
 class ListingKv(Kv, Protocol):
-    """A store that can say what it holds, for tools that take all of it (`tarn.kv.transfer`).
+    """A store that can list its partitions, for tools that copy all of it (`tarn.kv.transfer`).
 
-    Services go from record to record and never need it; every driver has it all the same.
+    Every driver implements it, although services never need it: they follow references between records.
     """
 
     def partitions(self, prefix: str) -> AsyncIterator[Listed]:
-        """The partitions whose names start with `prefix`, each once, in no order.
+        """Yields the partitions whose names start with `prefix`, each once, in no particular order.
 
-        None that holds a row acknowledged before the call is missing; one that holds nothing (any
-        more) may be there or not.
+        Every partition with a row that was acknowledged before the call is listed. A partition that is empty,
+        or has become empty, may be listed or not.
 
         Raises:
             TarnError: CORRUPT: there are rows that belong to no known partition.

@@ -1,8 +1,8 @@
-"""The half of the KV port that reads, and stores that are opened for it alone.
+"""The read half of the KV port, and how to open a store for reading only.
 
-What inspects a store (`tarn fsck`) is written against `ReadKv`, which has nothing that could change it.
-An embedded store is opened by connections that sqlite itself keeps from writing; a cluster has no such
-thing, so there the type is what protects it.
+Code that inspects a store (`tarn fsck`) uses `ReadKv`, which has no method that changes anything. The
+connections to an embedded store are also read-only in sqlite itself. Cassandra has no such mode, so there
+only the type prevents writes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ReadKv", "open_kv_to_read"]
 
 
 class ReadKv(Protocol):
-    """What `tarn.kv.port.Kv` says of the same methods. Every `ListingKv` is one."""
+    """The methods of `tarn.kv.port.Kv` that read, with the same contract. Every `ListingKv` is a `ReadKv`."""
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
@@ -54,10 +54,10 @@ class ReadKv(Protocol):
 async def open_kv_to_read(config: Config, clock: Clock, ids: IdSource) -> ReadKv:
     """Opens the metadata store of a configuration for reading; the caller closes it.
 
-    Works beside processes that write to it, and while none runs.
+    Works while other processes write to the store, and while none runs.
 
     Raises:
-        TarnError: it cannot be opened, or was never made; says why.
+        TarnError: the store cannot be opened or does not exist; the text gives the reason.
     """
     if config.metadata.db.type == "embedded":
         return await open_embedded_to_read(config.metadata.db.embedded.file)

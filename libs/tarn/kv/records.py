@@ -1,6 +1,6 @@
-"""What KV values hold: graveler's records to bytes and back (`protos/tarn_proto/store/v1`).
+"""Encodes graveler's records as KV values, and decodes them (`protos/tarn_proto/store/v1`).
 
-Core values go in and come out; nothing outside this module knows the protos of the store.
+The functions take and return values of the core. No other module uses the protos of the store.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """One life of a repository.
+    """A repository, from its creation to its deletion.
 
     Attributes:
-        is_deleted: being deleted; treated as absent.
-        is_pending: being created; treated as absent by everything but creation.
+        is_deleted: deletion has begun; the repository is treated as absent.
+        is_pending: creation has begun; every operation except creation treats the repository as absent.
     """
 
     repository_id: RepositoryId
@@ -66,17 +66,17 @@ class Repository:
 
     @property
     def is_served(self) -> bool:
-        """Whether users see it."""
+        """Whether users see the repository."""
         return not (self.is_deleted or self.is_pending)
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What a tag names.
+    """The record of a tag.
 
     Attributes:
-        nonce: of this life of the tag.
-        is_pending: being created; treated as absent by everything but creation.
+        nonce: unique to this life of the tag.
+        is_pending: creation has begun; every operation except creation treats the tag as absent.
     """
 
     commit_id: CommitId
@@ -86,7 +86,7 @@ class Tag:
 
 
 class RefKind(enum.Enum):
-    """What a name can be."""
+    """The kind of ref that owns a name."""
 
     BRANCH = "branch"
     TAG = "tag"
@@ -94,9 +94,9 @@ class RefKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RefName:
-    """Whose a name is: of the branch with this incarnation, or of the tag with this nonce.
+    """The owner of a name: the branch with this incarnation, or the tag with this nonce.
 
-    If there is no such branch or tag (any more), the name is free.
+    The name is free if that branch or tag does not exist (any more).
     """
 
     kind: RefKind
@@ -106,12 +106,13 @@ class RefName:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """Whose a storage namespace is.
+    """The owner of a storage namespace.
 
     Attributes:
-        repository_id: where the record of the instance lies.
-        is_final: a repository was published with it: it stays occupied when the repository is gone. If
-            not set, and there is no record of the instance, its creation failed and it is free.
+        repository_id: the repository under whose id the record of the instance is stored.
+        is_final: a repository was published with this namespace, so the namespace stays occupied even after
+            the repository is deleted. If False and the instance has no record, its creation failed and the
+            namespace is free.
     """
 
     repository_id: RepositoryId
@@ -121,10 +122,10 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """The branch record that names a token, or did.
+    """The branch record that names a staging token, or named it once.
 
     Attributes:
-        root: of the partitions of its repository (`RepositoryKeys`).
+        root: prefix of the partitions of the token's repository (`RepositoryKeys`).
         look_count: how often the cleaner has found the token still named.
     """
 
@@ -139,10 +140,10 @@ class Drop:
     """A partition to drop.
 
     Attributes:
-        drop_time_us: not before this time.
-        count: how often it was dropped already.
-        owner: whose record must be read before: announced, and perhaps still in use. None: surely not
-            in use any more.
+        drop_time_us: earliest time of the drop, in Unix microseconds.
+        count: how often the partition was dropped already.
+        owner: the branch record to read before the drop, because the token was only announced and may still
+            be in use. None: the token is certainly out of use.
     """
 
     partition: Partition
@@ -152,21 +153,21 @@ class Drop:
 
 
 def parse_record(message: M, value: bytes) -> M:
-    """Fills a record message.
+    """Parses the bytes of a record into `message` and returns it.
 
     Raises:
-        TarnError: CORRUPT when the bytes are not of this message.
+        TarnError: CORRUPT: the bytes are not a message of this type.
     """
     try:
         message.ParseFromString(value)
     except DecodeError as error:
-        text = f"{len(value)} bytes are no {message.DESCRIPTOR.full_name}"
+        text = f"{len(value)} bytes cannot be parsed as {message.DESCRIPTOR.full_name}"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
     return message
 
 
 def token_to(token: Token) -> pb.Token:
-    """A token as part of a record."""
+    """Converts a token to its message, for use inside a record."""
     return pb.Token(
         token_id=token.token_id,
         is_conditional=token.kind is TokenKind.CONDITIONAL,
@@ -176,16 +177,16 @@ def token_to(token: Token) -> pb.Token:
 
 
 def token_from(record: pb.Token) -> Token:
-    """The token of a part of a record."""
+    """Converts the message of a token, taken from a record."""
     kind = TokenKind.CONDITIONAL if record.is_conditional else TokenKind.PLAIN
     return Token(TokenId(record.token_id), kind, record.buckets, record.create_time_us)
 
 
 def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
-    """A branch as one value.
+    """Encodes a branch as a KV value.
 
-    One that is pending, which means being created, is read as deleted by all who do not ask
-    `is_pending_branch`.
+    A pending branch, whose creation has begun but not finished, reads as deleted for all callers that do
+    not check `is_pending_branch`.
     """
     return pb.BranchRecord(
         incarnation=branch.incarnation,
@@ -207,7 +208,7 @@ def is_pending_branch(value: bytes) -> bool:
 
 
 def decode_branch(value: bytes) -> Branch:
-    """The branch of a value."""
+    """Decodes a branch from a KV value."""
     record = parse_record(pb.BranchRecord(), value)
     compacted = record.compacted_metarange_id
     return Branch(
@@ -224,7 +225,7 @@ def decode_branch(value: bytes) -> Branch:
 
 
 def encode_repository(repository: Repository) -> bytes:
-    """A repository as one value."""
+    """Encodes a repository as a KV value."""
     return pb.RepositoryRecord(
         repository_id=repository.repository_id,
         instance_uid=repository.instance_uid,
@@ -237,7 +238,7 @@ def encode_repository(repository: Repository) -> bytes:
 
 
 def decode_repository(value: bytes) -> Repository:
-    """The repository of a value."""
+    """Decodes a repository from a KV value."""
     record = parse_record(pb.RepositoryRecord(), value)
     return Repository(
         RepositoryId(record.repository_id),
@@ -251,7 +252,7 @@ def decode_repository(value: bytes) -> Repository:
 
 
 def encode_tag(tag: Tag) -> bytes:
-    """A tag as one value."""
+    """Encodes a tag as a KV value."""
     return pb.TagRecord(
         commit_id=tag.commit_id,
         create_time_us=tag.create_time_us,
@@ -261,7 +262,7 @@ def encode_tag(tag: Tag) -> bytes:
 
 
 def decode_tag(value: bytes) -> Tag:
-    """The tag of a value."""
+    """Decodes a tag from a KV value."""
     record = parse_record(pb.TagRecord(), value)
     commit_id = CommitId(record.commit_id)
     return Tag(commit_id, record.create_time_us, record.nonce, record.is_pending)
@@ -275,7 +276,7 @@ _REF_KIND_NUMBERS = {kind: number for number, kind in _REF_KINDS.items()}
 
 
 def encode_ref_name(name: RefName) -> bytes:
-    """Whose a name is, as one value."""
+    """Encodes the owner of a name as a KV value."""
     return pb.RefNameRecord(
         kind=_REF_KIND_NUMBERS[name.kind],
         nonce=name.nonce,
@@ -284,10 +285,10 @@ def encode_ref_name(name: RefName) -> bytes:
 
 
 def decode_ref_name(value: bytes) -> RefName:
-    """Whose a name is.
+    """Decodes the owner of a name.
 
     Raises:
-        TarnError: CORRUPT, also for a kind that is none.
+        TarnError: CORRUPT: the value cannot be parsed, or its kind is neither branch nor tag.
     """
     record = parse_record(pb.RefNameRecord(), value)
     kind = _REF_KINDS.get(record.kind)
@@ -298,7 +299,7 @@ def decode_ref_name(value: bytes) -> RefName:
 
 
 def encode_namespace(namespace: Namespace) -> bytes:
-    """Whose a storage namespace is, as one value."""
+    """Encodes the owner of a storage namespace as a KV value."""
     return pb.NamespaceRecord(
         repository_id=namespace.repository_id,
         instance_uid=namespace.instance_uid,
@@ -307,13 +308,13 @@ def encode_namespace(namespace: Namespace) -> bytes:
 
 
 def decode_namespace(value: bytes) -> Namespace:
-    """Whose a storage namespace is."""
+    """Decodes the owner of a storage namespace from a KV value."""
     record = parse_record(pb.NamespaceRecord(), value)
     return Namespace(RepositoryId(record.repository_id), record.instance_uid, record.is_final)
 
 
 def encode_drop(drop: Drop) -> bytes:
-    """A partition to drop as one value."""
+    """Encodes a partition to drop as a KV value."""
     return pb.CleanupRecord(
         partition=drop.partition.name,
         is_register=drop.partition.kind is PartitionKind.REGISTER,
@@ -340,7 +341,7 @@ def _owner_from(record: pb.TokenOwner) -> TokenOwner:
 
 
 def decode_drop(value: bytes) -> Drop:
-    """The partition to drop of a value."""
+    """Decodes a partition to drop from a KV value."""
     record = parse_record(pb.CleanupRecord(), value)
     kind = PartitionKind.REGISTER if record.is_register else PartitionKind.PLAIN
     partition = Partition(record.partition, kind, record.buckets)

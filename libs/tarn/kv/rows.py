@@ -1,4 +1,4 @@
-"""Rows as Arrow columns, which is how bulk reads give them."""
+"""Rows as Arrow columns, the form in which bulk reads return them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 __all__ = ["ROW_SCHEMA", "row_batch"]
 
 ROW_SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
-"""Of the batches that `Kv.scan_arrow` gives."""
+"""The schema of the batches that `Kv.scan_arrow` yields."""
 
 
 def row_batch(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
-    """Rows whose keys and values came apart, as a batch of `ROW_SCHEMA`."""
+    """A batch of `ROW_SCHEMA` from a list of keys and the list of their values."""
     columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
     return pa.record_batch(columns, schema=ROW_SCHEMA)

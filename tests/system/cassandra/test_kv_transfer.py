@@ -188,7 +188,7 @@ def test_a_lake_moves_to_cassandra_and_back(
     assert kv("verify", str(dump), url)["different_rows"] == 0
     refusal = launch(tarn.data, *FREE)
     assert refusal.wait(SECONDS) != 0
-    assert "was moved and goes on elsewhere" in tarn.tail()
+    assert "has moved elsewhere" in tarn.tail()
 
     new = f"embedded://{tarn.data / 'kv-back'}"
     with tarn_on(tarn, "--kv", url) as moved:

@@ -72,15 +72,15 @@ def test_dump_load_and_verify(lake: Path, tmp_path: Path) -> None:
     assert tarn("load", "--config", url(target), dump)["rows"] == 62
     for first, second in ((dump, url(target)), (url(target), dump), (url(lake), url(target))):
         assert tarn("verify", first, second)["different_rows"] == 0
-    assert "only goes into an empty one" in tarn("load", "--config", url(lake), dump, code=5)
+    assert "needs an empty target" in tarn("load", "--config", url(lake), dump, code=5)
     assert "holds a finished dump" in tarn("dump", "--config", url(lake), dump, code=5)
 
 
 def test_migrate_closes_the_old_store_and_reopen_opens_it(lake: Path, tmp_path: Path) -> None:
     target = url(tmp_path / "target")
     assert tarn("migrate", "--from", url(lake), "--to", target)["changed_meanwhile"] == 0
-    assert "was moved" in tarn("dump", "--config", url(lake), tmp_path / "dump", code=5)
-    assert "or use --force" in tarn("reopen", url(lake), code=5)
+    assert "has moved elsewhere" in tarn("dump", "--config", url(lake), tmp_path / "dump", code=5)
+    assert "--force opens it" in tarn("reopen", url(lake), code=5)
     assert tarn("reopen", "--force", url(lake))["was"] == "moved"
     assert tarn("reopen", url(lake))["was"] == "open"
 
@@ -106,7 +106,7 @@ def test_settings_stay_behind_when_an_installation_moves(lake: Path, tmp_path: P
     tarn("migrate", "--from", url(lake), "--to", target)
     assert tarn("settings", "--config", target)["settings"] == {}
     assert tarn("settings", "--config", url(lake))["settings"] != {}
-    assert "was moved" in tarn("settings", "--config", url(lake), "--forget", code=5)
+    assert "has moved elsewhere" in tarn("settings", "--config", url(lake), "--forget", code=5)
 
 
 def test_verify_tells_what_differs_and_fails(lake: Path, tmp_path: Path) -> None:

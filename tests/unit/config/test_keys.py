@@ -65,7 +65,7 @@ def test_each_key_stands_in_the_documentation_with_type_default_and_meaning() ->
 def test_a_field_without_a_setting_is_an_error() -> None:
     with pytest.raises(KeyError):
         build(Config, {})
-    with pytest.raises(TypeError, match=r"a\.size of S is no setting and no section"):
+    with pytest.raises(TypeError, match=r"a\.size of S is neither a setting nor a section"):
         list(keys_of(make_dataclass("S", [("size", int)]), "a."))
 
 

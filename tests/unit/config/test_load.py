@@ -122,9 +122,9 @@ def test_all_spellings_of_the_embedded_path_mean_the_same(tmp_path: Path, text: 
 def test_one_thing_said_twice_is_a_mistake(tmp_path: Path) -> None:
     text = "metadata:\n  badger: {path: /x}\n  db:\n    embedded: {path: /y}\n"
     assert problems(text, tmp_path) == (
-        "tarn.yaml, line 4: metadata.db.embedded.path is given already, at tarn.yaml, line 2",
+        "tarn.yaml, line 4: metadata.db.embedded.path was already given, at tarn.yaml, line 2",
     )
-    assert "given already" in problems("workers: 1\nworkers: 2\n", tmp_path)[0]
+    assert "already given" in problems("workers: 1\nworkers: 2\n", tmp_path)[0]
 
 
 def test_every_mistake_is_told_with_its_place_and_a_suggestion(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ cache: 1GiB
         "tarn.yaml, line 4: logging.colour is unknown",
         "tarn.yaml, line 6: gateways.s3.region must be text",
         "tarn.yaml, line 9: region is unknown; did you mean blockstore.s3.region?",
-        "tarn.yaml, line 11: cache is a section, it holds no value itself",
+        "tarn.yaml, line 11: cache is a section, so it cannot have a value",
         "tarn.yaml, line 10: data_dir knows `~/`, but not another user's home: '~bob/tarn'",
         "tarn.yaml, line 8: workers must be a whole number from 0 to 256, not '257'",
         "tarn.yaml, line 3: logging.level must be one of DEBUG, INFO, WARN, ERROR, NONE, not 'LOUD'",
@@ -184,8 +184,8 @@ cache: 1GiB
         ("rpc: {tls: {cert: /c, key: /k}}", "rpc.tls.ca is missing"),
         ("installation: {id: 'a/b'}", "installation.id must be"),
         ("installation: {secret: abc}", "installation.secret must be at least 64 hex digits"),
-        ("- a list", "must hold sections"),
-        ("? [a, list]\n: 1", "a name is text, not a list or a section"),
+        ("- a list", "must contain sections"),
+        ("? [a, list]\n: 1", "a key must be text, not a list or a section"),
         ("a: b: c", "is not YAML"),
         (f"logging: {'[' * 201}", "more than 200 brackets"),
         ("tracing: {sample_ratio: 1.5}", "must be a number from 0 to 1"),
@@ -291,7 +291,7 @@ def test_a_secret_given_twice_or_in_no_file_is_a_mistake(tmp_path: Path) -> None
     file = tmp_path / "secret"
     file.write_text(SECRET)
     twice = {"TARN_INSTALLATION_SECRET": SECRET, "TARN_INSTALLATION_SECRET_FILE": str(file)}
-    assert "given already" in problems("", tmp_path, HOME | twice)[0]
+    assert "already given" in problems("", tmp_path, HOME | twice)[0]
     none = HOME | {"TARN_INSTALLATION_SECRET_FILE": str(tmp_path / "none")}
     assert "cannot be read" in problems("", tmp_path, none)[0]
 

@@ -60,7 +60,7 @@ def test_a_token_says_what_it_was_issued_with(
 
 def test_a_token_ends() -> None:
     assert verify(KEY, made(), 1_999) == CLAIMS
-    assert "ended" in refused(made(), now_us=2_000)
+    assert "expired" in refused(made(), now_us=2_000)
 
 
 def test_another_key_makes_other_tokens() -> None:
@@ -81,7 +81,7 @@ def test_what_is_no_token_is_refused(text: str) -> None:
 
 
 def test_a_long_text_is_refused_before_it_is_read() -> None:
-    assert "no token" in refused(made() + "." + "a" * TOKEN_LENGTH_MAX)
+    assert "not a token" in refused(made() + "." + "a" * TOKEN_LENGTH_MAX)
 
 
 def test_a_refusal_never_shows_the_token() -> None:

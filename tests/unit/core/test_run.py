@@ -82,8 +82,8 @@ def test_a_sorted_batch_of_binary_paths_is_taken(listing: Listing) -> None:
         ([b"a\xff"], [TOMBSTONE], "not paths"),
         ([None], [TOMBSTONE], "nulls"),
         ([b"a"], [None], "nulls"),
-        ([b"a"], [TOMBSTONE[:-1]], "no packed entries"),
-        ([b"a"], [b"\2" + bytes(HEAD_BYTES)], "no packed entries"),
+        ([b"a"], [TOMBSTONE[:-1]], "not all packed entries"),
+        ([b"a"], [b"\2" + bytes(HEAD_BYTES)], "not all packed entries"),
     ],
 )
 def test_a_batch_that_is_no_run_is_refused(

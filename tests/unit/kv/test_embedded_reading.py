@@ -61,5 +61,5 @@ async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert refused.value.kind is Kind.NOT_FOUND
     assert contents(tmp_path) == []
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE x (y)").connection.close()
-    with pytest.raises(TarnError, match="no store of schema"):
+    with pytest.raises(TarnError, match="not a store of schema"):
         await open_embedded_to_read(tmp_path / "other.db")

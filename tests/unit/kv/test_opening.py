@@ -22,7 +22,7 @@ async def test_a_service_does_not_start_behind_a_fence_but_a_tool_does(tmp_path:
     await write_fence(store, "tarn", Fence(FenceState.MOVED, "t", "r", "to x", 1), None)
     await store.close()
     for _ in range(2):  # the refused one leaves nothing open
-        with pytest.raises(TarnError, match="goes on elsewhere") as caught:
+        with pytest.raises(TarnError, match="has moved elsewhere") as caught:
             await open_kv(config, CLOCK, IDS)
         assert caught.value.kind is Kind.FAILED_PRECONDITION
     await (await open_store(config, CLOCK, IDS, alone=True)).close()

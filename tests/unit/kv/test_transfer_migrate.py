@@ -150,7 +150,7 @@ async def test_all_of_it_arrives_and_the_source_is_closed_for_good() -> None:
     assert await contents(target) == rows
     assert (done.rows, done.changed) == (sum(map(len, rows.values())), 0)
     await check_open(target, INSTALLATION)
-    with pytest.raises(TarnError, match="was moved and goes on elsewhere"):
+    with pytest.raises(TarnError, match="has moved elsewhere"):
         await check_open(source, INSTALLATION)
 
 
@@ -233,7 +233,7 @@ async def test_a_source_that_does_not_come_to_rest_is_not_moved() -> None:
             await put(source, TOKEN, b"key/raw/00031", b"%d" % count)
 
     source.before_scan = change
-    with pytest.raises(TarnError, match="does not come to rest") as caught:
+    with pytest.raises(TarnError, match="the store keeps changing") as caught:
         await migrate(place(source), place(target), IDS, options())
     assert caught.value.kind is Kind.CONFLICT
     assert not await is_open(target)
@@ -264,7 +264,7 @@ async def test_a_target_that_holds_rows_is_refused_and_both_stay_as_they_are() -
     source, target = await filled(), Mortal()
     other = Partition(f"{INSTALLATION}/auth", PartitionKind.REGISTER)
     await put(target, other, b"setup", b"")
-    with pytest.raises(TarnError, match="only goes into an empty one") as caught:
+    with pytest.raises(TarnError, match="needs an empty target") as caught:
         await migrate(place(source), place(target), IDS, options())
     assert caught.value.kind is Kind.CONFLICT
     assert await is_open(source)
@@ -283,7 +283,7 @@ async def test_a_target_that_is_used_while_it_is_closed_is_refused() -> None:
 
     clock = Clock()
     work = TransferOptions(clock, RateLimiter(clock), 1)
-    with pytest.raises(TarnError, match="only goes into an empty one"):
+    with pytest.raises(TarnError, match="needs an empty target"):
         await migrate(place(source), place(target, is_shared=True), IDS, work)
     assert await is_open(source)
     assert await is_open(target)
@@ -330,7 +330,7 @@ async def test_an_attempt_that_was_overtaken_writes_nothing_more() -> None:
 async def test_a_moved_source_is_not_moved_again() -> None:
     source = await filled()
     await migrate(place(source), place(Mortal()), IDS, options())
-    with pytest.raises(TarnError, match="was moved") as caught:
+    with pytest.raises(TarnError, match="has moved elsewhere") as caught:
         await migrate(place(source), place(Mortal()), IDS, options())
     assert caught.value.kind is Kind.FAILED_PRECONDITION
 
@@ -383,7 +383,7 @@ async def test_reopen_needs_force_where_data_can_be_lost() -> None:
     source, target = await filled(), Mortal()
     assert await reopen(place(source)) is None
     await migrate(place(source), place(target), IDS, options())
-    with pytest.raises(TarnError, match="went elsewhere"):
+    with pytest.raises(TarnError, match="its data has moved elsewhere"):
         await reopen(place(source))
     fence = await reopen(place(source), force=True)
     assert fence is not None

@@ -1,1 +1,1 @@
-"""Who may do what: actions, policies, caller tokens and proofs."""
+"""Access control: actions, policies, caller tokens and proofs."""

@@ -1,23 +1,23 @@
-"""What can be done, to what: actions, and the names of resources.
+"""Actions, and the names of the resources on which they are allowed or denied.
 
-Which operation needs which action is said where the operation is: of S3's in the table
-`tarn_gateway.operations.table`, of rpcs in the options of the protos (`tarn.rpc.rules`). An operation that says
-nothing is nobody's: the router does not find it, and a service with such an rpc is not served (OWASP API5;
-lakeFS GHSA-h238-5mwf-8xw8 was a route that nobody had listed).
+Each operation declares its action where it is defined: S3 operations in the table
+`tarn_gateway.operations.table`, rpcs in options of the protos (`tarn.rpc.rules`). An operation without a
+declaration cannot be called: the router does not find it, and a service with such an rpc does not start (OWASP
+API5; lakeFS GHSA-h238-5mwf-8xw8 was a route missing from the list).
 
 Resources are paths of names:
 
-    repository/*                                     all repositories, as the thing that is listed
+    repository/*                                     all repositories, for listing them
     repository/<repository>
     repository/<repository>/branch/<branch>[/object/<path>]
     repository/<repository>/ref/<ref>[/object/<path>]
     repository/<repository>/tag/<tag>
-    user/*                                           all users, as the thing that is listed
+    user/*                                           all users, for listing them
     user/<user>
 
-A write names a branch, a read names the ref as the client spelled it. A commit can be reached by many
-spellings (`main`, `main~0`, its id), so a *deny* of one ref hides nothing: reads are limited by what
-is allowed, down to a repository or a ref, and denied by repository.
+A write names a branch; a read names the ref as the client spelled it. A commit has many spellings (`main`,
+`main~0`, its id), so a *deny* of one ref hides nothing. To limit reads, allow them per repository or ref, and
+deny them per repository.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Action(enum.StrEnum):
-    """What a statement allows or denies. The first names are a draft's (docs/design/departures.md)."""
+    """What a statement allows or denies. The first names come from a draft (docs/design/departures.md)."""
 
     CREATE_REPO = "CreateRepo"
     DELETE_REPO = "DeleteRepo"
@@ -49,11 +49,11 @@ class Action(enum.StrEnum):
     READ_REPO = "ReadRepo"
     """Objects, listings, commits, branches and tags of a repository."""
     WRITE_REPO = "WriteRepo"
-    """Objects and uploads of a branch; branches, tags and commits themselves."""
+    """Objects and uploads of a branch, and the branches, tags and commits themselves."""
     READ_USERS = "ReadUsers"
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"
-    """Key pairs of the user that is the resource; the built-in roles allow it for oneself."""
+    """Key pairs of the user that is the resource; the built-in roles allow users to manage their own."""
 
 
 REPOSITORIES = "repository/*"
@@ -66,13 +66,13 @@ USERS = "user/*"
 def _segment(name: str) -> str:
     # A name with a slash would become a resource below another one.
     if "/" in name or not name:
-        text = f"{name!r} is no name of a resource"
+        text = f"{name!r} is not a resource name: it is empty or contains a slash"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, name=name)
     return name
 
 
 def repository_resource(repository: str) -> str:
-    """A repository; raises `TarnError` INVALID for a name with a slash, as all of these do."""
+    """A repository. Like all functions here, raises `TarnError` INVALID for a name with a slash."""
     return f"repository/{_segment(repository)}"
 
 
@@ -82,7 +82,7 @@ def branch_resource(repository: str, branch: str) -> str:
 
 
 def object_resource(repository: str, branch: str, path: str) -> str:
-    """A path of a branch, to be written; the path may hold anything."""
+    """A path of a branch, to be written; the path may contain any character."""
     return f"repository/{_segment(repository)}/branch/{_segment(branch)}/object/{path}"
 
 
@@ -92,7 +92,7 @@ def ref_resource(repository: str, ref: str) -> str:
 
 
 def ref_object_resource(repository: str, ref: str, path: str) -> str:
-    """A path of a ref, to be read; of a listing, its prefix."""
+    """A path of a ref, to be read; for a listing, its prefix."""
     return f"repository/{_segment(repository)}/ref/{_segment(ref)}/object/{path}"
 
 

@@ -1,12 +1,12 @@
-"""Caller tokens: a short proof, made by auth, of who asks.
+"""Caller tokens: short-lived proofs of the caller's identity, issued by auth.
 
-`t1.<payload>.<mac>`, both in base64url without padding. The payload is version 1's fields in fixed
-order, each text with its length before it, so that there is one way to read the bytes. The MAC is
-HMAC-SHA256 over everything before the last dot: the version is under it too. Only auth holds the key;
-to everybody else a token is opaque.
+Format: `t1.<payload>.<mac>`, both parts in base64url without padding. The payload holds the fields of version 1
+in fixed order, each text preceded by its length, so that its bytes can be read in only one way. The MAC is
+HMAC-SHA256 over everything before the last dot, including the version. Only auth has the key; to every other
+service a token is opaque.
 
-A token names the user's uid, so that it does not speak for a later user of the same name, and the access
-key that it came from, so that it ends with it.
+A token contains the user's uid, so it is not valid for a later user of the same name, and the access key that it
+was issued for, so it becomes invalid together with that key.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _FIELD_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class CallerToken:
-    """What a token says; true only because `verify` returned it.
+    """The contents of a token; trustworthy only if `verify` returned it.
 
     Attributes:
-        user_uid: of one life of the user.
-        access_key_id: the key pair that it was issued for.
+        user_uid: the user's uid, unique to one life of the user.
+        access_key_id: the key pair for which the token was issued.
         issue_time_us: Unix microseconds, as is `expire_time_us`.
     """
 
@@ -56,9 +56,9 @@ def issue(
     issue_time_us: int,
     expire_time_us: int,
 ) -> str:
-    """A token; the key is 32 bytes that only auth knows."""
+    """Encodes and signs a token. `key` has 32 bytes, which only auth knows."""
     fields = (user_id.encode(), user_uid, access_key_id.encode())
-    assert all(len(field) <= _FIELD_MAX for field in fields), "ids were parsed at the edge"
+    assert all(len(field) <= _FIELD_MAX for field in fields), "an id is longer than its limit"
     payload = _TIMES.pack(issue_time_us, expire_time_us)
     payload += b"".join(bytes((len(field),)) + field for field in fields)
     signed = f"{_VERSION}.{_encode(payload)}"
@@ -66,25 +66,25 @@ def issue(
 
 
 def verify(key: bytes, token: str, now_us: int) -> CallerToken:
-    """What a token says.
+    """Checks a token and returns its contents.
 
     Raises:
-        TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID when it was not made with this key, was
-            altered, or has ended. The text tells expired from false, and never holds the token.
+        TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: the token was not made with this key, was altered,
+            or has expired. The text distinguishes these cases and never contains the token.
     """
     signed, _, mac = token.rpartition(".")
     if len(token) > TOKEN_LENGTH_MAX or not token.isascii():
-        raise _invalid("is no token of auth")
-    # Compared as text: base64url has several spellings of some bytes, the text has one.
+        raise _invalid("is not a token of auth")
+    # Compared as text, because base64url has several spellings of some bytes.
     if not hmac.compare_digest(_encode(_mac(key, signed)), mac):
         raise _invalid("was not made by this installation's auth")
     version, _, payload = signed.partition(".")
     if version != _VERSION:
-        raise _invalid(f"is of version {version[:8]!r}, not {_VERSION!r}")
+        raise _invalid(f"has version {version[:8]!r}, not {_VERSION!r}")
     found = _parse(_decode(payload))
     if now_us >= found.expire_time_us:
         late_s = (now_us - found.expire_time_us) // 1_000_000
-        raise _invalid(f"ended {late_s} s ago")
+        raise _invalid(f"expired {late_s} s ago")
     return found
 
 
@@ -118,7 +118,7 @@ def _decode(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
-        raise _invalid("is no base64") from None
+        raise _invalid("is not base64url") from None
 
 
 def _invalid(rule: str) -> TarnError:

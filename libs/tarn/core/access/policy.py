@@ -1,8 +1,8 @@
-"""Who may do what: statements, the decision over them, and the built-in roles.
+"""Policies: statements, the decision over them, and the built-in roles.
 
-Default deny; a deny beats every allow; patterns know one wildcard, a `*` at the end. A set of statements
-is compiled once into, per action, exact names and prefixes, so that a decision is a few set look-ups
-and `str.startswith` calls, whatever the number of statements.
+The default is deny, and a deny overrides every allow. Patterns have one wildcard, a `*` at the end. A set of
+statements is compiled once into exact names and prefixes per action, so a decision takes a few set look-ups and
+`str.startswith` calls, whatever the number of statements.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Statement:
 
     Attributes:
         allow: True to allow, False to deny.
-        actions: names of `Action`, or prefixes of them with a trailing `*`.
-        resources: see `tarn.core.access.actions`, or prefixes of them with a trailing `*`.
+        actions: names of `Action`, or prefixes of them followed by `*`.
+        resources: names as in `tarn.core.access.actions`, or prefixes of them followed by `*`.
 
     Raises:
-        TarnError: INVALID for a pattern with a `*` that is not its last character: read as a literal
-            it would silently match nothing, which in a deny is a hole.
+        TarnError: INVALID: a pattern has a `*` that is not its last character. Read literally, it would
+            silently match nothing, which would make a deny ineffective.
     """
 
     allow: bool
@@ -51,12 +51,12 @@ class Statement:
     def __post_init__(self) -> None:
         for pattern in self.actions + self.resources:
             if "*" in pattern[:-1]:
-                text = f"pattern {pattern!r} has a '*' before its end"
+                text = f"pattern {pattern!r} has a '*' before its end; only the last character may be one"
                 raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, pattern=pattern)
 
 
 class _Patterns:
-    """A set of patterns, to be asked many times."""
+    """A set of patterns, prepared for many look-ups."""
 
     __slots__ = ("_names", "_prefixes")
 
@@ -70,7 +70,7 @@ class _Patterns:
 
 
 class Policy:
-    """Statements, compiled. Immutable."""
+    """Compiled statements. Immutable."""
 
     __slots__ = ("_rules", "statements")
 
@@ -82,7 +82,7 @@ class Policy:
         }
 
     def allows(self, action: Action, resource: str) -> bool:
-        """Whether a statement allows the action on the resource and none denies it."""
+        """Whether a statement allows the action on the resource and no statement denies it."""
         denied, allowed = self._rules[action]
         return allowed.match(resource) and not denied.match(resource)
 
@@ -97,7 +97,7 @@ class Policy:
 
 @lru_cache(_POLICIES_CACHED)
 def compile_policy(statements: tuple[Statement, ...]) -> Policy:
-    """The policy of these statements; the last thousand are kept."""
+    """The policy of these statements. Caches the last thousand policies."""
     return Policy(statements)
 
 
@@ -108,12 +108,12 @@ def decide(statements: tuple[Statement, ...], action: Action, resource: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one caller may do, to be used for `ttl_ms` from when it was asked for and no longer.
+    """The permissions of one caller, valid for `ttl_ms` from the moment the grant was requested.
 
     Attributes:
         user_id: the caller.
-        policy: what its roles amount to.
-        caller_token: to be passed on to other services, which decide again; a secret.
+        policy: the compiled statements of the caller's roles.
+        caller_token: passed on to other services, which decide again; a secret.
     """
 
     user_id: UserId
@@ -122,11 +122,11 @@ class Grant:
     ttl_ms: int
 
     def allows(self, action: Action, resource: str) -> bool:
-        """Whether the caller may."""
+        """Whether the caller may do the action on the resource."""
         return self.policy.allows(action, resource)
 
     def require(self, action: Action, resource: str) -> None:
-        """Raises `TarnError` DENIED, ACCESS_DENIED unless the caller may."""
+        """Raises `TarnError` DENIED, ACCESS_DENIED unless the caller may do the action on the resource."""
         if not self.policy.allows(action, resource):
             text = f"user {self.user_id} may not {action} on {resource}"
             raise TarnError(
@@ -148,18 +148,18 @@ class Role(enum.StrEnum):
 
 
 def parse_roles(names: Iterable[str]) -> tuple[Role, ...]:
-    """Roles without repetitions, in the order of `Role`.
+    """Parses role names; returns roles without repetitions, in the order of `Role`.
 
     Raises:
-        TarnError: NOT_FOUND, ROLE_NOT_FOUND for an unknown name; INVALID for none at all.
+        TarnError: NOT_FOUND, ROLE_NOT_FOUND: a name is unknown. INVALID: there is no name.
     """
     wanted = set(names)
     known = {role.value for role in Role}
     if unknown := sorted(wanted - known):
-        text = f"role {unknown[0][:80]!r} does not exist; there are {', '.join(Role)}"
+        text = f"role {unknown[0][:80]!r} does not exist; the roles are {', '.join(Role)}"
         raise TarnError(Kind.NOT_FOUND, Reason.ROLE_NOT_FOUND, text, role=unknown[0][:80])
     if not wanted:
-        text = f"a user needs at least one role of {', '.join(Role)}"
+        text = f"a user needs at least one of the roles {', '.join(Role)}"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="roles")
     return tuple(role for role in Role if role.value in wanted)
 
@@ -169,7 +169,7 @@ _OWN = (Action.READ_USERS.value, Action.MANAGE_CREDENTIALS.value)
 
 
 def statements_of(roles: Iterable[Role], user_id: UserId) -> tuple[Statement, ...]:
-    """What a user's roles amount to. Everybody may look at themselves and manage their own keys."""
+    """The statements of a user's roles. Every user may read their own record and manage their own keys."""
     statements = [Statement(True, _OWN, (user_resource(user_id),))]
     for role in roles:
         match role:

@@ -1,1 +1,1 @@
-"""Ordered listings: runs of rows, staged changes over them, differences, and the ranges that hold them."""
+"""Ordered listings: runs of rows, staged changes over them, differences, and the ranges that store them."""

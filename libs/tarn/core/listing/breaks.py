@@ -1,19 +1,19 @@
-"""Where a range ends: after a key whose hash says so, wherever the key stands.
+"""Decides where a range ends: after a path whose hash says so, wherever in the listing the path is.
 
-The same entries must always give the same ranges, whatever the history, so that equal listings have
-equal ids and commits share all ranges that they do not change. A range therefore ends after the first
-of its rows, counted from its beginning, where
+The same entries must always give the same ranges, whatever their history. Then equal listings have equal ids,
+and commits share all ranges that they do not change. So a range ends after the first of its rows, counted from
+the beginning of the range, for which one of these holds:
 
     the hash of the path is 0 modulo `rows_mean`, or
     the range has `rows_max` rows, or
     the range has `bytes_max` bytes of paths and packed entries.
 
-The decision at a row looks at the rows since the last cut and at nothing else, so *every cut forgets
-the past*: two sequences of rows that are cut at the same place are cut alike from there on. That is
-why a commit that changes part of a listing may begin cutting at any old range that begins at a cut,
-and may stop as soon as one of its cuts falls on the end of an old range: the rest is what it was. The
-first rule makes that happen soon (one row in `rows_mean` cuts whatever came before); the caps, which
-a change shifts, only hold until the next such row. Prior art: content-defined chunking (LBFS, rsync).
+The decision at a row depends only on the rows since the last cut, so *every cut forgets the past*: two
+sequences of rows that are cut at the same place are cut alike from there on. Therefore a commit that changes
+part of a listing may begin to cut at any old range that begins at a cut, and may stop as soon as one of its
+cuts is the end of an old range, since the rest of the listing is unchanged. The first rule makes that happen
+soon: one row in `rows_mean` cuts, independent of the rows before it. A change shifts the cuts of the other two
+rules, but only up to the next such row. Prior art: content-defined chunking (LBFS, rsync).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
 
 
 def hash_paths(paths: pa.StringArray) -> npt.NDArray[np.uint64]:
-    """64 bits for each path, over all of its bytes. Part of the format: never changes.
+    """Hashes all bytes of each path to 64 bits. Part of the format, so it never changes.
 
-    Eight bytes of all paths at a time: `h = (h xor word) * C; h ^= h >> 32`, the last word padded with
-    zeros; the length is mixed in at the beginning, one more round ends it.
+    Takes eight bytes of all paths at a time: `h = (h xor word) * C; h ^= h >> 32`, with the last word padded
+    with zeros. The length is mixed in at the beginning, and one more round is added at the end.
     """
     ends = offsets_of(paths).astype(np.int64)
     starts, lengths = ends[:-1], np.diff(ends)
     hashes = (lengths.astype(np.uint64) + np.uint64(1)) * _SEED
-    # Eight zeros at the end, so that every byte of a path begins a word that can be read.
+    # Eight zeros at the end, so that a whole word can be read from every byte of a path.
     data = np.zeros(int(ends[-1] - ends[0]) + 8, np.uint8)
     data[:-8] = data_of(paths)[ends[0] : ends[-1]]
     words = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
     at = starts - ends[0]
-    # As long as all paths have eight bytes left, no row needs a look at its length.
+    # While all paths have eight bytes left, the lengths of rows need not be checked.
     whole = int(lengths.min()) // 8 if len(lengths) else 0
     for _ in range(whole):
         hashes = _mix(hashes, words[at])
@@ -69,7 +69,7 @@ def hash_paths(paths: pa.StringArray) -> npt.NDArray[np.uint64]:
 
 
 def _mix(hashes: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """One round; `word` is used up."""
+    """One round; overwrites `word`."""
     word ^= hashes
     word *= _WORD
     word ^= word >> _SHIFT
@@ -78,13 +78,13 @@ def _mix(hashes: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.ND
 
 @dataclass(frozen=True, slots=True)
 class BreakRule:
-    """How listings are cut into ranges. One rule for all listings of an installation: a listing that
-    was cut by another one is read all the same, but shares no ranges with its successors.
+    """How listings are cut into ranges. An installation uses one rule for all listings: a listing that was
+    cut by another rule can still be read, but shares no ranges with its successors.
 
     Attributes:
-        rows_mean: one row in so many ends a range.
-        rows_max: no range has more rows.
-        bytes_max: a range ends with the row that reaches so many bytes of paths and packed entries.
+        rows_mean: on average, one row in this many ends a range by its hash.
+        rows_max: a range never has more rows.
+        bytes_max: a range ends with the row that reaches this many bytes of paths and packed entries.
     """
 
     rows_mean: int = 20_000
@@ -92,22 +92,22 @@ class BreakRule:
     bytes_max: int = 32 << 20
 
     def __post_init__(self) -> None:
-        assert min(self.rows_mean, self.rows_max, self.bytes_max) > 0, "a range holds a row"
+        assert min(self.rows_mean, self.rows_max, self.bytes_max) > 0, "a bound is not positive"
 
     def ends_after(self, paths: pa.StringArray) -> Bools:
-        """Which paths end a range whatever comes before them."""
+        """Which paths end a range by their hash, whatever precedes them."""
         ends: Bools = hash_paths(paths) % np.uint64(self.rows_mean) == 0
         return ends
 
     def is_closed(self, last_path: str, count: int, size_bytes: int) -> bool:
-        """Whether a range with this last row ended by the rule, not for want of more rows."""
+        """Whether a range with this last row was ended by the rule, not by the end of the rows."""
         if count >= self.rows_max or size_bytes >= self.bytes_max:
             return True
         return bool(self.ends_after(pa.array([last_path], pa.string()))[0])
 
 
 class Cutter:
-    """Takes rows in order and gives whole ranges. It is *at a cut* at the beginning and after each."""
+    """Takes rows in order and returns complete ranges. It is *at a cut* at the beginning and after each range."""
 
     def __init__(self, rule: BreakRule) -> None:
         self._rule = rule
@@ -117,11 +117,11 @@ class Cutter:
 
     @property
     def is_at_cut(self) -> bool:
-        """Whether no row waits for the end of its range."""
+        """Whether no rows wait for the end of their range."""
         return not self._pieces
 
     def add(self, run: Run) -> list[Run]:
-        """Takes the next rows; gives the ranges that end in them."""
+        """Adds the next rows; returns the ranges that they complete."""
         rule = self._rule
         done: list[Run] = []
         breaks = np.flatnonzero(rule.ends_after(run.paths))
@@ -140,7 +140,7 @@ class Cutter:
         return done
 
     def finish(self) -> Run | None:
-        """The last range, which ends for want of more rows; None at a cut."""
+        """Returns the last range, which ends because there are no more rows; None if it is at a cut."""
         return self._take() if self._pieces else None
 
     def _keep(self, piece: Run) -> None:

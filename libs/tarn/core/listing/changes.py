@@ -1,8 +1,8 @@
-"""Applies staged changes to committed rows, and lays staged layers over one another.
+"""Applies staged changes to committed rows, and overlays staged layers.
 
-Both are one binary search per change and one gather per run, O(changes x log rows + rows), in C.
-A change that gives a path the identity it already has is no change (docs/design/metadata.md): the committed entry
-stays, with its address and time.
+Both take one binary search per change and one gather per run: O(changes x log rows + rows), in C. A change that
+gives a path the identity it already has is not a change (docs/design/metadata.md): the committed entry stays,
+with its address and time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Counts", "Matches", "Merged", "apply_changes", "match_rows", "overla
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many paths a change set adds, updates and removes."""
+    """The number of paths that a set of changes adds, updates and removes."""
 
     added: int = 0
     updated: int = 0
@@ -42,7 +42,7 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of the three."""
         return self.added + self.updated + self.removed
 
 
@@ -51,8 +51,8 @@ class Merged:
     """Committed rows after some changes.
 
     Attributes:
-        runs: pieces in order; without effective changes, exactly the committed rows.
-        counts: what the changes did.
+        runs: the rows in order, in pieces; equal to the committed rows if no change had an effect.
+        counts: the effect of the changes.
     """
 
     runs: tuple[Run, ...]
@@ -61,11 +61,11 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matches:
-    """Where the rows of one run stand in another.
+    """The positions of the rows of one run in another run.
 
     Attributes:
-        at: for each row, the first row of the other run whose path is not smaller.
-        found: whether that one has the same path.
+        at: shape (rows,): the number of the first row of the other run whose path is not smaller.
+        found: shape (rows,): whether that row has the same path.
     """
 
     at: Ints
@@ -73,9 +73,9 @@ class Matches:
 
 
 def match_rows(rows: Run, base: Run) -> Matches:
-    """Finds every row of `rows` in `base`."""
+    """Finds the position of every row of `rows` in `base`."""
     if rows.paths.equals(base.paths):
-        # Only updates: two states of a table often have the same paths, and need no search.
+        # Only updates: two states of a table often have the same paths and need no search.
         return Matches(np.arange(len(rows)), np.ones(len(rows), np.bool_))
     at = pc.search_sorted(base.paths, rows.paths).to_numpy().astype(np.int64)
     inside = at < len(base)
@@ -88,7 +88,7 @@ def match_rows(rows: Run, base: Run) -> Matches:
 
 
 def same_identity(rows: Run, base: Run, matches: Matches) -> Bools:
-    """Which rows have a match of the same identity."""
+    """Which rows have a match with the same identity."""
     same = np.zeros(len(rows), np.bool_)
     if matches.found.any():
         old = identities_of(base.values.take(pa.array(matches.at[matches.found])))
@@ -98,7 +98,7 @@ def same_identity(rows: Run, base: Run, matches: Matches) -> Bools:
 
 
 def apply_changes(base: Run, changes: Run) -> Merged:
-    """The rows of `base` after `changes`, in which tombstones delete."""
+    """Applies `changes`, in which tombstones delete, to the rows of `base`."""
     if not len(changes):
         return Merged((base,), Counts())
     matches = match_rows(changes, base)
@@ -110,7 +110,7 @@ def apply_changes(base: Run, changes: Run) -> Merged:
     counts = Counts(int((put & ~matches.found).sum()), int(updated.sum()), int(removed.sum()))
     if not counts.total:
         return Merged((base,), counts)
-    # Only the window that the changes span is copied; a change at one place of a range costs little.
+    # Only the part of `base` that the changes span is copied, so a local change of a range costs little.
     effective = np.flatnonzero(put | removed)
     low = int(matches.at[effective[0]])
     high = int(matches.at[effective[-1]] + matches.found[effective[-1]])
@@ -123,7 +123,7 @@ def apply_changes(base: Run, changes: Run) -> Merged:
 
 
 def _interleave(base: Run, gone: Ints, rows: Run, at: Ints) -> Run:
-    """`base` without the rows `gone`, with `rows` inserted before the positions `at`."""
+    """Returns `base` without the rows `gone`, with `rows` inserted before the positions `at`."""
     if len(gone) == len(base):
         return rows
     keep = np.ones(len(base) + len(rows), np.bool_)
@@ -133,9 +133,9 @@ def _interleave(base: Run, gone: Ints, rows: Run, at: Ints) -> Run:
 
 
 def overlay(layers: Sequence[Run]) -> Run:
-    """Layers of staged rows as one: the first layer (the newest) that has a path gives its row.
+    """Combines layers of staged rows, newest first; the newest row of each path wins.
 
-    Tombstones stay: they delete what is committed beneath.
+    Tombstones stay, because they delete committed rows beneath.
     """
     merged = EMPTY_RUN
     for layer in layers:
@@ -152,6 +152,6 @@ def _lay_over(newer: Run, older: Run) -> Run:
 
 
 def upto(run: Run, path: str) -> tuple[Run, Run]:
-    """The rows up to and with `path`, and the others."""
+    """Splits a run after `path`: the rows up to and including it, and the rest."""
     at = run.find(path, after=True)
     return run.slice(0, at), run.slice(at)

@@ -1,7 +1,6 @@
-"""What differs between two listings: vectorised over runs, and page by page.
+"""The difference between two listings, vectorised over runs, and as pages.
 
-Pages are columns, as listings are (`tarn.core.listing.pages`): an object for each change costs more than
-finding it.
+Pages are columns, as in `tarn.core.listing.pages`: one object per change would cost more than finding it.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DiffPage:
-    """Changes in byte order of their paths. What happened to a path is told by the sides that have it.
+    """Changes in byte order of their paths. The sides that have an entry tell the kind of change.
 
     Attributes:
-        paths: that differ.
-        lefts: packed entries, one for each path; empty if only the right has it (added).
-        rights: the same; empty if only the left has it (removed).
-        next_after: continues the difference, None at its end. A page may be short before the end.
+        paths: the paths that differ.
+        lefts: packed entries, one for each path; empty if only the right side has the path (added).
+        rights: packed entries, one for each path; empty if only the left side has the path (removed).
+        next_after: where the next page begins; None at the end. A page may be short before the end.
     """
 
     paths: list[str]
@@ -49,11 +48,11 @@ DIFF_SCHEMA = pa.schema(
         pa.field("right", pa.binary()),
     ]
 )
-"""Differences in bulk, sorted by path; a side is null if it does not have the path."""
+"""Changes in columns, sorted by path. A side is null if it does not have the path."""
 
 
 def diff_runs(left: Run, right: Run) -> pa.RecordBatch:
-    """The paths whose identity differs, as a batch of `DIFF_SCHEMA`."""
+    """Returns the paths whose identities differ, as a batch of `DIFF_SCHEMA`."""
     left, right = _trim(left, right)
     matches = match_rows(right, left)
     same = same_identity(right, left, matches)
@@ -62,7 +61,7 @@ def diff_runs(left: Run, right: Run) -> pa.RecordBatch:
     removed = np.flatnonzero(only_left)
     chosen = np.flatnonzero(~same)
     changed = matches.found[chosen]
-    # A removed row of the left goes before the first row of the right that is not smaller.
+    # A row that only the left has is placed before the first greater row of the right.
     before = (
         pc.search_sorted(right.paths.take(pa.array(chosen)), left.paths.take(pa.array(removed)))
         .to_numpy()
@@ -74,10 +73,10 @@ def diff_runs(left: Run, right: Run) -> pa.RecordBatch:
 
 
 def diff_changes(base: Run, changes: Run) -> pa.RecordBatch:
-    """What staged rows change of `base`: a tombstone is a removal, or nothing if it hides nothing.
+    """Returns what staged rows change in `base`. A tombstone is a removal, or no change if it hides nothing.
 
-    Rows of `base` that `changes` does not name do not matter, so any piece of a listing that spans
-    the changes will do.
+    Rows of `base` whose paths are not in `changes` do not matter, so any part of a listing that spans the
+    changes gives the right result.
     """
     matches = match_rows(changes, base)
     tombstone = tombstones_of(changes.values)
@@ -89,9 +88,9 @@ def diff_changes(base: Run, changes: Run) -> pa.RecordBatch:
 
 
 def _trim(left: Run, right: Run) -> tuple[Run, Run]:
-    """Without the equal rows at both ends, which most ranges of two related commits begin and end with.
+    """Removes the equal rows at both ends; most ranges of two related commits have many of them.
 
-    Comparing in place costs a tenth of searching.
+    Comparing rows in place costs a tenth of searching for them.
     """
     both = min(len(left), len(right))
     head = _equal_rows(left.slice(0, both), right.slice(0, both))
@@ -118,7 +117,7 @@ def _batch(
     right: Run,
     rights: npt.NDArray[np.integer],
 ) -> pa.RecordBatch:
-    """Rows by number on each side, -1 for none."""
+    """Builds the batch from row numbers of each side; -1 for a side without a row."""
     left_index = pa.array(lefts, pa.int64(), mask=lefts < 0)
     right_index = pa.array(rights, pa.int64(), mask=rights < 0)
     paths = pc.coalesce(right.paths.take(right_index), left.paths.take(left_index))
@@ -132,12 +131,13 @@ def _batch(
 
 @dataclass(slots=True)
 class DiffRows:
-    """Changes as they are found, until they make a page.
+    """Collects changes until they make a page.
 
     Attributes:
-        limit: how many, at least one.
-        bytes_left: of paths and entries; the change that exceeds them is taken, and is the last.
-        paths, lefts, rights: as `DiffPage` has them.
+        limit: most changes, at least one.
+        bytes_left: bytes of paths and entries that still fit. The change that exceeds it is the last one
+            taken.
+        paths, lefts, rights: as in `DiffPage`.
     """
 
     limit: int
@@ -147,7 +147,7 @@ class DiffRows:
     rights: list[bytes] = field(default_factory=list)
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """Takes the next changes, a batch of `DIFF_SCHEMA`; whether not all of them fit."""
+        """Adds the next changes, a batch of `DIFF_SCHEMA`. Returns whether some of them did not fit."""
         found: int = batch.num_rows
         count = min(found, self.limit - len(self.paths))
         if not count or self.bytes_left <= 0:
@@ -164,12 +164,12 @@ class DiffRows:
         return count < found
 
     def page(self, next_after: str | None) -> DiffPage:
-        """What was taken, and where it goes on."""
+        """The changes that were taken, and where the next page begins."""
         return DiffPage(self.paths, self.lefts, self.rights, next_after)
 
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of path and entries of each row."""
+    """The size of each row: bytes of the path and of both entries."""
     total = np.zeros(batch.num_rows, np.int64)
     for name in ("path", "left", "right"):
         total += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy()

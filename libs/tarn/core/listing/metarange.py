@@ -1,8 +1,8 @@
-"""A metarange: the ranges of one listing, in order. It names the whole listing by one id.
+"""A metarange: the ranges of one listing, in order. Its id identifies the whole listing.
 
-Small (one row per 20,000 entries or so), so it is held whole, as objects, and searched by bisection.
-Its id is a hash of its rows, and each row holds the hash of a range's rows: equal ids are equal
-listings. Canonical bytes in `docs/formats/metarange.md`.
+A metarange is small (about one row per 20,000 entries), so it is held in memory as objects and searched by
+bisection. Its id is a hash of its rows, and each row holds the hash of a range's rows, so equal ids mean equal
+listings. `docs/formats/metarange.md` specifies the canonical bytes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _U32 = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class RangeInfo:
-    """What a metarange knows of a range.
+    """One row of a metarange.
 
     Attributes:
-        range_id: hash of its rows.
-        min_path: of its first row.
-        max_path: of its last row.
-        count: rows, at least one.
-        size_bytes: bytes of paths and packed entries.
-        object_bytes: sum of the sizes of the objects.
+        range_id: hash of the range's rows.
+        min_path: path of its first row.
+        max_path: path of its last row.
+        count: number of rows, at least one.
+        size_bytes: size of its paths and packed entries.
+        object_bytes: sum of the sizes of its objects.
     """
 
     range_id: RangeId
@@ -49,11 +49,11 @@ class RangeInfo:
 
 @dataclass(frozen=True, slots=True)
 class Metarange:
-    """A listing.
+    """The ranges of a whole listing.
 
     Attributes:
-        ranges: Invariant: not empty each, ascending, and their spans do not overlap.
-        max_paths: of the ranges, for bisection.
+        ranges: Invariant: none is empty, they ascend, and their spans do not overlap.
+        max_paths: `max_path` of each range, for bisection.
         metarange_id: SHA-256 of the canonical bytes.
     """
 
@@ -64,9 +64,9 @@ class Metarange:
     def __post_init__(self) -> None:
         last: str | None = None
         for info in self.ranges:
-            # The canonical bytes hold the id's 32 bytes: another spelling of them hashes the same.
+            # The canonical bytes hold the id as 32 bytes, so two spellings of an id would have the same hash.
             if not _ID.fullmatch(info.range_id):
-                text = f"a metarange holds a range of the id {info.range_id!r}"
+                text = f"a metarange names a range with the invalid id {info.range_id!r}"
                 raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
             if (last is not None and info.min_path <= last) or info.min_path > info.max_path:
                 text = f"range {info.range_id} of a metarange is out of order after {last!r}"
@@ -78,23 +78,23 @@ class Metarange:
 
     @property
     def count(self) -> int:
-        """Entries in the whole listing."""
+        """Number of entries in the whole listing."""
         return sum(info.count for info in self.ranges)
 
     @property
     def object_bytes(self) -> int:
-        """Bytes of all objects."""
+        """Sum of the sizes of all objects, in bytes."""
         return sum(info.object_bytes for info in self.ranges)
 
     def range_of(self, path: str) -> int:
-        """The first range whose last path is not smaller: the only one that can hold `path`.
+        """The index of the first range whose last path is not smaller: the only one that can hold `path`.
 
-        As many as there are ranges when all are smaller. O(log ranges).
+        The number of ranges if all last paths are smaller. O(log ranges).
         """
         return bisect_left(self.max_paths, path)
 
     def canonical_bytes(self) -> bytes:
-        """What the id is a hash of."""
+        """The bytes that the id is a hash of."""
         return b"".join([_MAGIC, _U64.pack(len(self.ranges)), *self._rows()])
 
     def _rows(self) -> Iterator[bytes]:
@@ -107,4 +107,4 @@ class Metarange:
 
 
 EMPTY_METARANGE = Metarange(())
-"""The listing of nothing; its id is the same everywhere."""
+"""The empty listing; its id is the same everywhere."""

@@ -1,11 +1,11 @@
-"""Ordered listings over layers: what a page with prefix, delimiter and after holds.
+"""Builds the pages of an ordered listing over layers, with prefix, delimiter and start position.
 
-Layers are sorted runs of paths and packed entries, newest first; the newest row of a path wins and a
-tombstone hides what lies beneath. The merge asks for more rows of a layer only when it has used up those
-at hand, and never reads over rows that a common prefix has rolled up: it seeks past them.
+A layer is a sorted run of paths and packed entries. Layers are ordered newest first: the newest row of a path
+wins, and a tombstone hides the rows beneath it. The merge asks for more rows of a layer only when it has used
+those it has. It never reads rows that a common prefix has rolled up, but seeks past them.
 
-Rows are columns, a list of paths beside a list of entries: a page has a thousand of them, and an object
-for each costs more than all that is done with it.
+Rows are kept as columns, a list of paths and a list of entries. A page has a thousand rows, and one object per
+row would cost more than all other work on it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tarn.core.entry import FLAG_TOMBSTONE
 __all__ = ["NeedRows", "Page", "PageRequest", "PathRows", "merge_page", "path_after", "prefix_end"]
 
 PathRows = tuple[Sequence[str], Sequence[bytes]]
-"""Paths in order, and the packed entry of each."""
+"""Sorted paths, and the packed entry of each path."""
 
 _ROWS_AT_ONCE_MAX = 4000
 _ROWS_PER_SEEK = 64
-"""About as many rows are read in the time that it takes to seek."""
+"""A seek takes about as long as reading this many rows."""
 
 _LAST = chr(0x10FFFF)
 
@@ -33,7 +33,7 @@ _LAST = chr(0x10FFFF)
 def prefix_end(prefix: str) -> str | None:
     """The smallest string greater than every string that starts with `prefix`; None if there is none.
 
-    Code point order equals UTF-8 byte order; surrogates are no characters of a path.
+    Compares by code points, which is the order of UTF-8 bytes. Surrogates cannot occur in a path.
     """
     text = prefix.rstrip(_LAST)
     if not text:
@@ -52,13 +52,14 @@ class PageRequest:
     """What to list.
 
     Attributes:
-        prefix: only paths that start so.
-        delimiter: roll up what shares its text up to and including the first one after the prefix.
-        after: only paths and common prefixes greater than this; exclusive.
-        limit: how many entries and common prefixes.
-        rows_max: about how many rows may be looked at before a shorter page is given.
-        with_tombstones: tombstones are lines, too: what is staged, not what is visible.
-        rows_first: how many rows of a layer are asked for at first, if the limit is not below that.
+        prefix: list only paths that start with it.
+        delimiter: roll up paths that are equal up to and including the first delimiter after the prefix;
+            empty: roll up nothing.
+        after: list only paths and common prefixes greater than this.
+        limit: most lines (entries and common prefixes) of a page.
+        rows_max: after about this many rows, end the page even if it is not full.
+        with_tombstones: list tombstones too, that is the staged rows instead of the visible objects.
+        rows_first: rows to request of each layer at first, unless `limit` is smaller.
     """
 
     prefix: str = ""
@@ -71,7 +72,7 @@ class PageRequest:
 
     @property
     def start(self) -> str:
-        """The smallest path that may be on the page."""
+        """The smallest path that the page may contain."""
         if not self.after:
             return self.prefix
         rolled = _common_prefix(self.after, self.prefix, self.delimiter)
@@ -82,12 +83,12 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Lines in byte order.
+    """One page: its lines in byte order.
 
     Attributes:
-        paths: of entries, and common prefixes.
+        paths: paths of entries, and common prefixes.
         entries: packed, one for each path; empty for a common prefix.
-        next_after: continues the listing, None at its end.
+        next_after: `after` of the next page; None at the end of the listing.
     """
 
     paths: list[str]
@@ -97,8 +98,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class NeedRows:
-    """The merge's only wish: the first `count` rows of one layer from `start` on. Fewer mean that the
-    layer has no more."""
+    """The merge's request for rows: the first `count` rows of one layer from `start` on. If the answer has
+    fewer, the layer has no more rows."""
 
     layer: int
     start: str
@@ -113,7 +114,7 @@ def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
 
 
 class _Layer:
-    """Rows at hand of one layer, where the next ones begin, and whether there are none."""
+    """One layer: the rows at hand, where the next ones begin, and whether there are no more."""
 
     __slots__ = ("entries", "exhausted", "has_tombstones", "next_start", "paths")
 
@@ -131,7 +132,7 @@ class _Layer:
             self.next_start = path_after(self.paths[-1])
 
     def take(self, last: str) -> PathRows:
-        """The rows at hand up to and including a path."""
+        """Removes and returns the rows at hand up to and including the path `last`."""
         paths, entries = self.paths, self.entries
         if paths[-1] <= last:
             self.paths = self.entries = ()
@@ -141,18 +142,18 @@ class _Layer:
         return paths[:count], entries[:count]
 
     def seek(self, start: str) -> None:
-        """Passes over rows before a path."""
+        """Skips the rows before the path `start`."""
         count = bisect_left(self.paths, start)
         self.paths, self.entries = self.paths[count:], self.entries[count:]
         self.next_start = max(self.next_start, start)
 
 
 class _Lines:
-    """The lines of a page as they are found.
+    """The lines of a page, as they are found.
 
     Attributes:
-        last: where the listing goes on after what was found so far.
-        skip_to: what is before it is rolled up already.
+        last: where the listing continues after the lines found so far.
+        skip_to: paths before it are rolled up already.
     """
 
     def __init__(self, request: PageRequest) -> None:
@@ -172,11 +173,11 @@ class _Lines:
         return Page(self.paths, self.entries, next_after)
 
     def is_behind(self, path: str) -> bool:
-        """Whether a path lies behind all that is asked for."""
+        """Whether a path lies after everything that was asked for."""
         return self._end is not None and path >= self._end
 
     def add(self, paths: Sequence[str], entries: Sequence[bytes]) -> Page | None:
-        """Adds visible rows in order; the page, if that ends it."""
+        """Adds visible rows in order. Returns the page if they complete it."""
         stop = len(paths)
         if stop and self._end is not None and paths[-1] >= self._end:
             stop = bisect_left(paths, self._end)
@@ -192,7 +193,7 @@ class _Lines:
         return self.page(None) if stop < len(paths) else None
 
     def _roll_up(self, paths: Sequence[str], entries: Sequence[bytes], stop: int) -> int:
-        """Adds the first `stop` rows and common prefixes of them; how many it took to fill the page."""
+        """Adds the first `stop` rows, rolled up. Returns how many rows it used before the page was full."""
         delimiter, prefix_length = self._request.delimiter, len(self._request.prefix)
         for number in range(stop):
             path = paths[number]
@@ -209,7 +210,7 @@ class _Lines:
             self.last = rolled = path[: at + len(delimiter)]
             self.paths.append(rolled)
             self.entries.append(b"")
-            # As `prefix_end(rolled)`, but for the few delimiters that no character is greater than.
+            # Equals `prefix_end(rolled)`, except for the few delimiters that no character is greater than.
             past = path[:at] + self._delimiter_end if self._delimiter_end else prefix_end(rolled)
             if past is None:
                 self._end = path_after(rolled)
@@ -218,9 +219,9 @@ class _Lines:
         return stop
 
     def pass_over(self, path: str) -> bool:
-        """Notes that everything up to a path was looked at; whether the listing can go on after it.
+        """Records that everything up to a path was read. Returns whether the listing can continue after it.
 
-        To go on after a deleted `dir/` would mean after all of `dir/`: so not before what lies in it.
+        False for a deleted `dir/`: continuing after it would skip everything inside `dir/`.
         """
         if path < self.skip_to:
             return True
@@ -231,15 +232,15 @@ class _Lines:
 def merge_page(
     request: PageRequest, staged_count: int, *, with_base: bool
 ) -> Generator[NeedRows, PathRows, Page]:
-    """Builds one page; yields for rows, returns the page.
+    """Builds one page. A generator: it yields requests for rows and returns the page.
 
-    The caller answers each `NeedRows`. What all layers have at hand is merged at once, so that rows
-    which are hidden cost next to nothing.
+    The caller answers each `NeedRows`. Rows that all layers have at hand are merged together, so hidden rows
+    cost next to nothing.
 
     Args:
         request: what to list.
-        staged_count: layers that may hold tombstones.
-        with_base: whether there is one more beneath them, which is committed and holds none.
+        staged_count: number of layers that may hold tombstones.
+        with_base: whether there is one more layer beneath them, the committed one, which holds none.
     """
     layers = [
         _Layer(request.start, has_tombstones=number < staged_count)
@@ -258,7 +259,7 @@ def merge_page(
         if lines.is_full or (seen >= request.rows_max and may_end):
             return lines.page(lines.last)
         lasts = [layer.paths[-1] for layer in live if not layer.exhausted]
-        # No layer has more rows before it.
+        # Up to here, no layer has rows that were not read yet.
         horizon = min(lasts) if lasts else max(layer.paths[-1] for layer in live)
         merged, paths, entries = _merged(live, horizon, with_tombstones=request.with_tombstones)
         seen += merged
@@ -268,7 +269,7 @@ def merge_page(
             return page
         if not lines.is_full:
             may_end = lines.pass_over(horizon)
-        # Who needs more than a page's worth is behind many hidden rows, or passes over large folders.
+        # A layer that needs more than one page holds many hidden rows, or the listing skips large folders.
         count = min(2 * count, _ROWS_AT_ONCE_MAX)
         if lines.skip_to > horizon:
             for layer in live:
@@ -280,10 +281,10 @@ def merge_page(
 def _merged(
     live: Sequence[_Layer], horizon: str, *, with_tombstones: bool
 ) -> tuple[int, Sequence[str], Sequence[bytes]]:
-    """How many paths the layers have up to one, and the newest rows of those that are visible."""
+    """The number of distinct paths up to `horizon`, and the newest row of each that is visible."""
     runs = [layer.take(horizon) for layer in live]
     paths, entries = runs[0]
-    # What was deleted as a whole has the same paths in both layers: to see that costs next to nothing.
+    # If a folder was deleted as a whole, both layers have the same paths; this check costs next to nothing.
     if any(run_paths != paths for run_paths, _ in runs[1:]):
         newest: dict[str, bytes] = {}
         for run in reversed(runs):

@@ -1,13 +1,13 @@
-"""Packed entries as columns that Spark, DuckDB and pandas can read, and back, byte for byte.
+"""Converts packed entries to columns that Spark, DuckDB and pandas can read, and back, byte for byte.
 
-The head's fields, the content type and the user metadata become columns; what remains of the tail
-(`tarn.core.entry`) stays as bytes in the column `tail`. Whatever cannot be a column (a content type
-that is not UTF-8, a field cut off) stays in `tail` too, so that
+The fields of the head, the content type and the user metadata become columns; the rest of the tail
+(`tarn.core.entry`) stays as bytes in the column `tail`. A field that cannot be a column (a content type that
+is not UTF-8, a truncated field) stays in `tail` too, so that
 
     packed = head + content type field (unless null) + metadata field (unless null) + tail
 
-holds for any bytes behind a head. A range's id is the hash of its packed rows, so a range that was
-read and packed again is checked in all of its columns. `docs/formats/range.md` is the specification.
+holds for any bytes after a head. A range's id is the hash of its packed rows, so reading a range and packing it
+again checks all of its columns. `docs/formats/range.md` is the specification.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FIELD_MAX = 0xFFFF
 def range_id_of(run: Run) -> RangeId:
     """SHA-256 over the packed rows: lengths and bytes of the paths, then of the entries.
 
-    Independent of slices, chunks and the file that holds them.
+    Independent of slices, chunks and the file that holds the rows.
     """
     digest = hashlib.sha256(_MAGIC + _COUNT.pack(len(run)))
     for array in (run.paths, run.values):
@@ -68,7 +68,7 @@ def range_id_of(run: Run) -> RangeId:
 
 
 def columns_of(run: Run) -> pa.Table:
-    """The rows as a table of `RANGE_SCHEMA`."""
+    """Converts the rows to a table of `RANGE_SCHEMA`."""
     heads = heads_of(run.values)
     tails = _Tails(pc.binary_slice(run.values, HEAD_BYTES, VALUE_END))
     content_types = tails.take_content_types()
@@ -94,7 +94,7 @@ def _fixed(column: np.ndarray) -> pa.FixedSizeBinaryArray:
 
 
 class _Tails:
-    """The tails of a run, from which fields are taken off the front."""
+    """The tails of a run, from whose fronts fields are removed."""
 
     def __init__(self, tails: pa.BinaryArray) -> None:
         ends = offsets_of(tails).astype(np.int64)
@@ -144,7 +144,7 @@ class _Tails:
         )
 
     def rest(self) -> pa.BinaryArray:
-        """What was not taken off."""
+        """The bytes that were not removed, one value per row."""
         skips = self._starts - self._begins
         first = int(skips[0]) if len(skips) else 0
         if (skips == first).all():
@@ -152,7 +152,7 @@ class _Tails:
         return _binary(self._data, self._starts, self._ends - self._starts)
 
     def _fields(self, tag: int) -> tuple[Ints, Ints, Ints]:
-        """Rows whose next field is `tag`, where its bytes begin, and how many there are."""
+        """The rows whose next field has this tag, where the field's bytes begin, and how many there are."""
         rows = np.flatnonzero(self._ends - self._starts >= _FIELD.itemsize)
         rows = rows[self._data[self._starts[rows]] == tag]
         starts = self._starts[rows] + _FIELD.itemsize
@@ -165,7 +165,7 @@ class _Tails:
         return low.astype(np.int64) | (high.astype(np.int64) << 8)
 
     def _bytes(self, rows: Ints, starts: Ints, lengths: Ints) -> pa.BinaryArray:
-        # All entries of a range mostly have one content type: then a slice at one place will do.
+        # Usually all entries of a range have one content type: then slices at one position will do.
         length = int(lengths[0])
         skips = starts - self._begins[rows]
         first = int(skips[0])
@@ -174,11 +174,11 @@ class _Tails:
         return _binary(self._data, starts, lengths)
 
     def _strings(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
-        """The strings of string lists, one list per row: the k-th of all lists at a time.
+        """Splits string lists, one list per row, into strings: the k-th string of all lists in each step.
 
         Returns:
-            For each string its list, where it begins and its length, ordered by list; and which lists
-            are whole and of even length. Only strings of those are returned.
+            For each string its list, its start and its length, ordered by list; and which lists are complete
+            and have an even number of strings. Only strings of those lists are returned.
         """
         good = np.ones(len(starts), np.bool_)
         counts = np.zeros(len(starts), np.int64)
@@ -208,7 +208,7 @@ class _Tails:
 
 
 def _binary(data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryArray:
-    """Pieces of `data` as an array."""
+    """Builds an array from pieces of `data`."""
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     index = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths)
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data[index])]
@@ -216,7 +216,7 @@ def _binary(data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.Bina
 
 
 def _utf8_rows(texts: pa.BinaryArray) -> Bools:
-    """Which rows are UTF-8. One check for all; only damaged rows are looked for one by one."""
+    """Which rows are UTF-8. One check covers all rows; rows are checked singly only if it fails."""
     good = np.ones(len(texts), np.bool_)
     try:
         texts.cast(pa.string())
@@ -230,7 +230,7 @@ def _utf8_rows(texts: pa.BinaryArray) -> Bools:
 
 
 def _encoded(texts: pa.StringArray) -> pa.DictionaryArray:
-    """Dictionary-encodes texts, which are mostly all the same: then comparing is enough."""
+    """Dictionary-encodes texts. Usually all are equal, and then a comparison is enough."""
     if len(texts) and pc.all(pc.equal(texts, texts[0])).as_py():
         return pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(len(texts), np.int32)), texts.slice(0, 1)
@@ -239,7 +239,7 @@ def _encoded(texts: pa.StringArray) -> pa.DictionaryArray:
 
 
 def _spread(values: pa.DictionaryArray, rows: Ints, count: int) -> pa.DictionaryArray:
-    """`values` at `rows`, null elsewhere."""
+    """Places `values` at `rows`; other rows are null."""
     if len(rows) == count:
         return values
     indices = np.zeros(count, np.int32)
@@ -252,14 +252,14 @@ def _spread(values: pa.DictionaryArray, rows: Ints, count: int) -> pa.Dictionary
 
 
 def run_of_columns(table: pa.Table) -> Run:
-    """The packed rows of a table of `RANGE_SCHEMA`.
+    """Converts a table of `RANGE_SCHEMA` to packed rows.
 
-    The caller checks them against the range's id. That alone is not enough: an id can be computed for
-    any bytes, also for rows that no writer makes. So what readers rely on is checked here.
+    The caller checks them against the range's id. That is not enough, because an id can be computed for any
+    bytes, also for rows that no writer makes. So this function checks what readers rely on.
 
     Raises:
         TarnError: CORRUPT for another schema, nulls, texts that are not UTF-8, and paths that are not
-            strictly ascending. Damage inside an entry is found where it is unpacked.
+            strictly ascending. Damage inside an entry is only found when the entry is unpacked.
     """
     if not table.schema.equals(RANGE_SCHEMA):
         raise _corrupt(f"the columns of a range are {table.schema.names}")
@@ -278,7 +278,7 @@ def run_of_columns(table: pa.Table) -> Run:
 
 
 def _check_texts(columns: dict[str, pa.Array]) -> None:
-    """Parquet readers take the bytes of a text column as they are; later code decodes them."""
+    """Parquet readers do not check the bytes of a text column, and later code decodes them."""
     texts = {
         "path": columns["path"],
         "content_type": columns["content_type"].dictionary,
@@ -320,14 +320,14 @@ def _packed_heads(columns: dict[str, pa.Array]) -> pa.BinaryArray:
 
 
 def _evenly(records: np.ndarray) -> pa.BinaryArray:
-    """Records of one size as binary values."""
+    """Converts records of one size to binary values."""
     offsets = np.arange(len(records) + 1, dtype=np.int32) * np.int32(records.itemsize)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(records)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(records), buffers)
 
 
 def _as_fields(tag: int, values: pa.Array) -> pa.BinaryArray:
-    """`tag, length, bytes` of each value; empty for null."""
+    """Packs each value as `tag, length, bytes`; null becomes empty."""
     lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy()
     if len(lengths) and int(lengths.max()) > _FIELD_MAX:
         raise _corrupt(f"a field {tag} of a range is longer than {_FIELD_MAX} bytes")
@@ -347,7 +347,7 @@ def _content_type_fields(column: pa.DictionaryArray) -> Iterator[pa.BinaryArray]
 def _metadata_fields(column: pa.MapArray) -> Iterator[pa.BinaryArray]:
     if column.null_count == len(column):
         return
-    # Lengths and texts of all strings in order are, row by row, the bytes of the string lists.
+    # Row by row, the lengths and texts of all strings in order are the bytes of the string lists.
     keys, items = column.keys, column.items
     order = np.arange(2 * len(keys)).reshape(2, -1).T.ravel()
     texts = pa.concat_arrays([keys, items]).take(pa.array(order)).cast(pa.binary())
@@ -357,7 +357,7 @@ def _metadata_fields(column: pa.MapArray) -> Iterator[pa.BinaryArray]:
     if len(lengths) and int(lengths.max()) > _FIELD_MAX:
         raise _corrupt(f"a metadata text of a range is longer than {_FIELD_MAX} bytes")
     strings = pc.binary_join_element_wise(_evenly(lengths.astype("<u2")), texts, b"")
-    # `keys` begins where the first row's pairs do, also in a slice.
+    # `keys` begins where the first row's pairs begin, also in a slice.
     pairs = np.asarray(column.offsets).astype(np.int64)
     ends = offsets_of(strings)[2 * (pairs - pairs[0])]
     data = pa.py_buffer(data_of(strings))

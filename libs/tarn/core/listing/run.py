@@ -1,8 +1,8 @@
-"""A run: rows `(path, packed entry)` in Arrow columns, sorted by path, each path once.
+"""A run: rows `(path, packed entry)` in Arrow columns, sorted by path, with unique paths.
 
-The working form of everything that is committed: staged batches, ranges and what lies between are
-runs, and no step makes a Python object per row. Paths compare as UTF-8 bytes, which is also the order
-of `str`. Slices share their parent's buffers; what hashes or sizes rows must look at the slice only.
+Runs are the working form of all committed data: staged batches, ranges and all intermediate results are runs,
+and no step makes a Python object per row. Paths compare as UTF-8 bytes, which is also the order of `str`.
+Slices share their parent's buffers, so code that hashes or measures rows must look at the slice only.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ HEAD = np.dtype(
     ]
 )
 """The packed entry's head (`tarn.core.entry`) as a packed numpy record."""
-assert HEAD.itemsize == HEAD_BYTES, "the two descriptions of the head agree"
+assert HEAD.itemsize == HEAD_BYTES, "the two definitions of the head differ in size"
 
 VALUE_END = 1 << 30
-"""The stop of `binary_slice` for "to the end": without one, pyarrow fails."""
+"""The stop argument of `binary_slice` for "to the end"; pyarrow fails without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +65,8 @@ class Run:
     """Sorted rows.
 
     Attributes:
-        paths: `string`, no nulls. Invariant: strictly ascending.
-        values: `binary`, no nulls, as many: packed entries, or tombstones in a run of changes.
+        paths: `string`, shape (rows,), no nulls. Invariant: strictly ascending.
+        values: `binary`, shape (rows,), no nulls: packed entries; in a run of changes also tombstones.
     """
 
     paths: pa.StringArray
@@ -81,30 +81,30 @@ class Run:
         return Run(self.paths.slice(start, length), self.values.slice(start, length))
 
     def take(self, rows: npt.NDArray[np.integer]) -> Run:
-        """The given rows, copied."""
+        """The rows with the given numbers, copied."""
         index = pa.array(rows)
         return Run(self.paths.take(index), self.values.take(index))
 
     def find(self, path: str, *, after: bool = False) -> int:
-        """The first row whose path is not smaller than `path` (with `after`: greater). O(log n)."""
+        """The number of the first row whose path is not smaller than `path` (with `after`: greater). O(log n)."""
         side = "right" if after else "left"
         return int(pc.search_sorted(self.paths, pa.scalar(path, pa.string()), side=side).as_py())
 
     @property
     def first_path(self) -> str:
-        """Of a run that is not empty."""
+        """The smallest path; the run must not be empty."""
         path: str = self.paths[0].as_py()
         return path
 
     @property
     def last_path(self) -> str:
-        """Of a run that is not empty."""
+        """The greatest path; the run must not be empty."""
         path: str = self.paths[-1].as_py()
         return path
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of paths and packed entries, without offsets."""
+        """Size of paths and packed entries in bytes, without offsets."""
         return sum(int(ends[-1] - ends[0]) for ends in map(offsets_of, (self.paths, self.values)))
 
     def batch(self) -> pa.RecordBatch:
@@ -116,7 +116,7 @@ EMPTY_RUN = Run(pa.array([], pa.string()), pa.array([], pa.binary()))
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Where the rows of a string or binary array begin in `data_of` it; one more than rows."""
+    """Where each row of a string or binary array begins in its `data_of`; has one element more than rows."""
     if not len(array):
         return np.zeros(1, np.int32)
     count = array.offset + len(array) + 1
@@ -124,13 +124,13 @@ def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def data_of(array: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes that `offsets_of` points into; a slice has its parent's."""
+    """The bytes into which `offsets_of` points; a slice has its parent's."""
     buffer = array.buffers()[2]
     return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
 
 
 def concat_runs(runs: Sequence[Run]) -> Run:
-    """Adjacent runs as one; the caller vouches for their order."""
+    """Joins adjacent runs; the caller guarantees their order."""
     if len(runs) == 1:
         return runs[0]
     if not runs:
@@ -142,14 +142,14 @@ def concat_runs(runs: Sequence[Run]) -> Run:
 
 
 def heads_of(values: pa.BinaryArray) -> np.ndarray:
-    """The heads of packed entries as records of `HEAD`; all are at least that long."""
+    """The heads of packed entries as records of `HEAD`; every value must be at least a head long."""
     heads = pc.binary_slice(values, 0, HEAD_BYTES)
     ends = offsets_of(heads)
     return data_of(heads)[ends[0] : ends[-1]].view(HEAD)
 
 
 def tombstones_of(values: pa.BinaryArray) -> Bools:
-    """Which rows are staged deletes."""
+    """Which rows are tombstones."""
     if not len(values):
         return np.zeros(0, np.bool_)
     flags = data_of(values)[offsets_of(values)[:-1].astype(np.int64) + 1]
@@ -163,14 +163,14 @@ def identities_of(values: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def run_of_batch(batch: pa.RecordBatch, after: str | None = None) -> Run:
-    """Checks a batch of `path` (string or binary) and `value` that came from outside.
+    """Checks a batch of `path` (string or binary) and `value` from an external source and makes it a run.
 
     Args:
         batch: rows in byte order of the paths.
-        after: the last path of the batch before.
+        after: the last path of the preceding batch; None for the first.
 
     Raises:
-        TarnError: CORRUPT if a path is not UTF-8, rows are out of order or twice, or a value is no
+        TarnError: CORRUPT: a path is not UTF-8, rows are out of order or repeated, or a value is not a
             packed entry of this version.
     """
     paths, values = batch.column("path"), batch.column("value")
@@ -190,7 +190,7 @@ def run_of_batch(batch: pa.RecordBatch, after: str | None = None) -> Run:
     ends = offsets_of(values)
     too_short = int(np.diff(ends).min()) < HEAD_BYTES
     if too_short or (data_of(values)[ends[:-1].astype(np.int64)] != VERSION).any():
-        raise _corrupt(f"staged rows from {run.first_path!r} on hold no packed entries")
+        raise _corrupt(f"staged rows from {run.first_path!r} on are not all packed entries")
     return run
 
 

@@ -1,12 +1,12 @@
-"""The production engine: the KV port on Apache Cassandra, 4.1 or later (docs/design/kv.md, "Cassandra").
+"""The store for clusters: the KV port on Apache Cassandra, 4.1 or later (docs/design/kv.md, "Cassandra").
 
-How to run it: docs/operate/cassandra.md.
+How to operate it: docs/operate/cassandra.md.
 
-A store is put together from small parts, bottom up: `session` (event loop and driver thread),
-`ticks` (one request per bucket and tick), `queues` (one conditional write per bucket at a time), `registers`
-(compare-and-set and its unknown outcomes), `descriptors` (what a partition is), `scans` over `buckets`,
-and `store`, which is the port. `outcomes` says what a failure means, `retry` is the only place that
-tries again, `connection` the only one that consistency comes from.
+The modules, bottom up: `session` connects the event loop to the driver's thread; `request_batches` sends one
+request per bucket and tick; `partition_queues` sends one conditional write per bucket at a time; `registers`
+does compare-and-sets and settles unknown outcomes; `descriptors` records what a partition is; `scans` reads
+over `buckets`; `store` is the port. `outcomes` decides the meaning of a failure, `retry` is the only module
+that retries, and `connection` the only one that sets consistency levels.
 """
 
 from __future__ import annotations

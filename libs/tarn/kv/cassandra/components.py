@@ -1,4 +1,4 @@
-"""What a store is made of, put together on the running event loop."""
+"""Builds the parts of a store on the running event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Components"]
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """One of each; see their modules."""
+    """The parts of a store, one of each; see their modules."""
 
     session: CassandraSession
     statements: Statements
@@ -47,9 +47,9 @@ class Components:
         ids: IdSource,
         limits: CassandraLimits,
     ) -> Components:
-        """The components on a connected session."""
+        """Builds the parts on a connected session."""
         session = CassandraSession(driver, clock, limits)
-        # Chance spreads the attempts of many processes; it protects nothing.
+        # Randomness only spreads the attempts of many processes; no guarantee depends on it.
         chance = random.Random(ids.nonce())  # noqa: S311
         retry = Retry(clock, chance, limits.attempts, limits.retry_seconds)
         reads = Reads(session, statements, limits, retry)

@@ -1,4 +1,4 @@
-"""Opening a store: connect, make or migrate the schema, look at the cluster, prepare."""
+"""Opens a store: connects, creates or migrates the schema, checks the cluster, prepares the statements."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ async def open_cassandra(
     ids: IdSource,
     limits: CassandraLimits | None = None,
 ) -> CassandraKv:
-    """Opens the store in a keyspace, or creates it. Several processes may do so at once.
+    """Opens the store in a keyspace, or creates it. Several processes may do so concurrently.
 
-    Each process opens its own after it was forked; an instance belongs to its event loop.
+    Open a store after a fork, not before it. Each instance belongs to its event loop.
 
     Args:
         settings: the cluster and the keyspace.
-        clock: its wall clock gives plain rows their timestamps: keep it within 100 ms.
-        ids: names operations.
+        clock: its wall clock gives plain rows their timestamps; keep it within 100 ms of the true time.
+        ids: makes the nonces of operations.
         limits: bounds; None for the defaults.
 
     Raises:
-        TarnError: UNAVAILABLE: no node answers for `limits.open_seconds`; FAILED_PRECONDITION: the
-            cluster is not one that keeps our promises, says why; INVALID: settings.
+        TarnError: UNAVAILABLE: no node answered for `limits.open_seconds`. FAILED_PRECONDITION: the cluster
+            cannot keep Tarn's guarantees; the text gives the reason. INVALID: a setting is wrong.
     """
     limits = limits or CassandraLimits()
     end = clock.monotonic() + limits.open_seconds
@@ -117,14 +117,14 @@ def _open(
 
 
 def _is_too_old(error: Exception) -> bool:
-    """Whether every node that answered refused our version of the protocol, which 4.0 brought."""
+    """Whether every node that answered refused our protocol version, which came with Cassandra 4.0."""
     answers = list(error.errors.values()) if isinstance(error, NoHostAvailable) else []
     return bool(answers) and all("protocol_version" in str(answer) for answer in answers)
 
 
 @contextmanager
 def _driver_is_silent() -> Iterator[None]:
-    """It logs each failed connection with a traceback; that it failed is told once, by us."""
+    """Silences the driver, which logs each failed connection with a traceback. We log the failure once."""
     logger = logging.getLogger("cassandra.cluster")
 
     def nothing(_record: logging.LogRecord) -> bool:
@@ -138,6 +138,6 @@ def _driver_is_silent() -> Iterator[None]:
 
 
 def _abandon(opened: asyncio.Future[_Opened]) -> None:
-    """Nobody waits for it any more."""
+    """Shuts down a store whose opener was cancelled before it was opened."""
     if not opened.cancelled() and opened.exception() is None:
         opened.get_loop().run_in_executor(None, opened.result().cluster.shutdown)

@@ -1,4 +1,4 @@
-"""What the driver is told: where the cluster is, and the bounds of one process's store."""
+"""The settings of the driver: where the cluster is, and the bounds of one process's store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["CassandraLimits", "CassandraSettings", "CassandraTls"]
 
 @dataclass(frozen=True, slots=True)
 class CassandraTls:
-    """TLS to the nodes, whose names or addresses their certificates must hold.
+    """TLS to the nodes. The nodes' certificates must contain the names or addresses that are connected to.
 
     Attributes:
-        ca: certificates that the nodes' must descend from, PEM; None: those of the system.
-        cert: our own certificate for nodes that ask for one, PEM; None: they do not.
-        key: its private key, PEM.
+        ca: path of the PEM file with the certificate authorities of the nodes; None: the system's.
+        cert: path of our client certificate, PEM; None: the nodes do not ask for one.
+        key: path of its private key, PEM.
     """
 
     ca: Path | None = None
@@ -28,14 +28,14 @@ class CassandraSettings:
     """One cluster, one keyspace.
 
     Attributes:
-        contact_points: `host:port` of some nodes; the others are found through them.
-        local_datacenter: whose nodes are asked, and inside which writes are ordered: every process
-            of an installation must name the same one (docs/design/kv.md, "Consistency and clocks").
-        keyspace: made if it is not there.
-        replication_factor: of a keyspace that we make, in `local_datacenter`; 0: as many as it has
-            nodes at that moment, 3 at most. Only for clusters that are whole when Tarn first starts.
+        contact_points: `host:port` of some nodes; the driver learns the others from them.
+        local_datacenter: the data centre whose nodes are asked, and inside which writes are ordered. Every
+            process of an installation must use the same one (docs/design/kv.md, "Consistency and clocks").
+        keyspace: created if it does not exist.
+        replication_factor: replicas in `local_datacenter` for a keyspace that Tarn creates. 0: one per node
+            that is known at that moment, at most 3; use it only if the whole cluster is up at first start.
         username: None: the nodes ask for no password.
-        password: never shown.
+        password: never logged or shown.
         tls: None: no TLS.
     """
 
@@ -53,21 +53,21 @@ class CassandraLimits:
     """Bounds of one process's store.
 
     Attributes:
-        open_seconds: how long opening is tried again while no node answers: a cluster that rolls or is
-            starved for a moment is no reason for a service to give up.
-        request_seconds: one request; longer than the nodes' own time-outs (2 s for writes), or their
-            answers come too late and every slow write is one of unknown outcome.
-        attempts: at least, of a request that may be repeated.
-        retry_seconds: how long it is repeated at least; the driver takes half a second to connect again
-            when its only node has cut a connection.
-        in_flight_max: requests under way; more of them wait.
-        queued_max: requests that wait; above it they are refused as OVERLOADED.
-        batch_bytes_max: rows of one batch; a larger group goes alone.
+        open_seconds: how long opening is retried while no node answers. A cluster that restarts or is
+            overloaded for a moment should not stop a service from starting.
+        request_seconds: time-out of one request. It must be longer than the nodes' own time-outs (2 s for
+            writes); otherwise the nodes' answers come too late and slow writes have unknown outcomes.
+        attempts: least number of attempts of a request that may be repeated.
+        retry_seconds: least time for which it is repeated. The driver takes half a second to reconnect when
+            its only node has closed a connection.
+        in_flight_max: requests sent and not answered; further requests wait.
+        queued_max: requests that wait; further requests are refused as OVERLOADED.
+        batch_bytes_max: size of the rows of one batch, in bytes; a larger group is sent alone.
         batch_rows_max: rows of one batch.
-        group_bytes_max: a larger group is refused: the nodes take mutations of 16 MiB.
-        keys_per_read: keys that one request asks for.
+        group_bytes_max: a larger group is refused, because the nodes accept mutations up to 16 MiB.
+        keys_per_read: keys of one read request.
         page_rows_max: rows of one request of a scan.
-        page_bytes: what the requests of one page of a scan bring in together, roughly.
+        page_bytes: approximate size of the rows that all requests of one page of a scan return together.
     """
 
     open_seconds: float = 30.0

@@ -1,11 +1,11 @@
 """`CassandraKv`: the KV port on a Cassandra cluster, shared by any number of processes.
 
-Guarantees: an acknowledged write is on a quorum of the local data centre's replicas and seen by every
-read that begins after it, of any process. Compare-and-sets of one data centre are linearised.
-Non-guarantees: pages of a scan are separate reads, and so are the buckets of one page; a group is seen
-whole by a page that shows its bucket in one request. Rows written beside their anchor are found by
-scans only, in a partition of several buckets: `get_many` looks for a key in the bucket of which it
-would be the anchor. About partitions that are dropped and written again see descriptors.py.
+Guarantees: an acknowledged write is on a quorum of the local data centre's replicas, and every read that
+begins after it, in any process, sees it. Compare-and-sets in one data centre are linearized.
+Non-guarantees: the pages of a scan are separate reads, and so are the buckets of one page. A page shows a
+group whole only if one request read the group's part of its bucket. In a partition with several buckets,
+only scans find rows that were written beside their anchor: `get_many` looks for a key in the bucket of which
+the key would be the anchor. descriptors.py has the rules for partitions that are dropped and written again.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class CassandraKv:
 
     Args:
         cluster: connected; closing the store shuts it down.
-        parts: what the store is made of, on the running event loop.
+        parts: the components, made on the running event loop.
         limits: see `CassandraLimits`.
 
     Attributes:
-        advice: what the cluster's settings should better be; for the log of the start.
+        advice: recommended changes of the cluster's settings, for the log at start.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class CassandraKv:
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
-        """See `Kv.set_many`. Groups over a limit are INVALID one by one.
+        """See `Kv.set_many`. A group over a limit fails with INVALID; the other groups are written.
 
         Raises:
-            TarnError: INVALID: the partition is of another kind; UNAVAILABLE: closed, or nothing
+            TarnError: INVALID: the partition is of another kind. UNAVAILABLE: the store is closed, or nothing
                 was written.
         """
         with self._guard:
@@ -119,7 +119,8 @@ class CassandraKv:
         """See `Kv.delete_many`.
 
         Raises:
-            TarnError: UNAVAILABLE; `OutcomeUnknownError`: some may be removed, or be later.
+            TarnError: UNAVAILABLE: some rows were certainly not removed; others may have been.
+                `OutcomeUnknownError`: some rows may have been removed, or may be removed later.
         """
         check_keys(keys)
         with self._guard:
@@ -186,7 +187,7 @@ class CassandraKv:
                 yield batch
 
     async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
-        """See `ListingKv.partitions`: those that live, whether or not they hold rows."""
+        """See `ListingKv.partitions`. Yields those that are not dropped, even if they hold no rows."""
         found = cast("AsyncGenerator[Listed, None]", self._parts.listing.partitions(prefix))
         async with aclosing(found):
             while True:
@@ -202,7 +203,7 @@ class CassandraKv:
                 yield listed
 
     async def drop_partition(self, partition: Partition) -> None:
-        """See `Kv.drop_partition`: one tombstone per bucket, from which on reads see nothing.
+        """See `Kv.drop_partition`. One Cassandra tombstone per bucket; later reads see no rows.
 
         The space is free after `gc_grace_seconds`.
         """
@@ -226,7 +227,7 @@ class CassandraKv:
                     raise write_error(error) from error
 
     async def close(self) -> None:
-        """See `Kv.close`: no new operation begins, those under way are answered."""
+        """See `Kv.close`. New operations fail; running operations are finished and answered."""
         # Every operation ends by itself: its requests have a time-out and its attempts a bound.
         await self._guard.close()
         async with self._shut:
@@ -246,7 +247,7 @@ class CassandraKv:
     async def _set_plain(
         self, p: bytes, groups: list[PlacedGroup], outcomes: list[TarnError | None]
     ) -> None:
-        """Writes each group above the timestamps that its rows have."""
+        """Writes each group with a timestamp above those that its rows have."""
         keys_of: dict[int, list[bytes]] = {}
         for group in groups:
             keys_of.setdefault(group.bucket, []).extend(key for key, _ in group.rows)
@@ -283,7 +284,7 @@ class CassandraKv:
                 outcomes[index] = outcome
 
     async def _delete_plain(self, p: bytes, keys_of: dict[int, list[bytes]]) -> None:
-        """Only rows that are there: a tombstone for nothing would slow the scans down for nothing."""
+        """Deletes only rows that exist: a Cassandra tombstone for an absent row would slow scans down."""
         stamps = await self._read(self._parts.reads.stamps, p, keys_of)
         writes = [
             PlainWrite(bucket, ((key, None),), self._after(stamps[bucket], (key,)), len(key))

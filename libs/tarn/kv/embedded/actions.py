@@ -1,4 +1,4 @@
-"""The writes that can be queued: plain data until the writer thread applies them."""
+"""The writes that can be queued. They are plain data until the writer thread applies them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from tarn.kv.port import Partition, Predicate, Row
 __all__ = ["Action", "DeleteIf", "DeleteRows", "DropHead", "SetIf", "SetRows", "TrimLog"]
 
 ROW_OVERHEAD_BYTES = 512
-"""What a row counts for beside its key and value: the objects it is made of while it waits, and the
-work it is when it is written (a bound in bytes is then a bound on rows too)."""
+"""Added to the size of each row's key and value, for its objects in the queue and for the work of writing
+it. With it, a bound in bytes also bounds the number of rows."""
 
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class Action(Protocol[ResultT_co]):
-    """One write; all of it lands, or nothing."""
+    """One write, applied whole or not at all."""
 
     @property
     def size_bytes(self) -> int:
-        """Its weight; bounds the queue and the transaction."""
+        """The size that counts towards the bounds of the queue and of the transaction, in bytes."""
         ...
 
     def apply(self, transaction: Transaction) -> ResultT_co:
-        """Does it. Raises `TarnError` only where it has changed nothing."""
+        """Applies the write. Raises `TarnError` only if it has changed nothing."""
         ...
 
 
 @dataclass(slots=True)
 class SetRows:
-    """Unconditional writes; grows until it is queued."""
+    """Unconditional writes. Groups are added until the action is queued."""
 
     partition: Partition
     rows: list[Row] = field(default_factory=list)
     size_bytes: int = ROW_OVERHEAD_BYTES
 
     def add(self, rows: tuple[Row, ...], size_bytes: int) -> None:
-        """Takes one group in."""
+        """Adds the rows of one group."""
         self.rows += rows
         self.size_bytes += size_bytes + ROW_OVERHEAD_BYTES * len(rows)
 
@@ -105,7 +105,7 @@ class DeleteIf:
 
 @dataclass(frozen=True, slots=True)
 class DropHead:
-    """One step of dropping a partition; 0 rows removed means that it is empty."""
+    """One step of dropping a partition. Its result counts the removed rows; 0: the partition is empty."""
 
     partition: Partition
 
@@ -121,7 +121,7 @@ class DropHead:
 
 @dataclass(frozen=True, slots=True)
 class TrimLog:
-    """Writes nothing; empties the write-ahead log after its transaction."""
+    """Writes nothing; has the write-ahead log emptied after its transaction."""
 
     @property
     def size_bytes(self) -> int:

@@ -1,7 +1,7 @@
-"""Opens the file: checks what is there, creates it once, and makes its connections.
+"""Opens the file of the store: checks it, creates it if it is missing, and makes its connections.
 
-Everything here happens under the write lock, so that several processes may start at once on a
-file that does not exist yet.
+All of this happens under the write lock, so several processes may start concurrently on a file that does
+not exist yet.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Database:
     """An open store.
 
     Attributes:
-        path: the file, without symbolic links.
-        lock: held around everything that `writer` does.
-        writer: the only connection of this store that writes; used by one thread at a time.
-        reader: for the event loop's thread.
-        opening: the number of this opening, durable and never given twice: versions begin with it.
+        path: the file, with symbolic links resolved.
+        lock: held during all work on `writer`.
+        writer: the only connection of this store that writes; one thread at a time uses it.
+        reader: connection of the event loop's thread.
+        opening: number of this opening, durable and never issued twice. Versions of rows begin with it.
     """
 
     path: Path
@@ -50,12 +50,12 @@ def open_database(path: Path, durability: sql.Durability, *, alone: bool = False
     Args:
         path: the file.
         durability: see `open_embedded`.
-        alone: nobody else has it open, nor can open it before it is closed.
+        alone: open the store only if no other process has it open, and keep others out until it is closed.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the folder cannot be used, another program's or a newer
-            Tarn's file is there, or it is open elsewhere and one of the two wants it alone; CORRUPT:
-            the file is damaged; UNAVAILABLE: sqlite failed.
+        TarnError: FAILED_PRECONDITION: the folder cannot be used, the file belongs to another program or to
+            a newer Tarn, or the store is open elsewhere and one of the two processes wants it alone.
+            CORRUPT: the file is damaged. UNAVAILABLE: sqlite failed.
     """
     if sqlite3.sqlite_version_info < sql.SQLITE_VERSION_MIN:
         wanted = ".".join(map(str, sql.SQLITE_VERSION_MIN))
@@ -88,7 +88,7 @@ def _open_locked(path: Path, lock: WriteLock, durability: sql.Durability) -> Dat
             _create_tables(writer)
         for pragma in sql.connection_pragmas("fsync"):
             writer.execute(pragma).fetchall()
-        # Synced whatever the durability: a version must not come back after a power cut.
+        # Synced at every durability: an opening number must not be issued again after a power cut.
         opening = writer.execute(sql.TAKE_OPENING).fetchall()[0][0]
         for pragma in sql.connection_pragmas(durability):
             writer.execute(pragma).fetchall()
@@ -104,21 +104,21 @@ def _open_locked(path: Path, lock: WriteLock, durability: sql.Durability) -> Dat
 
 
 def _create_file(path: Path) -> bool:
-    # sqlite would create it by the umask; its -wal and -shm files take over the mode of this one.
-    # Never open an existing file here: closing the descriptor would drop the locks that another
-    # connection of this process holds on it.
+    # sqlite would create the file with the umask's mode; its -wal and -shm files copy the mode of this
+    # file. Never open an existing file here: closing the descriptor would drop the locks that another
+    # connection of this process holds on the file.
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
-            raise unusable_error(path, "it may not be read and written") from None
+            raise unusable_error(path, "this process may not read and write it") from None
         return False
     os.close(descriptor)
     return True
 
 
 def _is_ready(writer: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables are there; False for an empty file (a creation that was cut short)."""
+    """Whether the tables exist. False for an empty file, left by an interrupted creation."""
     application = writer.execute("PRAGMA application_id").fetchall()[0][0]
     version = writer.execute("PRAGMA user_version").fetchall()[0][0]
     if application == sql.APPLICATION_ID:
@@ -126,7 +126,7 @@ def _is_ready(writer: sqlite3.Connection, path: Path) -> bool:
             text = f"its schema {version} is newer than {sql.SCHEMA_VERSION}; use a newer Tarn"
             raise unusable_error(path, text)
         if version < 1:
-            text = f"cannot open the store {path}: schema {version} was never released"
+            text = f"cannot open the store {path}: no release of Tarn wrote schema {version}"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=str(path))
         return True
     if writer.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]:
@@ -137,7 +137,7 @@ def _is_ready(writer: sqlite3.Connection, path: Path) -> bool:
 def _create_tables(writer: sqlite3.Connection) -> None:
     mode = writer.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
     if mode != "wal":
-        raise sqlite3.OperationalError(f"write-ahead log refused, journal mode is {mode}")
+        raise sqlite3.OperationalError(f"sqlite refused a write-ahead log, journal mode is {mode}")
     writer.execute(sql.BEGIN_WRITE)
     for statement in sql.CREATE_TABLES:
         writer.execute(statement)
@@ -145,7 +145,7 @@ def _create_tables(writer: sqlite3.Connection) -> None:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, nor checkpoint when it is closed."""
+    """Opens a connection that can neither write nor checkpoint the log when it is closed."""
     reader = _connect(path, "ro")
     reader.execute(f"PRAGMA cache_size = {-sql.CACHE_KIB}")
     reader.execute(f"PRAGMA busy_timeout = {sql.BUSY_TIMEOUT_MS}").fetchall()
@@ -153,8 +153,8 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # No mmap: an I/O error would be a signal. Opened in a helper thread and used in another one,
-    # hence no thread check; each connection is used by one thread at a time.
+    # No mmap: an I/O error would arrive as a signal. The connection is opened in a helper thread and
+    # used in another, so sqlite's thread check is off; one thread at a time uses each connection.
     return sqlite3.connect(
         f"file:{quote(str(path))}?mode={mode}",
         uri=True,

@@ -1,10 +1,11 @@
-"""What a sqlite error means for the caller: surely not applied, unknown, or damage.
+"""The meaning of a sqlite error for the caller: not applied, unknown outcome, or a damaged file.
 
-A transaction that failed before its COMMIT is rolled back: UNAVAILABLE, sent again at will. A COMMIT
-itself may fail after its frames have reached the log: then the transaction is invisible now, but a
-crash before the log's next commit would bring it back (recovery believes any complete, checksummed
-frame). Only two COMMIT failures exclude that: no space (the frame that commits is the last one
-written) and a lock that was not had. All others are `OutcomeUnknownError`, and the writer fences.
+A transaction that fails before its COMMIT is rolled back: the error is UNAVAILABLE and the write may be
+sent again. COMMIT itself may fail after its frames have reached the log. The transaction is then invisible,
+but a crash before the next transaction in the log would bring it back, because recovery accepts any
+complete frame with a valid checksum. Only two failures of COMMIT exclude that: no space (the frame that
+marks the end of the transaction is written last) and a lock that was not acquired. All others are
+`OutcomeUnknownError`, and the writer fences (see transaction_writer.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tarn.kv.port import OutcomeUnknownError
 
 __all__ = ["commit_error", "is_damage", "not_begun_error", "read_error", "rolled_back_error"]
 
-_PRIMARY = 0xFF  # an extended code keeps its primary code in the low byte
+_PRIMARY = 0xFF  # the low byte of an extended error code is its primary code
 _DAMAGE = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT))
 _SURELY_NOT_COMMITTED = frozenset(
     (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY)
@@ -24,7 +25,7 @@ _SURELY_NOT_COMMITTED = frozenset(
 
 
 def _primary_code(error: sqlite3.Error) -> int:
-    # Errors that the Python module raises by itself carry no code.
+    # Errors that the Python module raises itself carry no code.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
 
 
@@ -33,30 +34,30 @@ def _text(error: sqlite3.Error) -> str:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file's bytes are broken or are no sqlite file at all."""
+    """Whether the file's bytes are damaged or are not a sqlite file."""
     return _primary_code(error) in _DAMAGE
 
 
 def read_error(error: sqlite3.Error) -> TarnError:
-    """A read failed: CORRUPT if the file is damaged, else UNAVAILABLE."""
+    """The error for a failed read: CORRUPT if the file is damaged, else UNAVAILABLE."""
     return _failed("read", error)
 
 
 def rolled_back_error(error: sqlite3.Error) -> TarnError:
-    """A transaction failed before its COMMIT: nothing of it was applied."""
+    """The error for a transaction that failed before its COMMIT; nothing of it was applied."""
     return _failed("write (rolled back)", error)
 
 
 def not_begun_error(why: str) -> TarnError:
-    """A write was given up before its transaction began: UNAVAILABLE."""
+    """The error (UNAVAILABLE) for a write whose transaction has not begun and never will."""
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, f"not written: {why}")
 
 
 def commit_error(error: sqlite3.Error) -> TarnError:
-    """A COMMIT failed: `OutcomeUnknownError`, unless sqlite's answer rules out that it landed."""
+    """The error for a failed COMMIT: `OutcomeUnknownError`, unless sqlite's code rules out that it landed."""
     if _primary_code(error) in _SURELY_NOT_COMMITTED:
         return rolled_back_error(error)
-    return OutcomeUnknownError(f"commit failed: {_text(error)}")
+    return OutcomeUnknownError(f"COMMIT failed: {_text(error)}")
 
 
 def _failed(what: str, error: sqlite3.Error) -> TarnError:

@@ -1,14 +1,14 @@
-"""What must be true of the file's folder, and the lock that writers of all processes queue on.
+"""Checks of the store file's folder, and the lock on which the writers of all processes queue.
 
-sqlite lets one writer in at a time and makes the others sleep and try again, with growing pauses:
-of two busy processes one then waits for seconds. A blocking `flock` on a side file queues them in the
-kernel instead. One lock alone is not fair (who gives it up takes it again before the waiter has woken
-up: 150 ms at the 100th percentile, measured); with a *gate* in front, which the next writer
-holds while it waits, turns alternate (3 ms) at some 15 % of the fully contended rate.
+sqlite admits one writer at a time and lets the others sleep and retry with growing pauses; of two busy
+processes, one can wait for seconds. A blocking `flock` on a side file queues the writers in the kernel
+instead. One lock alone is not fair: the process that releases it takes it again before the waiting one has
+woken up (150 ms at the 100th percentile, measured). So there is a *gate* in front, which the next writer
+holds while it waits. With it the processes alternate (3 ms), at about 15 % of the fully contended rate.
 
-The lock is also what makes several processes safe with sqlite before 3.51.3, whose WAL-reset bug
-needs one connection to checkpoint while another commits: every commit and checkpoint is inside it.
-The kernel drops both locks when a process dies.
+The lock also makes several processes safe with sqlite before 3.51.3, whose WAL-reset bug needs one
+connection to checkpoint while another commits: every COMMIT and every checkpoint happens under the lock.
+The kernel releases both locks when a process dies.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _CLUSTER = frozenset(("glusterfs", "lustre", "beegfs", "gpfs", "ocfs2", "gfs2", 
 
 
 def unusable_error(path: Path, why: str) -> TarnError:
-    """The store cannot be opened at `path`, and trying again will not help."""
+    """The error for a store that cannot be opened at `path`; a retry will not help."""
     text = f"cannot open the store {path}: {why}"
     return TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text, path=str(path))
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder, if it is missing, and those above it; its name is durable afterwards.
+    """Creates a folder and its missing parents; their names are durable afterwards.
 
-    Where it begins, it also syncs a name that it found: whoever made it may have died before its sync.
+    The name of the nearest existing folder is synced too: its creator may have died before syncing it.
     """
     if not path.is_dir():
         if path.parent != path:
             make_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
-    with suppress(PermissionError):  # a folder that we may pass but not read: not of our making
+    with suppress(PermissionError):  # a folder that we may enter but not read: we did not create it
         sync_folder(path.parent)
 
 
@@ -67,27 +67,27 @@ def sync_folder(path: Path) -> None:
 
 
 def check_filesystem(path: Path) -> None:
-    """Refuses a folder whose file system is on a network or in user space: there neither the locks
-    nor the shared memory of the write-ahead log work between machines, and the file gets corrupted.
+    """Refuses a folder on a network file system or in user space. There, neither the locks nor the shared
+    memory of the write-ahead log work between machines, and the file would become corrupt.
 
     Raises:
-        TarnError: FAILED_PRECONDITION.
+        TarnError: FAILED_PRECONDITION: the file system is not local.
     """
     try:
         mounts = _MOUNTS.read_text(errors="surrogateescape")
     except OSError:
-        return  # no Linux: nobody to ask
+        return  # not Linux: there is no mountinfo to read
     found = filesystem_type(path.resolve(), mounts)
     if found in _NETWORK | _CLUSTER or found.startswith("fuse."):
         raise unusable_error(path, f"file system {found!r} is not local; use a local disk")
 
 
 def filesystem_type(path: Path, mountinfo: str) -> str:
-    """The type of the file system that holds `path`, from the text of proc(5)'s mountinfo.
+    """Returns the type of the file system that holds `path`.
 
     Args:
         path: absolute, without symbolic links.
-        mountinfo: later mounts hide earlier ones at the same place.
+        mountinfo: the text of proc(5)'s mountinfo; later mounts hide earlier ones at the same place.
     """
     best, found = -1, ""
     for line in mountinfo.splitlines():
@@ -100,16 +100,17 @@ def filesystem_type(path: Path, mountinfo: str) -> str:
 
 
 class WriteLock:
-    """Lets one writer in at a time, over all processes, in turn. A context manager.
+    """Admits one writer at a time across all processes; waiting processes take turns. A context manager.
 
-    Held for one transaction or one checkpoint, never while idle. Not re-entrant. A process that is
-    stopped (SIGSTOP) inside it stops all writers until it goes on or dies.
+    It is held for one transaction or one checkpoint, never while idle. Not re-entrant. A process that is
+    stopped (SIGSTOP) while it holds the lock stops all writers until it resumes or dies.
 
-    From its making to `close` it also counts as a user of the store: either one of many, or `alone`,
-    and then nobody else has the store open in any process of the machine.
+    From construction to `close` the object also registers this process as a user of the store: either as
+    one of many or `alone`, and then no other process of the machine has the store open.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: somebody has it open, or somebody has it alone.
+        TarnError: FAILED_PRECONDITION: another process has the store open alone, or `alone` was requested
+            and another process has the store open.
     """
 
     def __init__(self, path: Path, *, alone: bool = False) -> None:
@@ -144,7 +145,7 @@ class WriteLock:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Gives the files back; the lock must not be held."""
+        """Closes the lock files; the lock must not be held."""
         os.close(self._gate)
         os.close(self._lock)
         os.close(self._users)

@@ -1,7 +1,7 @@
-"""Partition names to ids, remembered per connection.
+"""Maps partition names to ids and caches them per connection.
 
-A name keeps its id and kind for ever (a drop removes rows only), so what was once read from a
-committed state is never stale and needs no invalidation between processes.
+A name keeps its id and kind for ever (a drop removes only rows). So a cached value from a finished
+transaction is never stale, and processes need not invalidate each other's caches.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _REMEMBERED_MAX = 16_384
 
 
 class PartitionIds:
-    """The partitions that one connection has met. Used by the connection's thread only."""
+    """The partitions that one connection has seen. Only the connection's thread uses it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._known: BoundedMap[str, tuple[int, PartitionKind]] = BoundedMap(_REMEMBERED_MAX)
 
     def find(self, partition: Partition) -> int | None:
-        """The partition's id, None if nobody has written to it.
+        """Returns the partition's id, None if the partition was never written to.
 
         Raises:
             TarnError: INVALID: the name belongs to a partition of the other kind.
@@ -39,7 +39,7 @@ class PartitionIds:
         return known[0]
 
     def create(self, partition: Partition) -> int:
-        """As `find`, after making the partition if need be; inside a write transaction."""
+        """As `find`, but creates a missing partition. Call it inside a write transaction."""
         found = self.find(partition)
         if found is None:
             number = sql.KIND_NUMBERS[partition.kind]
@@ -49,7 +49,7 @@ class PartitionIds:
         return found
 
     def forget(self) -> None:
-        """After a rollback: ids given out since BEGIN do not exist."""
+        """Clears the cache after a rollback: ids that were issued since BEGIN do not exist."""
         self._known.clear()
 
     def _load(self, name: str) -> tuple[int, PartitionKind] | None:

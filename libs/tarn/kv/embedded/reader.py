@@ -1,10 +1,10 @@
-"""Reads. Short ones run in the event loop's thread on its own connection: 10 µs there is less than the
-hand-over to a pool costs, and a pool would fight the loop for the interpreter's lock.
+"""Reads. Short reads run on the event loop's thread, on its own connection. They take 10 µs, less than the
+hand-over to a thread pool would cost, and a pool would compete with the loop for the interpreter's lock.
 
-Every statement is run to its end before anything else happens. A statement that is half read keeps
-its old snapshot alive, and another one on the same connection would read from it too: a re-check
-beside it would pass wrongly. Outside of statements there is no snapshot, so each read sees
-everything that any process has committed.
+Every statement runs to its end before anything else happens. A half-read statement keeps its snapshot
+alive, and another statement on the same connection would read from that old snapshot, so a re-check could
+pass wrongly. Between statements there is no snapshot, so each read sees all transactions that any
+process has finished.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tarn.kv.rows import row_batch
 
 __all__ = ["BulkReader", "Reader"]
 
-_BATCH_ROWS = 4096  # larger ones are no faster, and hold the interpreter's lock for longer
+_BATCH_ROWS = 4096  # larger batches are no faster and hold the interpreter's lock for longer
 _BATCH_BYTES = 8 << 20
 
 
 class Reader:
-    """Inline reads on one connection, for one thread."""
+    """Short reads on one connection, for one thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -42,7 +42,7 @@ class Reader:
         self._find(partition)
 
     def get(self, partition: Partition, keys: Sequence[bytes]) -> list[Versioned | None]:
-        """Values in the order of `keys`; at most `sql.KEYS_PER_STATEMENT` of them."""
+        """Returns values in the order of `keys`, at most `sql.KEYS_PER_STATEMENT` of them."""
         number = self._find(partition)
         if number is None or not keys:
             return [None] * len(keys)
@@ -60,7 +60,7 @@ class Reader:
         return [found.get(key) for key in keys]
 
     def page(self, partition: Partition, start: bytes, end: bytes | None, limit: int) -> list[Row]:
-        """Up to `limit` rows of `[start, end)`."""
+        """Returns up to `limit` rows of `[start, end)`."""
         number = self._find(partition)
         if number is None:
             return []
@@ -70,8 +70,8 @@ class Reader:
             raise failures.read_error(error) from error
 
     def bounded_page(self, partition: Partition, start: bytes, end: bytes | None) -> list[Row]:
-        """The first rows of `[start, end)`: as many as fit a batch in number and bytes, at least
-        one if there is one."""
+        """Returns the first rows of `[start, end)`: as many as fit the bounds of a batch in rows and bytes,
+        but at least one if the range is not empty."""
         number = self._find(partition)
         if number is None:
             return []
@@ -92,7 +92,7 @@ class Reader:
         return rows
 
     def partitions(self, prefix: str, after: str, limit: int) -> list[Listed]:
-        """Up to `limit` partitions that hold rows, by name: those behind `after`."""
+        """Returns up to `limit` partitions that hold rows, by name, beginning after the name `after`."""
         wanted = (after, len(prefix), prefix, limit)
         try:
             rows = self._connection.execute(sql.LIST_PARTITIONS, wanted).fetchall()
@@ -120,11 +120,11 @@ class Reader:
 
 
 class BulkReader:
-    """Reads whole ranges in a thread of its own, page by page: no snapshot outlives a page, so the
-    write-ahead log can be emptied in between, and the event loop goes on.
+    """Reads whole ranges page by page in its own thread, while the event loop continues. No snapshot
+    outlives a page, so the write-ahead log can be emptied between pages.
 
-    One thread for all scans of the process: what it does is building objects under the
-    interpreter's lock, which more threads would not do faster.
+    All scans of the process share one thread. Most of the work is to build objects under the interpreter's
+    lock, which more threads would not speed up.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,7 +166,7 @@ class BulkReader:
         if not rows:
             return None
         keys, values = zip(*rows, strict=True)
-        # The smallest key after the last one is that key and a zero byte.
+        # The smallest key greater than the last key is the last key plus a zero byte.
         return row_batch(keys, values), keys[-1] + b"\0"
 
     def _close(self) -> None:

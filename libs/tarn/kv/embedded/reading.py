@@ -1,8 +1,9 @@
-"""The embedded store for a process that only looks: no writer, no write lock, no new opening.
+"""The embedded store for a process that only reads. It has no writer and no write lock, and takes no
+opening number.
 
-Its connections are read-only to sqlite itself. Beside a running Tarn they read what is committed; on a
-store that nobody has open they also read what a crash left in the write-ahead log, without folding it
-into the file. The side files `-wal` and `-shm` may be made; the store's contents never change.
+Its connections are read-only in sqlite itself. Beside a running Tarn they read all finished transactions.
+On a store that no process has open they also read what a crash left in the write-ahead log, without
+copying it into the file. The side files `-wal` and `-shm` may be created; the store's contents never change.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _NAMES = 500
 
 
 async def open_embedded_to_read(path: Path) -> EmbeddedReader:
-    """Opens the store in file `path`, which must be there.
+    """Opens the existing store in file `path`.
 
     Raises:
-        TarnError: NOT_FOUND: there is no file; FAILED_PRECONDITION: it is no store of this version, or
-            on a network file system; CORRUPT, UNAVAILABLE as `open_embedded`.
+        TarnError: NOT_FOUND: the file does not exist. FAILED_PRECONDITION: it is not a store of this schema
+            version, or is on a network file system. CORRUPT, UNAVAILABLE: as `open_embedded`.
     """
     return EmbeddedReader(path, await asyncio.to_thread(_connect, path))
 
@@ -54,7 +55,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         raise failures.read_error(error) from error
     if application != sql.APPLICATION_ID or version != sql.SCHEMA_VERSION:
         connection.close()
-        raise unusable_error(path, f"it is no store of schema {sql.SCHEMA_VERSION}")
+        raise unusable_error(path, f"it is not a store of schema {sql.SCHEMA_VERSION}")
     return connection
 
 
@@ -70,7 +71,7 @@ class EmbeddedReader:
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
-        """See `Kv.get_many`; `settle` changes nothing: a reader has no writes to settle."""
+        """See `Kv.get_many`. `settle` changes nothing: this process has no writes to settle."""
         del settle
         self._check_open()
         check_keys(keys)
@@ -97,7 +98,7 @@ class EmbeddedReader:
             yield batch
 
     async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
-        """See `ListingKv.partitions`; by name, those that hold rows."""
+        """See `ListingKv.partitions`. Yields those that hold rows, in order of their names."""
         after = ""
         while True:
             self._check_open()

@@ -1,11 +1,12 @@
-"""Bulk reads of the embedded store for a process that does nothing else with it.
+"""Bulk reads of the embedded store, for a process that does nothing else with the store.
 
-Rows become Arrow columns inside C (ADBC's sqlite driver), without a Python object for each: a quarter of
-the processor time of `BulkReader`, and other threads run meanwhile.
+ADBC's sqlite driver turns rows into Arrow columns in C, without a Python object per row. This takes a quarter
+of the processor time of `BulkReader`, and other threads can run meanwhile.
 
-The driver brings a sqlite library of its own. Two of them in one process undo each other's locks on a file
-(POSIX drops them when either closes a descriptor of it), so a process has the store open in this way or
-through `sqlite3`, never both: the heavy process of graveler, which reads tokens and nothing else.
+The driver has a sqlite library of its own. Two libraries in one process break each other's locks on a file
+(POSIX drops all locks of a process on a file when it closes any descriptor of that file). So a process opens
+the store either in this way or through `sqlite3`, never both. The only user is the heavy process of
+graveler, which reads nothing but staging tokens.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ __all__ = ["EmbeddedScans", "open_embedded_scans"]
 _PAGE_ROWS: Final = 32_768
 _PAGE_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 2_048
-"""What the driver gives at once: the page's bound in bytes is looked at as often."""
+"""Rows per batch of the driver. The byte bound of a page is checked after each batch."""
 _DAMAGE: Final = ("malformed", "not a database", "unsupported file format")
 
 
 async def open_embedded_scans(path: Path) -> EmbeddedScans:
-    """Opens the store in file `path`, which somebody else in another process has made and keeps open.
+    """Opens the store in file `path`, which another process has created and keeps open.
 
     Raises:
-        TarnError: CORRUPT, UNAVAILABLE: it cannot be read.
+        TarnError: CORRUPT: the file is damaged. UNAVAILABLE: the file cannot be read.
     """
     scans = EmbeddedScans(path)
     try:
@@ -56,8 +57,8 @@ async def open_embedded_scans(path: Path) -> EmbeddedScans:
 class EmbeddedScans:
     """`ScanKv` on an embedded store; made by `open_embedded_scans`.
 
-    Pages are read one after the other in a thread of its own, one ahead of the consumer. Each is a
-    snapshot; none outlives its page, so that the write-ahead log can be emptied in between.
+    A thread reads the pages one after the other, one page ahead of the consumer. Each page is a snapshot.
+    No snapshot outlives its page, so the write-ahead log can be emptied between pages.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,10 +68,10 @@ class EmbeddedScans:
         self._closed = False
 
     async def open(self) -> None:
-        """Connects.
+        """Connects to the store.
 
         Raises:
-            TarnError: CORRUPT, UNAVAILABLE.
+            TarnError: CORRUPT: the file is damaged. UNAVAILABLE: the file cannot be read.
         """
         await asyncio.get_running_loop().run_in_executor(self._pool, self._open)
 
@@ -87,7 +88,7 @@ class EmbeddedScans:
         try:
             while (page := await ahead) is not None:
                 self._check_open()
-                # The smallest key after the last one is that key and a zero byte.
+                # The smallest key greater than the last key is the last key plus a zero byte.
                 start = page.column(0)[-1].as_py() + b"\0"
                 ahead = loop.run_in_executor(self._pool, self._page, partition, number, start, end)
                 yield page
@@ -106,12 +107,12 @@ class EmbeddedScans:
         if self._closed:
             raise closed_error()
 
-    # In the thread:
+    # The methods below run in the thread.
 
     def _open(self) -> None:
         uri = f"file:{quote(str(self._path))}?mode=ro"
         with _failures_told():
-            # Without `autocommit` the first read begins a transaction, whose snapshot stays for ever.
+            # Without `autocommit`, the first read begins a transaction whose snapshot is never released.
             self._connection = dbapi.connect(uri, autocommit=True)
         self._read(f"PRAGMA busy_timeout = {sql.BUSY_TIMEOUT_MS}", ())
 
@@ -133,7 +134,7 @@ class EmbeddedScans:
     def _page(
         self, partition: Partition, number: int, start: bytes, end: bytes | None
     ) -> pa.RecordBatch | None:
-        """The first rows of `[start, end)`, bounded in number and bytes; None if there are none."""
+        """Returns the first rows of `[start, end)`, bounded in rows and bytes; None if there are none."""
         statements = sql.STATEMENTS[partition.kind]
         statement = statements.page if end is None else statements.page_before
         bounds = (start,) if end is None else (start, end)
@@ -143,10 +144,10 @@ class EmbeddedScans:
         return pa.Table.from_batches(batches).cast(ROW_SCHEMA).combine_chunks().to_batches()[0]
 
     def _read(self, statement: str, values: tuple[object, ...]) -> list[pa.RecordBatch]:
-        """What a statement gives, up to a page's bytes; no batch is empty.
+        """Runs a statement and returns its rows up to the byte bound of a page; no batch is empty.
 
         Raises:
-            TarnError: CORRUPT, UNAVAILABLE.
+            TarnError: CORRUPT: the file is damaged. UNAVAILABLE: the read failed.
         """
         assert self._connection is not None, "it was opened"
         batches: list[pa.RecordBatch] = []

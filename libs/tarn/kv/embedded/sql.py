@@ -1,12 +1,12 @@
 """Every statement of the embedded store: the tables, the pragmas, the reads and the writes.
 
-Rows live in one table per kind, clustered by (partition, key): a page of a scan is a walk along
-leaves, and a key compares as bytes because it is a BLOB. A register row has a *version*, twelve bytes
-that are never used twice (see `transaction.Versions`); it is the port's predicate. The tables are
-STRICT, so that a value of another type is refused instead of being sorted before all blobs.
+There is one table per kind of partition, clustered by (partition, key), so a page of a scan is a walk along
+leaves. Keys are BLOBs and compare as bytes. A register row has a *version* of twelve bytes, which is never
+reused (see `transaction.Versions`) and is the port's predicate. The tables are STRICT: sqlite refuses a
+value of another type instead of sorting it before all blobs.
 """
 
-# ruff: noqa: S608 - statements are put together from the constants of this module, values are bound
+# ruff: noqa: S608 - statements contain only constants of this module; values are bound
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ __all__ = [
 ]
 
 Durability = Literal["fsync", "os"]
-"""When a write is acknowledged: once it is on the disk, or once the operating system has it."""
+"""When a write is acknowledged: when it is on the disk, or when the operating system has it."""
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = (
-    0x5441524E  # "TARN", in the file's header: tells our file from any other sqlite file
+    0x5441524E  # "TARN", in the file's header: distinguishes our file from other sqlite files
 )
 SQLITE_VERSION_MIN = (3, 37, 0)  # STRICT tables; RETURNING came with 3.35
 
-WAL_CHECKPOINT_PAGES = 1000  # 4 MiB; a checkpoint halts writers for ms: small ones, often
-WAL_KEPT_BYTES = 16 << 20  # a log that grew beyond this gives the space back when it starts over
-BUSY_TIMEOUT_MS = 5_000  # only a foreign program or a recovery ever makes us wait: see files.py
+WAL_CHECKPOINT_PAGES = 1000  # 4 MiB; a checkpoint stops writers for ms, so small and frequent ones
+WAL_KEPT_BYTES = 16 << 20  # a log that has grown beyond this is cut back when it starts over
+BUSY_TIMEOUT_MS = 5_000  # we wait only for a foreign program or for a recovery: see files.py
 CACHE_KIB = 32 << 10
 
 KIND_NUMBERS = {PartitionKind.REGISTER: 1, PartitionKind.PLAIN: 2}
 KINDS_BY_NUMBER = {number: kind for kind, number in KIND_NUMBERS.items()}
 
 CREATE_TABLES = (
-    # Rows of this table are never deleted and ids never reused: a row that a late writer leaves in
-    # a dropped partition is still found by the next drop.
+    # Rows of this table are never deleted and ids never reused, so the next drop still finds a row that a
+    # late writer left in a dropped partition.
     """CREATE TABLE partitions (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL UNIQUE,
@@ -92,17 +92,17 @@ LIST_PARTITIONS = """SELECT name, kind FROM partitions
 CREATE_PARTITION = "INSERT INTO partitions (name, kind) VALUES (?, ?) ON CONFLICT DO NOTHING"
 
 ROWS_PER_STATEMENT = 64
-"""One statement writes up to this many rows: the interpreter's lock is given up and fought for
-once per statement, and with a busy event loop beside it that costs more than the rows."""
+"""The most rows that one statement writes. Each statement releases the interpreter's lock and must get it
+back, which beside a busy event loop costs more than writing the rows."""
 
 KEYS_PER_STATEMENT = 64
 
 
 def connection_pragmas(durability: Durability) -> tuple[str, ...]:
-    """How every writing connection is set up.
+    """The pragmas of every writing connection.
 
-    FULL syncs the log at every commit. NORMAL syncs only around checkpoints: a power cut may take
-    the last commits, but neither their order nor the file's integrity (OFF would risk the file).
+    FULL syncs the log at every COMMIT. NORMAL syncs only around checkpoints: a power cut may take the last
+    transactions, but changes neither their order nor the file's integrity (OFF would risk the file).
     """
     return (
         f"PRAGMA synchronous = {'FULL' if durability == 'fsync' else 'NORMAL'}",
@@ -115,7 +115,7 @@ def connection_pragmas(durability: Durability) -> tuple[str, ...]:
 
 
 def empty_log(wait_ms: int) -> tuple[str, ...]:
-    """Copies the whole log into the file and empties it, waiting at most `wait_ms` for readers."""
+    """Copies the whole log into the file and empties it; waits at most `wait_ms` for readers."""
     return (
         f"PRAGMA busy_timeout = {wait_ms}",
         "PRAGMA wal_checkpoint(TRUNCATE)",
@@ -125,17 +125,18 @@ def empty_log(wait_ms: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """The statements on the rows of one kind of partition.
+    """The statements for the rows of one kind of partition. Below: the parameters of each, in order.
 
     Attributes:
-        columns: parameters of one written row.
-        put: by power of two, writes that many rows; rows that exist are replaced, in order.
+        columns: how many parameters one written row has.
+        put: by number of rows, a power of two: the parameters of these rows. Later rows replace earlier
+            ones and existing ones.
         get: partition, key.
-        get_some: by power of two; partition and that many keys (repeated ones are fine).
+        get_some: by number of keys, a power of two: partition, then the keys (keys may repeat).
         page: partition, start, limit.
         page_before: partition, start, end, limit.
         delete: partition, key.
-        measure_head: partition, limit; the last key, count and bytes of its first rows.
+        measure_head: partition, limit; returns the last key, the number and the bytes of the first rows.
         delete_to: partition, last key (inclusive).
     """
 

@@ -1,11 +1,11 @@
 """`EmbeddedKv`: the KV port on one sqlite file, shared by the processes of one machine.
 
-Guarantees: a write that was acknowledged is durable (as far as `durability` says) and seen by every
-read, of any process, that begins after it. A process that is killed loses nothing acknowledged.
-Non-guarantees: the pages of a scan are separate reads; a power cut with durability "os" may take the
-last acknowledged writes (never a part of a group, never out of order).
-Do not fork a process that has the store open, and do not open its file with another copy of the
-sqlite library in the same process (docs/design/kv.md, "Embedded store").
+Guarantees: an acknowledged write is durable (as far as `durability` says), and every read that begins after
+it, in any process, sees it. A process that is killed loses no acknowledged write.
+Non-guarantees: the pages of a scan are separate reads. With durability "os", a power cut may take the last
+acknowledged writes (never a part of a group, never out of order).
+Do not fork a process that has the store open. Do not open its file with another copy of the sqlite library
+in the same process (docs/design/kv.md, "Embedded store").
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ async def open_embedded(
     limits: EmbeddedLimits | None = None,
     alone: bool = False,
 ) -> EmbeddedKv:
-    """Opens the store in file `path`, or creates it (mode 0600, with missing folders at 0700).
+    """Opens the store in file `path`, or creates it (mode 0600, missing folders with 0700).
 
-    Files of the same name with `-wal`, `-shm`, `-gate`, `-lock` and `-users` appended belong to it. Several
-    processes may open it, and create it, at once; each instance belongs to its event loop.
+    Files of the same name with `-wal`, `-shm`, `-gate`, `-lock` and `-users` appended belong to the store.
+    Several processes may open and create it concurrently. Each instance belongs to its event loop.
 
     Args:
         path: the file, on a local disk.
-        durability: "fsync" acknowledges a write when the disk has it; "os" when the operating
-            system has it, which survives a crash of the process but not of the machine. May
-            differ between processes.
+        durability: "fsync" acknowledges a write when it is on the disk. "os" acknowledges it when the
+            operating system has it, which survives a crash of the process but not of the machine.
+            Processes may use different values.
         limits: bounds; None for the defaults.
-        alone: only if nobody else has it open, and nobody else shall until it is closed.
+        alone: open the store only if no other process has it open, and keep others out until it is closed.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the folder cannot be used (not writable, a network file
-            system), the file belongs to another program or to a newer Tarn, or it is open elsewhere
-            and one of the two wants it alone; CORRUPT: it is
-            damaged; UNAVAILABLE: sqlite failed.
+        TarnError: FAILED_PRECONDITION: the folder cannot be used (not writable, or on a network file
+            system), the file belongs to another program or to a newer Tarn, or the store is open elsewhere
+            and one of the two processes wants it alone. CORRUPT: the file is damaged. UNAVAILABLE: sqlite
+            failed.
     """
     database = await asyncio.to_thread(open_database, path, durability, alone=alone)
     return EmbeddedKv(database, limits or EmbeddedLimits())
@@ -74,8 +74,8 @@ async def open_embedded(
 class EmbeddedKv:
     """`Kv` on an open database; made by `open_embedded`.
 
-    A partition that was dropped keeps its name's kind and may be written again: it then
-    holds what was written since, and rows that late writers slipped in while it was dropped.
+    A dropped partition keeps its kind and may be written again. It then holds the rows written since the
+    drop, and also rows that late writers added while it was being dropped.
     """
 
     def __init__(self, database: Database, limits: EmbeddedLimits) -> None:
@@ -88,15 +88,15 @@ class EmbeddedKv:
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
-        """See `Kv.get_many`. Many keys are read in several steps, with other tasks in between.
+        """See `Kv.get_many`. Many keys are read in several steps, and other tasks run between them.
 
         Raises:
-            TarnError: UNAVAILABLE with `settle` while a failed commit cannot be ruled out, because
-                the disk refuses to write over it.
+            TarnError: UNAVAILABLE with `settle`, while a failed transaction may still take effect because the
+                disk refuses the write that would overwrite it.
         """
         self._check_open()
         if settle and self._writer.unsettled:
-            text = "an earlier commit failed and its outcome cannot be settled yet"
+            text = "an earlier transaction failed and its outcome cannot be settled yet; try again"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         check_keys(keys)
         step = sql.KEYS_PER_STATEMENT
@@ -112,10 +112,10 @@ class EmbeddedKv:
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
-        """See `Kv.set_many`. Groups over a limit are INVALID one by one.
+        """See `Kv.set_many`. A group over a limit fails with INVALID; the other groups are written.
 
         Raises:
-            TarnError: INVALID: the partition is of the other kind; UNAVAILABLE: closed.
+            TarnError: INVALID: the partition is of the other kind. UNAVAILABLE: the store is closed.
         """
         self._check_writable(partition)
         outcomes: list[TarnError | None] = [None] * len(groups)
@@ -146,7 +146,7 @@ class EmbeddedKv:
         return await self._writer.submit(SetIf(partition, key, value, predicate))
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
-        """See `Kv.delete_many`. Many keys go in several transactions."""
+        """See `Kv.delete_many`. Many keys are removed in several transactions."""
         check_keys(keys)
         self._check_writable(partition)
         for at in range(0, len(keys), _DELETE_KEYS):
@@ -162,7 +162,7 @@ class EmbeddedKv:
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
-        """See `Kv.scan`. A page is one snapshot here."""
+        """See `Kv.scan`. Here a page is one snapshot."""
         check_scan_limit(limit)
         self._check_open()
         return self._reader.page(partition, start, end, limit)
@@ -170,14 +170,13 @@ class EmbeddedKv:
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See `Kv.scan_arrow`. Batches are pages: each is one snapshot, the next may be newer."""
+        """See `Kv.scan_arrow`. Each batch is a page and one snapshot; the next batch may be newer."""
         self._check_open()
         async for batch in self._bulk.batches(partition, start, end):
             yield batch
 
     async def drop_partition(self, partition: Partition) -> None:
-        """See `Kv.drop_partition`. The space is used again by later writes; the file stays as large
-        as it was."""
+        """See `Kv.drop_partition`. Later writes reuse the space; the file does not shrink."""
         self._check_writable(partition)
         dropped = 0
         while count := await self._writer.submit(DropHead(partition)):
@@ -186,7 +185,7 @@ class EmbeddedKv:
             await self._writer.submit(TrimLog())
 
     async def partitions(self, prefix: str) -> AsyncIterator[Listed]:
-        """See `ListingKv.partitions`; by name, those that hold rows."""
+        """See `ListingKv.partitions`. Yields those that hold rows, in order of their names."""
         after = ""
         while True:
             self._check_open()
@@ -199,11 +198,11 @@ class EmbeddedKv:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """See `Kv.close`: no new operation begins, queued writes are written and answered."""
+        """See `Kv.close`. New operations fail; queued writes are written and answered."""
         self._closed = True
         await self._bulk.close()
         self._reader.close()
-        # Last: the last connection of the machine that closes empties the log.
+        # Last, because the last connection of the machine that closes empties the log.
         await self._writer.close()
 
     def _check_open(self) -> None:
@@ -211,7 +210,7 @@ class EmbeddedKv:
             raise closed_error()
 
     def _check_writable(self, partition: Partition) -> None:
-        # The committer checks again, in the transaction; here the answer comes without one.
+        # The writer thread checks again inside the transaction; this check answers without one.
         self._check_open()
         self._reader.check_kind(partition)
 

@@ -1,4 +1,4 @@
-"""What the writes of one transaction do. Runs in the writer thread, between BEGIN and COMMIT."""
+"""The effects of the writes of one transaction. Runs in the writer thread, between BEGIN and COMMIT."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _DROP_BYTES = 4 << 20
 
 
 class Versions:
-    """Versions of register rows: the number of this opening of the store, then a counter.
+    """Issues versions of register rows: the number of this opening of the store, then a counter.
 
-    No opening number is given twice and each is used by one process, so a version names one write
-    for ever, with no randomness and nothing to store per write. A row that is deleted and written
+    An opening number is never issued twice and one process uses it, so a version identifies one write for
+    ever, without randomness and without storing anything per write. A row that is deleted and written
     again with the same value has another version (no ABA).
     """
 
@@ -35,20 +35,20 @@ class Versions:
         self._count = 0
 
     def take(self) -> Predicate:
-        """A version that was never used."""
+        """Returns a version that was never used."""
         self._count += 1
         return Predicate(self._prefix + self._count.to_bytes(6, "big"))
 
 
 class Transaction:
-    """Applies writes in order. Rows to set are gathered and go out many per statement, before
-    anything that could see them or the order of which matters.
+    """Applies writes in order. Rows to set are collected and sent many per statement, before any operation
+    that could see them or whose order relative to them matters.
 
-    A method that raises `PredicateFailedError` or INVALID has changed nothing of its own, so the
-    transaction may go on. A `sqlite3.Error` ends the transaction.
+    A method that raises `PredicateFailedError` or INVALID has changed nothing itself, so the transaction
+    may continue. A `sqlite3.Error` ends the transaction.
 
     Attributes:
-        log_trim_due: somebody asked for the log to be emptied after this transaction.
+        log_trim_due: a write of this transaction wants the log emptied afterwards.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Transaction:
         self._registers: list[int | bytes] = []
 
     def set_rows(self, partition: Partition, rows: Sequence[Row]) -> None:
-        """Writes rows, whatever is stored; the last one of a key wins."""
+        """Writes rows unconditionally; the last row of a key wins."""
         number = self._partitions.create(partition)
         if partition.kind is PartitionKind.PLAIN:
             for key, value in rows:
@@ -106,8 +106,8 @@ class Transaction:
             raise PredicateFailedError(key, self._current(number, key))
 
     def drop_head(self, partition: Partition) -> int:
-        """Removes the first rows of a partition, a few thousand rows or a few MiB at most, so that
-        other writers get in between. Returns how many; 0 means that it is empty."""
+        """Removes the first rows of a partition, a few thousand rows or a few MiB at most, so that other
+        writers can run in between. Returns how many rows it removed; 0: the partition is empty."""
         self.flush()
         number = self._partitions.find(partition)
         if number is None:
@@ -119,14 +119,14 @@ class Transaction:
             last_key, count, size = head.fetchall()[0]
             if count <= 1 or size <= _DROP_BYTES:
                 break
-            # Shrink at least by half: rows may differ in size.
+            # Shrink at least by half, because rows may differ in size.
             limit = max(1, min(count // 2, int(count * _DROP_BYTES / size)))
         if count:
             self._connection.execute(statements.delete_to, (number, last_key))
         return int(count)
 
     def flush(self) -> None:
-        """Sends the gathered rows to sqlite; before COMMIT at the latest."""
+        """Sends the collected rows to sqlite. Must be called before COMMIT."""
         if self._plains:
             self._put(sql.STATEMENTS[PartitionKind.PLAIN], self._plains)
         if self._registers:

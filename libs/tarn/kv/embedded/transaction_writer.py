@@ -1,13 +1,13 @@
-"""Group commit: a thread that turns whatever is queued into transactions.
+"""Group writes: a thread that turns queued writes into transactions.
 
-It takes all that is queued, up to a bound, and writes it in one transaction, under the lock that the
-writers of all processes queue on. A write that fails by itself (a lost compare-and-set) changes nothing
-and leaves its batch mates alone. A sqlite error takes the whole batch: rolled back, or unknown if
-COMMIT itself failed (see failures.py).
+It takes everything that is queued, up to a bound, and writes it in one transaction, under the lock on which
+the writers of all processes queue. A write that fails by itself (a lost compare-and-set) changes nothing and
+does not affect the rest of its batch. A sqlite error fails the whole batch: it is rolled back, or its
+outcome is unknown if COMMIT itself failed (see failures.py).
 
-After an unknown COMMIT its frames may lie in the log, invisible, until the next commit writes over them.
-So the committer *fences*: it commits a counter in their place. Until that has worked, `unsettled` is true,
-nothing else is written, and no read may claim to settle the outcome.
+After a COMMIT of unknown outcome, its frames may lie in the log, invisible, until the next transaction
+overwrites them. So the writer *fences*: it writes a counter in their place. Until the fence has succeeded,
+`unsettled` is true, nothing else is written, and no read may claim to settle the outcome.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tarn.kv.port import OutcomeUnknownError
 
 __all__ = ["TransactionWriter", "EmbeddedLimits", "Ticket"]
 
-_LOG_WAIT_MS = 200  # for readers, when the log must be emptied; they are done in a few ms
-_LOG_CHECKS = 8  # looks at the log's size while that much of its bound is written
+_LOG_WAIT_MS = 200  # wait for readers when the log must be emptied; they finish within a few ms
+_LOG_CHECKS = 8  # how often the log's size is checked while `log_bytes_max` bytes are written
 _TRANSACTION_LOG_BYTES = 64 << 10  # what a small transaction adds to the log: whole pages
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLimits:
-    """Bounds of one process's store.
+    """Bounds of one process's store, in bytes.
 
     Attributes:
-        queue_bytes_max: writes that wait; above it they are refused as OVERLOADED.
+        queue_bytes_max: writes that wait; further writes are refused as OVERLOADED.
         transaction_bytes_max: one transaction; other processes wait while it is written.
-        log_bytes_max: the write-ahead log; above it readers are waited for, to empty it.
+        log_bytes_max: the write-ahead log. When it grows larger, the writer waits for readers and empties it.
     """
 
     queue_bytes_max: int = 32 << 20
@@ -52,7 +52,7 @@ class EmbeddedLimits:
 
 
 class Ticket:
-    """A queued write and its answer: filled in by the thread, then read by the loop."""
+    """A queued write and its answer. The thread fills in the answer before the loop reads it."""
 
     __slots__ = ("action", "error", "future", "result", "size_bytes")
 
@@ -68,13 +68,13 @@ class TransactionWriter:
     """Writes tickets until the queue ends. `run` is the body of a thread.
 
     Args:
-        database: the writer connection and the lock are this object's to use and to close.
+        database: this object uses and closes its writer connection and lock.
         limits: see `EmbeddedLimits`.
-        turns: tickets to write, in order; None ends it.
-        answer: told each ticket exactly once, when its `result` or `error` stands.
+        turns: lists of tickets to write, in order; None ends the queue.
+        answer: called with each ticket exactly once, after its `result` or `error` is set.
 
     Attributes:
-        unsettled: a failed COMMIT may still come back. Written by the thread only.
+        unsettled: a failed COMMIT may still take effect. Only the thread writes it.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class TransactionWriter:
             self._lock.close()
 
     def _fill_backlog(self) -> bool:
-        """Takes all that is queued, waiting if that is nothing. False at the end."""
+        """Takes everything that is queued; waits if there is nothing. False at the end of the queue."""
         while not self._ended:
             try:
                 turn = self._turns.get(block=not self._backlog)
@@ -138,7 +138,7 @@ class TransactionWriter:
         self._unchecked_bytes += size_bytes + _TRANSACTION_LOG_BYTES
 
     def _write(self, batch: list[Ticket]) -> bool:
-        """One transaction; each ticket has its answer afterwards. True to empty the log."""
+        """Writes one transaction and sets the answer of each ticket. True if the log is to be emptied."""
         with self._lock:
             try:
                 if self.unsettled:
@@ -166,15 +166,15 @@ class TransactionWriter:
 
     def _fail_commit(self, batch: list[Ticket], error: sqlite3.Error) -> None:
         for ticket in batch:
-            # A ticket that had failed wrote nothing, but what it saw may have been a batch mate's
-            # write: that answer does not stand either.
+            # A ticket that had failed wrote nothing, but it may have seen the write of another ticket of the
+            # batch, so its answer is no longer valid either.
             applied = ticket.error is None
             ticket.error = (
                 failures.commit_error(error) if applied else failures.rolled_back_error(error)
             )
             self.unsettled |= isinstance(ticket.error, OutcomeUnknownError)
         if self.unsettled:
-            with suppress(sqlite3.Error):  # tried again before the next transaction
+            with suppress(sqlite3.Error):  # retried before the next transaction
                 self._fence()
 
     def _fence(self) -> None:
@@ -184,15 +184,15 @@ class TransactionWriter:
     def _roll_back(self) -> None:
         self._partitions.forget()
         if self._connection.in_transaction:
-            with suppress(sqlite3.Error):  # BEGIN will fail and say so
+            with suppress(sqlite3.Error):  # if this fails, the next BEGIN fails and reports it
                 self._connection.execute("ROLLBACK")
 
     def _bound_log(self) -> None:
         """Empties the write-ahead log if it has grown too long.
 
-        sqlite's own checkpoints run inside COMMIT and wait for nobody; a reader at the wrong moment
-        makes the next transaction append instead of starting the log over, and with many readers
-        that may go on for long.
+        sqlite's own checkpoints run inside COMMIT and do not wait for readers. A reader at the wrong moment
+        makes the next transaction append to the log instead of starting it over, and with many readers the
+        log may keep growing.
         """
         if self._unchecked_bytes >= self._limits.log_bytes_max // _LOG_CHECKS:
             self._unchecked_bytes = 0
@@ -203,7 +203,7 @@ class TransactionWriter:
         with self._lock, suppress(sqlite3.Error):
             for statement in sql.empty_log(_LOG_WAIT_MS):
                 self._connection.execute(statement).fetchall()
-        # Somebody may hold an old snapshot for long (a shell, a backup): do not ask all the time.
+        # An old snapshot may stay open for long (a shell, a backup): do not retry constantly.
         self._log_bytes_bound = max(self._limits.log_bytes_max, self._log_bytes() * 5 // 4)
 
     def _log_bytes(self) -> int:
@@ -213,9 +213,9 @@ class TransactionWriter:
             return 0
 
     def _abandon(self) -> None:
-        """Answers what is left if the thread failed; after an orderly end that is nothing."""
+        """Answers the remaining tickets if the thread has failed; after an orderly end there are none."""
         for ticket in self._batch:
-            ticket.error = OutcomeUnknownError("the committer has failed")
+            ticket.error = OutcomeUnknownError("the writer thread failed; restart the process")
         for ticket in self._backlog:
-            ticket.error = failures.not_begun_error("the committer has failed")
+            ticket.error = failures.not_begun_error("the writer thread failed; restart the process")
         self._answer([*self._batch, *self._backlog])

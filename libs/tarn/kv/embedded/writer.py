@@ -1,7 +1,7 @@
-"""The event loop's side of writing: a bounded queue, handed to the committer's thread by ticks.
+"""The event loop's side of writing: a bounded queue that is handed to the writer thread once per tick.
 
-What the tasks of one tick of the loop write goes over as one list (`TickBatch`), and comes back with one call
-into the loop.
+All writes of one tick of the loop are handed over as one list (`TickBatch`) and answered with one call into the
+loop. Under load the batches grow by themselves; when idle, no write waits. There is no timer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Writer:
     """Queues writes and answers them. Belongs to the thread of the running event loop.
 
     Args:
-        database: its writer connection and lock go to the transaction_writer.
+        database: its writer connection and lock are given to the `TransactionWriter`.
         limits: see `EmbeddedLimits`.
     """
 
@@ -43,27 +43,27 @@ class Writer:
         self._transaction_writer = TransactionWriter(
             database, limits, self._ticks, self._answer_soon
         )
-        # A daemon: an interpreter that ends without close() is a crash, which loses nothing.
+        # A daemon thread: an interpreter that ends without close() is like a crash, which loses nothing.
         self._thread = threading.Thread(target=self._run, name="tarn-kv-committer", daemon=True)
         self._thread.start()
 
     @property
     def unsettled(self) -> bool:
-        """Whether a failed commit may still come back: no read may settle it now."""
+        """Whether a failed transaction may still take effect. While it is true, no read may settle it."""
         return self._transaction_writer.unsettled
 
     def submit(self, action: Action[ResultT]) -> asyncio.Future[ResultT]:
-        """Queues a write; the future answers when it is durable, or says why it is not.
+        """Queues a write. The future returns when the write is durable, or raises why it is not.
 
         Raises:
-            TarnError: EXHAUSTED (OVERLOADED): the queue is full; UNAVAILABLE: closed.
+            TarnError: EXHAUSTED (OVERLOADED): the queue is full. UNAVAILABLE: the store is closed.
         """
         if self._closing:
             raise closed_error()
         ticket = Ticket(action, self._loop.create_future())
         queued_bytes = self._queued_bytes + ticket.size_bytes
         if queued_bytes > self._limits.queue_bytes_max and self._queued_bytes:
-            text = f"writes of {self._queued_bytes} bytes are waiting already"
+            text = f"writes of {self._queued_bytes} bytes are already waiting; try again later"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         self._queued_bytes = queued_bytes
         self._batch.add(ticket)
@@ -83,7 +83,7 @@ class Writer:
             self._queued_bytes -= ticket.size_bytes
             future = ticket.future
             if future.done():
-                continue  # its task was cancelled; what it wrote stays written
+                continue  # its task was cancelled; the write stays
             if ticket.error is None:
                 future.set_result(ticket.result)
             else:
@@ -100,7 +100,7 @@ class Writer:
                 self._answer(tickets)
         self._exited.set()
 
-    # In the committer's thread:
+    # The methods below run in the writer thread.
 
     def _run(self) -> None:
         try:

@@ -1,14 +1,14 @@
-"""Moving a whole installation between stores, by way of files or directly, and proving that all of it is there.
+"""Moves a whole installation between stores, through files or directly, and proves that the copy is complete.
 
-ranges.py       rows of a partition from key to key, and their digest
+ranges.py       ranges of a partition's rows, and their digests
 layout.py       everything that a store holds
-dump_format.py  the texts of a dump; parts.py its files of rows; dump_folder.py the folder
+dump_format.py  the index and the manifest of a dump; parts.py: its files of rows; dump_folder.py: the folder
 dumping.py      store → files
-sources.py      what rows are read from: a store or a dump
+sources.py      the sources of rows: a store or a dump
 copying.py      source → store
-comparing.py    source and store: do they hold the same?
+comparing.py    compares a source with a store
 moving.py       whole transfers, with their fences
-work.py         how much at once, how fast, how far
+work.py         concurrency, rate limit and progress
 """
 
 from tarn.kv.transfer.comparing import Comparison, Difference, check_dump, compare

@@ -1,4 +1,4 @@
-"""Do two places hold the same? By digests of ranges; where they differ, the first keys are named."""
+"""Compares two copies of the data by digests of ranges, and lists the first keys that differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tarn.kv.transfer.work import Progress, TransferOptions
 __all__ = ["DIFFERENCES_MAX", "Comparison", "Difference", "Sort", "check_dump", "compare"]
 
 DIFFERENCES_MAX = 20
-"""So many are named; all are counted."""
+"""How many differences are listed; all are counted."""
 
 
 class Sort(enum.Enum):
@@ -32,7 +32,7 @@ class Sort(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that is not the same in both places."""
+    """A row that differs between the two copies."""
 
     partition: str
     key: bytes
@@ -41,12 +41,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found.
+    """The result of a comparison.
 
     Attributes:
         progress: how much was compared; `changed` counts the ranges that differ.
-        differences: the first ones, by partition and key.
-        count: of all rows that differ.
+        differences: the first differences, sorted by partition and key.
+        count: number of all rows that differ.
     """
 
     progress: Progress
@@ -57,10 +57,10 @@ class Comparison:
 async def compare(
     first: Source, second: ListingKv, installation_id: str, options: TransferOptions
 ) -> Comparison:
-    """Compares all rows of an installation; its fence, which is the place's own, apart.
+    """Compares all rows of an installation, except its fence and settings, which belong to the store.
 
     Raises:
-        TarnError: the stores'; CORRUPT.
+        TarnError: CORRUPT: a record or a part of the dump cannot be read. Also the stores' errors.
     """
     partitions, units = await first.look(options.concurrency)
     others = (await take_inventory(second, installation_id)).partitions
@@ -71,7 +71,7 @@ async def compare(
     def note(differences: Sequence[Difference]) -> None:
         nonlocal count
         count += len(differences)
-        # A worker adds in its own time: what is kept must not depend on who came first.
+        # Workers finish in any order; the differences that are kept must not depend on it.
         found.extend(differences)
         found.sort(key=lambda each: (each.partition, each.key))
         del found[DIFFERENCES_MAX:]
@@ -79,7 +79,7 @@ async def compare(
     async def work(unit: Unit) -> None:
         async for chunk in unit.chunks():
             each = chunk.range
-            # Another engine may have declared other buckets.
+            # The other engine may declare another number of buckets.
             there = others.get(each.partition.name, each.partition)
             same = await digest_of(second, there, each.start, each.end) == each.digest
             if not same:
@@ -99,10 +99,10 @@ async def compare(
 
 
 async def check_dump(dump: DumpFolder, options: TransferOptions) -> Progress:
-    """Reads every file of a dump and checks it by its digests.
+    """Reads every file of a dump and checks its digests.
 
     Raises:
-        TarnError: CORRUPT, names the file.
+        TarnError: CORRUPT; the text names the file.
     """
     progress = Progress("check dump", units_total=len(dump.parts))
 
@@ -124,7 +124,7 @@ def _read_all(dump: DumpFolder, number: int) -> None:
 
 
 async def _differences(chunk: Chunk, second: ListingKv, there: Partition) -> list[Difference]:
-    """Rows of a range that are not the same: both sides are a few MiB, unless one was not cut so."""
+    """The rows of a range that differ. Either side holds a few MiB, unless its ranges were cut differently."""
     name = chunk.range.partition.name
     left: dict[bytes, bytes] = dict(rows_of(await chunk.load()))
     found: list[Difference] = []

@@ -1,12 +1,12 @@
-"""Rows into a store: every range that the target has not got already is written, until all are there.
+"""Copies rows into a store: writes every range that the target lacks, until the target has all of them.
 
-A pass reads the source and looks at the same range of the target; equal digests mean that nothing is to be
-done. So a pass that finds nothing to write is the proof that both hold the same, and a transfer that was
-interrupted simply begins again: what is there is found there. Writing a row again changes nothing.
+A pass reads the source and the same ranges of the target; a range with equal digests is skipped. So a pass
+that writes nothing proves that both hold the same. An interrupted transfer simply starts again and skips what
+the target has already. Writing a row twice changes nothing.
 
-The target must not hold rows that the source does not. To delete them would leave tombstones on Cassandra
-that can hide later writes (docs/design/kv.md, "Deletes and tombstones"), so they are an error, and the
-target is to be emptied.
+The target must not hold rows that the source lacks. Deleting them would leave tombstones on Cassandra, which
+can hide later writes (docs/design/kv.md, "Deletes and tombstones"). So they are an error, and the operator
+has to empty the target.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ async def copy_into(
     """Copies until a pass finds nothing more to write.
 
     Returns:
-        The last pass, and how many ranges were written again after the first: the source changed.
+        The progress of the last pass, and the number of ranges that were written again after the first pass
+        because the source had changed.
 
     Raises:
-        TarnError: CONFLICT: the source keeps changing, or the target holds something else; the stores'.
+        TarnError: CONFLICT: the source keeps changing, or the target holds rows that the source lacks. Also
+            the stores' errors.
     """
     changed = 0
     for number in range(PASSES_MAX):
@@ -56,10 +58,10 @@ async def copy_into(
 
 
 def extra_error(where: str) -> TarnError:
-    """The target holds what the source does not."""
+    """The error for a target that holds rows which the source lacks."""
     text = (
-        f"the target holds {where}, which the source does not: it is another installation's, or the "
-        "source changed since an earlier attempt; empty the target and begin again"
+        f"the target holds {where}, which the source does not: it belongs to another installation, or the "
+        "source changed since an earlier attempt; empty the target and start again"
     )
     return TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
@@ -121,7 +123,7 @@ async def _check_no_extra(target: ListingKv, each: Range, rows: Sequence[Row]) -
 async def _write(
     target: ListingKv, partition: Partition, rows: Sequence[Row], options: TransferOptions
 ) -> None:
-    """Writes rows, each as its own group: so a look-up by key finds each, in whatever bucket."""
+    """Writes each row as a group of its own, so that a look-up by key finds it in its bucket."""
     pending = [Group(row[0], (row,)) for row in rows]
     for attempt in range(_ATTEMPTS):
         if attempt:

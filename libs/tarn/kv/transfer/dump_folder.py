@@ -1,11 +1,11 @@
 """A dump as a folder: parts, an index that grows with every part, and a manifest at the end.
 
-    index.jsonl      a line on what this is, then one for each finished part
+    index.jsonl      a line that identifies the dump, then one line for each finished part
     parts/*.parquet  rows
-    manifest.json    written last: with it the dump is whole
+    manifest.json    written last: a dump with a manifest is complete
 
-The index is also the state of a dump that was interrupted. A part that it does not name was not finished,
-and goes; a last line that is torn counts for nothing. Everything here blocks.
+The index is also the state of an interrupted dump. A part that it does not name is unfinished and is removed;
+a torn last line is ignored. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class DumpFolder:
 
     Attributes:
         path: the folder.
-        manifest: what it says of itself.
-        parts: its files.
+        manifest: the parsed manifest.
+        parts: its files, as the index lists them.
     """
 
     def __init__(self, path: Path, manifest: Finished, parts: tuple[Part, ...]) -> None:
@@ -44,24 +44,24 @@ class DumpFolder:
         self.parts = parts
 
     def partitions(self) -> dict[str, Partition]:
-        """Everything that is in it, by name."""
+        """All partitions in the dump, by name."""
         found = (each.partition for part in self.parts for each in part.ranges)
         return {partition.name: partition for partition in found}
 
 
 def read_dump(path: Path) -> DumpFolder:
-    """Opens a finished dump; its index is checked, its parts are when they are read.
+    """Opens a finished dump. Checks the index now, and each part when it is read.
 
     Raises:
-        TarnError: NOT_FOUND: there is none; FAILED_PRECONDITION: it is not finished, or of another
-            version; CORRUPT.
+        TarnError: NOT_FOUND: there is no dump. FAILED_PRECONDITION: it is not finished, or has another
+            format version. CORRUPT: it is damaged.
     """
     try:
         manifest = Finished.decode((path / MANIFEST).read_bytes())
     except FileNotFoundError:
         if (path / INDEX).exists():
             raise _refused(
-                f"the dump {path} is not finished: `tarn kv dump` goes on with it"
+                f"the dump {path} is not finished: `tarn kv dump` continues it"
             ) from None
         text = f"there is no dump at {path}"
         raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, text, path=str(path)) from None
@@ -73,26 +73,26 @@ def read_dump(path: Path) -> DumpFolder:
         raise corrupt_error(f"{path / INDEX} was changed after the dump")
     begun, *lines = index.splitlines() or [b""]
     if Begun.decode(begun) != manifest.begun:
-        raise corrupt_error(f"{path / MANIFEST} is of another dump")
+        raise corrupt_error(f"{path / MANIFEST} belongs to another dump")
     return DumpFolder(path, manifest, tuple(Part.decode(line) for line in lines))
 
 
 class DumpWriter:
-    """A dump that is being made, by this process alone. A context manager.
+    """Writes a dump; only one process at a time may. A context manager.
 
-    `write` may be called from several threads at once, everything else from one at a time.
+    Several threads may call `write` concurrently; all other methods take one thread at a time.
 
     Attributes:
-        begun: of this dump, or of the interrupted one that goes on.
+        begun: the header of this dump, or of the interrupted dump that it continues.
     """
 
     def __init__(self, path: Path, begun: Begun) -> None:
-        """Begins a dump in a folder that is empty or not there, or goes on with one.
+        """Begins a dump in an empty or missing folder, or continues an interrupted one.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: the folder holds something else, a finished dump, or one of
-                another installation, or somebody else writes to it; CORRUPT.
-            OSError: it cannot be written.
+            TarnError: FAILED_PRECONDITION: the folder holds something else, a finished dump, or a dump of
+                another installation, or another process writes to it. CORRUPT: its index is damaged.
+            OSError: the folder cannot be written.
         """
         self._path = path
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,11 +114,11 @@ class DumpWriter:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What is finished."""
+        """The finished parts."""
         return tuple(self._parts)
 
     def covered(self) -> dict[str, bytes | None]:
-        """By partition name, the key up to which it is dumped; None: all of it."""
+        """By partition name, the key up to which it is dumped; None: it is dumped completely."""
         return {each.partition.name: each.end for part in self._parts for each in part.ranges}
 
     def next_file(self) -> str:
@@ -127,11 +127,11 @@ class DumpWriter:
         return f"{number:08d}.parquet"
 
     def write(self, file: str, found: Sequence[tuple[Range, Batches]]) -> Part:
-        """Writes the file of a part."""
+        """Writes the file of a part. The part joins the dump only with `record`."""
         return write_part(self._path, file, found)
 
     def record(self, part: Part) -> None:
-        """Makes a part belong to the dump. Parts of one partition must come in order of keys."""
+        """Adds a part to the dump. Parts of one partition must be added in order of keys."""
         with (self._path / INDEX).open("ab") as stream:
             stream.write(part.encode())
             stream.flush()
@@ -139,7 +139,8 @@ class DumpWriter:
         self._parts.append(part)
 
     def forget(self, names: set[str]) -> None:
-        """Takes partitions out, to be dumped again; others that share their files may go too."""
+        """Removes partitions from the dump, so that they are dumped again. May also remove others that share
+        their files."""
         kept = [
             part
             for part in self._parts
@@ -150,7 +151,7 @@ class DumpWriter:
         self._remove_unknown()
 
     def finish(self, end_time_us: int) -> Finished:
-        """Writes the manifest: the dump is whole."""
+        """Writes the manifest, which completes the dump."""
         ranges = [each for part in self._parts for each in part.ranges]
         manifest = Finished(
             self.begun,
@@ -168,7 +169,7 @@ class DumpWriter:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _refused(f"another process writes a dump to {self._path}") from None
+            raise _refused(f"another process is writing a dump to {self._path}") from None
 
     def _restore(self, begun: Begun) -> tuple[Begun, list[Part]]:
         if (self._path / MANIFEST).exists():
@@ -210,7 +211,7 @@ class DumpWriter:
 
 
 def _in_sequence(parts: Sequence[Part]) -> list[Part]:
-    """Parts without those of which a range does not go on where the one before it ended."""
+    """The parts without gaps: drops each part with a range that does not begin where the last one ended."""
     kept = list(parts)
     while True:
         ends: dict[str, bytes | None] = {}
@@ -228,7 +229,7 @@ def _goes_on(found: Range, ends: dict[str, bytes | None]) -> bool:
 
 
 def _replace(folder: Path, name: str, data: bytes) -> None:
-    """Writes a file whole or not at all, durably."""
+    """Writes a file atomically and durably."""
     draft = folder / f".{name}.draft"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as stream:

@@ -1,6 +1,6 @@
-"""The texts of a dump: what was begun, what is in each part, and that it is finished.
+"""The text files of a dump: the header and the lines of the index, and the manifest.
 
-`docs/formats/kv-dump.md` describes them. Whatever cannot be read is CORRUPT, a newer version is refused.
+`docs/formats/kv-dump.md` describes them. Unreadable text is CORRUPT; a newer version is refused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ T = TypeVar("T")
 
 
 def corrupt_error(text: str) -> TarnError:
-    """A dump that was damaged, or is none."""
+    """The error for a dump that is damaged, or for files that are not a dump."""
     return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The first line of the index: whose dump it is.
+    """The first line of the index, which identifies the dump.
 
     Attributes:
-        transfer_id: names this dump.
-        installation_id: what is in it.
-        begin_time_us: when it was begun.
+        transfer_id: id of this dump.
+        installation_id: the installation that is dumped.
+        begin_time_us: when the dump began, in Unix microseconds.
     """
 
     transfer_id: str
@@ -45,7 +45,7 @@ class Begun:
     begin_time_us: int
 
     def encode(self) -> bytes:
-        """A line."""
+        """Encodes the header as a line."""
         return _line(
             {
                 "format": _FORMAT,
@@ -58,10 +58,10 @@ class Begun:
 
     @classmethod
     def decode(cls, line: bytes) -> Begun:
-        """What a line says.
+        """Decodes the header from a line.
 
         Raises:
-            TarnError: CORRUPT; FAILED_PRECONDITION: another version.
+            TarnError: CORRUPT: the line cannot be read. FAILED_PRECONDITION: it has another version.
         """
 
         def read(found: Mapping[str, object]) -> Begun:
@@ -81,9 +81,9 @@ class Part:
 
     Attributes:
         file: its name in the folder `parts`.
-        size_bytes: of the file.
-        sha256: of the file's bytes, in hex.
-        ranges: whose rows are in it, one range after the other.
+        size_bytes: size of the file.
+        sha256: hash of the file's bytes, in hex.
+        ranges: the ranges whose rows the file holds, in this order.
     """
 
     file: str
@@ -92,7 +92,7 @@ class Part:
     ranges: tuple[Range, ...]
 
     def encode(self) -> bytes:
-        """A line."""
+        """Encodes the part as a line."""
         return _line(
             {
                 "part": self.file,
@@ -104,10 +104,10 @@ class Part:
 
     @classmethod
     def decode(cls, line: bytes) -> Part:
-        """What a line says.
+        """Decodes a part from a line.
 
         Raises:
-            TarnError: CORRUPT.
+            TarnError: CORRUPT: the line cannot be read.
         """
 
         def read(found: Mapping[str, object]) -> Part:
@@ -127,16 +127,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The manifest: written last, so a dump that has one is whole.
+    """The manifest. It is written last, so a dump that has one is complete.
 
     Attributes:
         begun: as in the index.
-        end_time_us: when it was finished.
-        parts: how many files.
-        partitions: how many hold at least a row.
-        rows: in all of them.
-        size_bytes: keys and values.
-        index_sha256: of the whole index, in hex, which vouches for everything else.
+        end_time_us: when the dump was finished, in Unix microseconds.
+        parts: number of files.
+        partitions: number of partitions that hold at least one row.
+        rows: number of rows in all partitions.
+        size_bytes: size of all keys and values.
+        index_sha256: hash of the whole index, in hex; through it, the manifest covers every other file.
     """
 
     begun: Begun
@@ -148,16 +148,16 @@ class Finished:
     index_sha256: str
 
     def encode(self) -> bytes:
-        """The file."""
+        """Encodes the manifest as the contents of its file."""
         fields = self._fields()
         return json.dumps({**fields, "sha256": _sha256(fields)}, indent=2).encode() + b"\n"
 
     @classmethod
     def decode(cls, text: bytes) -> Finished:
-        """What the file says.
+        """Decodes the manifest.
 
         Raises:
-            TarnError: CORRUPT; FAILED_PRECONDITION: another version.
+            TarnError: CORRUPT: the file cannot be read. FAILED_PRECONDITION: it has another version.
         """
 
         def read(found: Mapping[str, object]) -> Finished:
@@ -203,7 +203,7 @@ def _check_version(found: Mapping[str, object]) -> None:
         raise ValueError("format")
     version = _number(found["version"])
     if version != VERSION:
-        text = f"the dump is of version {version}, this Tarn reads {VERSION}"
+        text = f"the dump has format version {version}, this Tarn reads version {VERSION}"
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
 
 
@@ -256,7 +256,7 @@ def _sha256(fields: Mapping[str, object]) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
-    value.encode()  # JSON can spell half of a surrogate pair, which is no text
+    value.encode()  # JSON can spell half of a surrogate pair, which UTF-8 cannot encode
     return value
 
 

@@ -1,8 +1,8 @@
-"""Store to files: every partition in ranges, then again and again until nothing changed.
+"""Dumps a store to files: every partition in ranges, in repeated passes until nothing changes.
 
-Nobody should write meanwhile: the fence sees to that (`tarn.kv.fence`). The passes after the first one
-prove it, and catch what was under way when the fence went up: a range whose digest is another now is
-dumped again. A store that does not come to rest is not dumped.
+The fence (`tarn.kv.fence`) keeps other processes from writing meanwhile. The passes after the first prove
+this, and also catch writes that were under way when the fence was set: a range whose digest has changed is
+dumped again. If the store keeps changing, the dump fails.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tarn.kv.transfer.work import Progress, TransferOptions
 __all__ = ["PASSES_MAX", "Dumped", "batches_of_partitions", "dump_store", "restless_error"]
 
 PASSES_MAX = 4
-"""Looks at a store that should be quiet, until one of them finds nothing new."""
+"""Most passes over a store that should be quiet; the dump ends with the first pass that finds no change."""
 
 _PART_BYTES = 12 << 20
 _PARTITIONS_AT_ONCE = 64
 
 Dumped = tuple[Inventory, int]
-"""What was there, and how many ranges changed while it was dumped."""
+"""The partitions that were dumped, and how many changed during the dump."""
 
 
 async def dump_store(
     kv: ListingKv, installation_id: str, writer: DumpWriter, options: TransferOptions
 ) -> Dumped:
-    """Dumps what is not dumped yet, until the dump is what the store holds.
+    """Dumps what is missing in the dump, until the dump equals the store.
 
     Raises:
-        TarnError: CONFLICT: somebody keeps writing; the store's.
+        TarnError: CONFLICT: another process keeps writing. Also the store's errors.
         OSError: the files cannot be written.
     """
     changed = 0
@@ -53,10 +53,10 @@ async def dump_store(
 
 
 def restless_error(changed: int) -> TarnError:
-    """Somebody writes who should not."""
+    """The error for a store that changes although it is fenced."""
     text = (
-        f"the store does not come to rest: {changed} ranges changed while it was read; "
-        "something writes to it that does not look at the fence (an older Tarn?): stop it"
+        f"the store keeps changing: {changed} ranges changed while it was read; a process that does not "
+        "check the fence (an older Tarn?) writes to it: stop that process and start again"
     )
     return TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
@@ -64,7 +64,7 @@ def restless_error(changed: int) -> TarnError:
 def batches_of_partitions(
     partitions: Iterable[Partition], concurrency: int
 ) -> list[list[Partition]]:
-    """Pieces of work: neighbours go together, since most partitions are small."""
+    """Groups neighbouring partitions into units of work, since most partitions are small."""
     found = list(partitions)
     step = max(1, min(_PARTITIONS_AT_ONCE, len(found) // (4 * concurrency)))
     return [found[at : at + step] for at in range(0, len(found), step)]
@@ -113,7 +113,7 @@ async def _dump(
 async def _differences(
     kv: ListingKv, installation_id: str, writer: DumpWriter, options: TransferOptions
 ) -> list[Partition]:
-    """Partitions of which the store holds something else than the dump."""
+    """The partitions whose rows in the store differ from those in the dump."""
     parts = writer.parts
     progress = Progress("check", units_total=len(parts))
     different: dict[str, Partition] = {}
@@ -131,7 +131,7 @@ async def _differences(
 
     await for_each([part.ranges for part in parts], check, options.concurrency)
     dumped = writer.covered()
-    # What came since: no digest tells of a partition that nobody has read.
+    # Partitions created since then: no digest covers a partition that was never read.
     now = (await take_inventory(kv, installation_id)).partitions
     different |= {name: partition for name, partition in now.items() if name not in dumped}
     return list(different.values())

@@ -1,10 +1,10 @@
-"""What a store holds of an installation, as partitions that can be made elsewhere.
+"""The partitions of an installation, with everything that is needed to create them on another store.
 
-The store's own listing says *what* there is, so nothing is forgotten, not even what no record refers to
-any more. It says everything on Cassandra. The embedded store splits nothing and does not remember into
-how many buckets a partition was declared to be split; on Cassandra that number is part of a partition's
-identity. So it comes from those who declared it: the layout of the keys, the branch records, which name
-their staging tokens, the days of uploads, and the list of what is to be dropped.
+The store's own listing provides the names, so nothing is forgotten, not even partitions that no record refers
+to any more. On Cassandra the listing has everything. The embedded store does not split partitions and does
+not record into how many buckets they were declared to be split, but on Cassandra that number is part of a
+partition's identity. So it is taken from the places that declare it: the layout of the keys, the branch
+records (which name their staging tokens), the days of uploads, and the list of partitions to drop.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Inventory:
 
     Attributes:
         partitions: by name, in order of names.
-        strays: names of those that no record refers to: what was given up and not dropped yet. They
-            are taken along all the same.
+        strays: names of partitions that no record refers to, because they were given up and are not
+            dropped yet. A transfer copies them too.
     """
 
     partitions: dict[str, Partition]
@@ -43,11 +43,11 @@ class Inventory:
 
 
 async def take_inventory(kv: ListingKv, installation_id: str) -> Inventory:
-    """Lists everything but the fence and the settings beside it, which are the place's own.
+    """Lists all partitions but that of the fence and the settings, which belong to the store.
 
     Raises:
-        TarnError: CORRUPT: a record cannot be read, or rows belong to no partition; INVALID: a partition
-            is not of the kind that its record says; the store's.
+        TarnError: CORRUPT: a record cannot be read, or rows belong to no partition. INVALID: a partition has
+            another kind than its record says. Also the store's errors.
     """
     fence = fence_partition(installation_id).name
     listed = {
@@ -74,7 +74,7 @@ async def take_inventory(kv: ListingKv, installation_id: str) -> Inventory:
 
 
 async def is_empty(kv: ListingKv, installation_id: str) -> bool:
-    """Whether a store holds no row of an installation, its fence apart."""
+    """Whether a store holds no rows of an installation, except its fence and settings."""
     for partition in (await take_inventory(kv, installation_id)).partitions.values():
         if await kv.scan(partition, b"", None, 1):
             return False
@@ -84,7 +84,7 @@ async def is_empty(kv: ListingKv, installation_id: str) -> bool:
 async def _declared(
     kv: Kv, installation_id: str, listed: Mapping[str, Listed]
 ) -> AsyncIterator[Partition]:
-    """Every partition that a layout or a record names; not all of them need be there."""
+    """Yields every partition that a layout or a record names; some of them may not exist."""
     keys = InstallationKeys(installation_id)
     yield keys.graveler
     yield keys.cleanup
@@ -123,6 +123,6 @@ def _branch_of(key: bytes) -> BranchId:
 
 
 def _rows(kv: Kv, partition: Partition, prefix: bytes) -> AsyncIterator[Row]:
-    """All rows of a prefix."""
+    """Yields all rows whose keys start with a prefix."""
     end = after_prefix(prefix) if prefix else None
     return rows_of(kv, partition, prefix, end, _PAGE)

@@ -1,12 +1,12 @@
-"""Whole transfers: who is closed when, so that no acknowledged write is left behind and no half of an
-installation is ever used. `docs/operate/migrate.md` has the argument.
+"""Whole transfers: the order in which stores are closed and opened, so that no acknowledged write is left
+behind and no incomplete installation is ever used. `docs/operate/migrate.md` has the argument.
 
     dump     source held → files → source open again (or closed for good)
     load     target empty → loading → rows → open
     migrate  target empty → loading, source held → rows → source moved → target open
 
-Each can be interrupted at any point and begun again: the fences say which transfer it was, and what is
-there already is found there.
+Each can be interrupted at any point and started again: the fences record which transfer it was, and it skips
+what has been copied already.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class OpenStore:
     """A store that a transfer has open.
 
     Attributes:
-        kv: it.
-        installation_id: what of it.
-        about: where it is, for people; no secrets.
-        is_shared: processes that we cannot see may have it open, and answer on their leases.
+        kv: the store.
+        installation_id: the installation to transfer.
+        about: the store's location, for people; without secrets.
+        is_shared: other processes, which this one cannot see, may have the store open and answer on leases.
     """
 
     kv: ListingKv
@@ -59,15 +59,15 @@ class OpenStore:
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """What a transfer did.
+    """The result of a transfer.
 
     Attributes:
-        transfer_id: names it.
-        ranges: that are there now.
-        rows: in them.
-        size_bytes: of these rows.
-        changed: ranges that changed at the source while it was read, and were read again.
-        strays: partitions that no record refers to, taken along all the same.
+        transfer_id: id of the transfer.
+        ranges: number of ranges copied.
+        rows: number of rows in them.
+        size_bytes: size of these rows.
+        changed: number of ranges that changed at the source during the transfer and were read again.
+        strays: partitions that no record refers to; they are copied too.
     """
 
     transfer_id: str
@@ -86,18 +86,18 @@ async def dump(
     *,
     keep_closed: bool = False,
 ) -> tuple[Finished, Transferred]:
-    """Dumps a store into a folder, or goes on with that.
+    """Dumps a store into a folder, or continues an interrupted dump.
 
     Args:
-        source: what to dump.
-        folder: empty or not there, or a dump of it that was interrupted.
-        ids: names the dump.
+        source: the store to dump.
+        folder: an empty or missing folder, or an interrupted dump of this store.
+        ids: makes the id of the dump.
         options: see `TransferOptions`.
-        keep_closed: the source shall not be used any more: the dump is on its way to another store.
+        keep_closed: leave the source closed, because the dump will be loaded into another store.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the source or the folder is in use otherwise; CONFLICT: the source
-            does not come to rest; the store's. After any of them the source is open again.
+        TarnError: FAILED_PRECONDITION: another transfer uses the source or the folder. CONFLICT: the source
+            keeps changing. Also the store's errors. After each of these errors the source is open again.
         OSError: the files cannot be written.
     """
     clock = options.clock
@@ -127,12 +127,12 @@ async def dump(
 async def load(
     dumped: DumpFolder, target: OpenStore, ids: IdSource, options: TransferOptions
 ) -> Transferred:
-    """Fills an empty store from a dump, or goes on with that.
+    """Fills an empty store from a dump, or continues an interrupted load.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the dump is of another installation, or the target is closed by
-            another transfer; CONFLICT: the target is not empty; CORRUPT: the dump; the store's. The
-            target stays closed.
+        TarnError: FAILED_PRECONDITION: the dump is of another installation, or another transfer has closed
+            the target. CONFLICT: the target is not empty. CORRUPT: the dump is damaged. Also the store's
+            errors. After an error the target stays closed.
     """
     begun = dumped.manifest.begun
     if begun.installation_id != target.installation_id:
@@ -163,12 +163,12 @@ async def load(
 async def migrate(
     source: OpenStore, target: OpenStore, ids: IdSource, options: TransferOptions
 ) -> Transferred:
-    """Takes an installation from one store to another, or goes on with that.
+    """Copies an installation from one store to another and switches to it, or continues doing so.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: one of them is closed by another transfer, or was moved already;
-            CONFLICT: the target is not empty, or the source does not come to rest; the stores'. Both
-            stay closed once anything was written.
+        TarnError: FAILED_PRECONDITION: another transfer has closed one of the stores, or the source has
+            moved already. CONFLICT: the target is not empty, or the source keeps changing. Also the stores'
+            errors. Once anything was written, both stores stay closed after an error.
     """
     if source.installation_id != target.installation_id:
         text = f"{source.installation_id!r} cannot become {target.installation_id!r}: set installation.id"
@@ -183,7 +183,7 @@ async def migrate(
     moved = replace(loading, state=FenceState.MOVED)
     await _begin_loading(target, loading, options)
     if before is not None and before.state is FenceState.MOVED:
-        # Interrupted at the very end: it stays closed as it is.
+        # Interrupted after the last step of the source, which stays closed.
         held = moved = before
     else:
         await _hold(source, held, options)
@@ -191,7 +191,7 @@ async def migrate(
     progress, changed = await copy_into(
         _behind(target, loading, options.clock), target.installation_id, read, options
     )
-    # In this order: there is no moment in which both may be used.
+    # In this order: at no moment may both stores be used.
     await _change(source, held, moved)
     await _change(target, loading, None)
     return Transferred(
@@ -205,25 +205,25 @@ async def migrate(
 
 
 async def reopen(place: OpenStore, *, force: bool = False) -> Fence | None:
-    """Removes the fence of a store; returns what it was.
+    """Removes the fence of a store; returns the fence that it had.
 
     Args:
         place: the store.
-        force: also of a store that is not all there, or whose data goes on elsewhere.
+        force: also open a store that is incomplete, or whose data has moved elsewhere.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: that needs `force`; the store's.
+        TarnError: FAILED_PRECONDITION: opening the store needs `force`. Also the store's errors.
     """
     fence, predicate = await read_fence(place.kv, place.installation_id)
     if fence is None:
         return None
     if fence.state is not FenceState.HELD and not force:
         what = (
-            "not all of it is there: go on with the transfer, or empty it"
+            "its data is incomplete: continue the transfer, or empty the store"
             if fence.state is FenceState.LOADING
-            else "its data went elsewhere, and writes to both cannot be brought together"
+            else "its data has moved elsewhere, and writes to both stores cannot be merged"
         )
-        raise _refused(f"{place.about} stays closed ({fence.about}); {what}, or use --force")
+        raise _refused(f"{place.about} stays closed ({fence.about}): {what}; --force opens it")
     await write_fence(place.kv, place.installation_id, None, predicate)
     return fence
 
@@ -231,11 +231,12 @@ async def reopen(place: OpenStore, *, force: bool = False) -> Fence | None:
 async def forget_agreed(
     place: OpenStore, ids: IdSource, options: TransferOptions
 ) -> dict[str, str]:
-    """Removes the record of what replicas must agree on, while nobody may use the store; returns what it
-    said. The first process that starts afterwards notes its own settings.
+    """Removes the record of the settings that replicas must agree on, while the store is closed; returns the
+    recorded settings. The first process that starts afterwards records its own.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: a transfer has closed the store; CORRUPT: the record; the store's.
+        TarnError: FAILED_PRECONDITION: a transfer has closed the store. CORRUPT: the record cannot be read.
+            Also the store's errors.
     """
     run_id, now_us = ids.uuid7().hex(), options.clock.now_us()
     held = Fence(FenceState.HELD, run_id, run_id, "its settings are being forgotten", now_us)
@@ -247,7 +248,7 @@ async def forget_agreed(
 
 @asynccontextmanager
 async def _held(source: OpenStore, held: Fence, options: TransferOptions) -> AsyncIterator[None]:
-    """Keeps the source closed; opens it afterwards unless it was given another fence."""
+    """Keeps the source closed, and opens it afterwards unless its fence was replaced meanwhile."""
     await _hold(source, held, options)
     try:
         yield
@@ -258,13 +259,13 @@ async def _held(source: OpenStore, held: Fence, options: TransferOptions) -> Asy
 
 
 def _behind(place: OpenStore, fence: Fence, clock: Clock) -> ListingKv:
-    """The store, for as long as the fence is the one that we set."""
+    """The store, usable for as long as it has the fence that we set."""
     return FencedKv(place.kv, place.installation_id, clock, fence)
 
 
 async def _hold(source: OpenStore, held: Fence, options: TransferOptions) -> None:
-    """Closes the source, or takes over from an earlier attempt, and waits until nobody works on the
-    leases of before: neither a service nor that attempt."""
+    """Closes the source, or takes over from an earlier attempt. Then waits until all earlier leases have
+    ended, so that neither a service nor that attempt still works on the store."""
     fence, predicate = await read_fence(source.kv, source.installation_id)
     if fence is not None and not _same(fence, held):
         raise _refused(closed_by(fence, source.installation_id))
@@ -274,7 +275,7 @@ async def _hold(source: OpenStore, held: Fence, options: TransferOptions) -> Non
 
 
 async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOptions) -> None:
-    """Closes a target that is empty, or takes over one that an earlier attempt has closed."""
+    """Closes an empty target, or takes over a target that an earlier attempt has closed."""
     fence, predicate = await read_fence(target.kv, target.installation_id)
     if fence is not None and not _same(fence, loading):
         raise _refused(closed_by(fence, target.installation_id))
@@ -285,7 +286,7 @@ async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOpt
         await options.clock.sleep(QUIET_SECONDS)
     if target.is_shared and fence is None:
         try:
-            await _check_empty(target)  # somebody was using it
+            await _check_empty(target)  # a process may have written before the fence was set
         except TarnError:
             await _change(target, loading, None)
             raise
@@ -294,23 +295,23 @@ async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOpt
 async def _check_empty(target: OpenStore) -> None:
     if not await is_empty(target.kv, target.installation_id):
         text = (
-            f"{target.about} holds an installation {target.installation_id!r} already; "
-            "a transfer only goes into an empty one"
+            f"{target.about} already holds installation {target.installation_id!r}; "
+            "a transfer needs an empty target"
         )
         raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
 
 async def _change(place: OpenStore, expected: Fence, fence: Fence | None) -> None:
-    """Replaces our own fence; it may be replaced already.
+    """Replaces our own fence; does nothing if that was done before.
 
     Raises:
-        TarnError: CONFLICT: somebody opened the store meanwhile.
+        TarnError: CONFLICT: another process changed the fence meanwhile.
     """
     found, predicate = await read_fence(place.kv, place.installation_id)
     if found == fence:
         return
     if found != expected:
-        text = f"{place.about} was opened or closed by somebody else during the transfer"
+        text = f"another process opened or closed {place.about} during the transfer"
         raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
     await write_fence(place.kv, place.installation_id, fence, predicate)
 
@@ -318,10 +319,10 @@ async def _change(place: OpenStore, expected: Fence, fence: Fence | None) -> Non
 def _transfer_of(
     source: OpenStore, before: Fence | None, target: OpenStore, there: Fence | None
 ) -> str | None:
-    """The migration that was begun and goes on; None for a new one.
+    """Returns the interrupted migration to continue; None for a new one.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the fences are of something else.
+        TarnError: FAILED_PRECONDITION: the fences belong to other transfers.
     """
     if there is not None and there.state is not FenceState.LOADING:
         raise _refused(closed_by(there, target.installation_id))
@@ -329,7 +330,7 @@ def _transfer_of(
         return there.transfer_id if there is not None else None
     if there is None:
         if before.state is FenceState.HELD:
-            # Interrupted before the target was closed; `_begin_loading` looks whether it is empty.
+            # Interrupted before the target was closed; `_begin_loading` checks that it is empty.
             return before.transfer_id
         raise _refused(closed_by(before, source.installation_id))
     if before.transfer_id != there.transfer_id:

@@ -1,7 +1,7 @@
-"""The files of rows of a dump: Parquet, so that other tools can open them.
+"""The files of rows in a dump, in Parquet so that other tools can open them.
 
-Columns `partition`, `key`, `value`; the rows of the part's ranges, one range after the other. Everything
-here blocks. A file is checked by its bytes before a parser sees it, and its rows by their digests after.
+Columns `partition`, `key` and `value`, with the rows of the part's ranges, one range after the other. A
+file's bytes are checked before the file is parsed, and its rows' digests afterwards. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SCHEMA = pa.schema(
 )
 
 Batches = Sequence[pa.RecordBatch]
-"""Rows as columns `key` and `value`."""
+"""Batches of rows with columns `key` and `value`."""
 
 
 def write_part(folder: Path, file: str, found: Sequence[tuple[Range, Batches]]) -> Part:
-    """Writes a file that is there whole, durable and readable by its owner alone, or not at all.
+    """Writes a file atomically, durably, and readable only by its owner.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     data = io.BytesIO()
     names = pa.array([each.partition.name for each, _ in found], pa.string())
@@ -57,7 +57,7 @@ def write_part(folder: Path, file: str, found: Sequence[tuple[Range, Batches]]) 
 
 
 def check_part(folder: Path, part: Part) -> None:
-    """Raises `TarnError` CORRUPT if a file is missing or its bytes are not those that were written."""
+    """Raises `TarnError` CORRUPT if a file is missing or its bytes have changed since it was written."""
     path = folder / PARTS / part.file
     try:
         with path.open("rb") as stream:
@@ -65,15 +65,15 @@ def check_part(folder: Path, part: Part) -> None:
     except FileNotFoundError:
         raise corrupt_error(f"{path} is missing") from None
     if found != part.sha256:
-        text = f"{path} was changed: SHA-256 is {found}, the index says {part.sha256}"
+        text = f"{path} was changed: its SHA-256 is {found}, the index says {part.sha256}"
         raise corrupt_error(text)
 
 
 def read_part(folder: Path, part: Part) -> Iterator[tuple[Range, Batches]]:
-    """The ranges of a file and their rows, checked by their digests.
+    """Yields the ranges of a file and their rows, after checking each range's digest.
 
     Raises:
-        TarnError: CORRUPT.
+        TarnError: CORRUPT: the file cannot be read, or a digest differs.
     """
     check_part(folder, part)
     path = folder / PARTS / part.file
@@ -84,13 +84,13 @@ def read_part(folder: Path, part: Part) -> Iterator[tuple[Range, Batches]]:
         for batch in batches:
             digest.add(batch)
         if digest.hex() != each.digest:
-            text = f"{path} does not hold the rows of {each.partition.name!r} that its index says"
+            text = f"{path} does not hold the rows of {each.partition.name!r} that the index lists"
             raise corrupt_error(text)
         yield each, batches
 
 
 class _Rows:
-    """Takes the rows of a file, in order."""
+    """Reads the rows of a file in order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -102,13 +102,13 @@ class _Rows:
             )
         except (pa.ArrowException, OSError) as error:
             raise corrupt_error(f"{path} cannot be read: {error}") from error
-        # The column `partition` is for other tools; ours go by the index.
+        # The column `partition` is for other tools; we use the index instead.
         if found[1:] != [(field.name, field.type) for field in _SCHEMA][1:]:
-            raise corrupt_error(f"{path} has the columns {found}")
+            raise corrupt_error(f"{path} has the wrong columns {found}")
         self._left: pa.RecordBatch | None = None
 
     def take(self, rows: int) -> list[pa.RecordBatch]:
-        """The next rows; fewer at the end of the file."""
+        """Returns the next rows; fewer at the end of the file."""
         taken: list[pa.RecordBatch] = []
         while rows:
             batch = self._left if self._left is not None else self._next()

@@ -1,10 +1,10 @@
-"""Ranges of rows and their digests: what two places of the same data are compared by.
+"""Ranges of rows and their digests, by which two copies of the same data are compared.
 
-A *range* is all rows of one partition with `start <= key < end`; the ranges of a partition, one after the
-other, cover every key that it could hold, so that a row too many is found like a row too few. Its digest
-is SHA-256 over the name and kind of the partition and its rows in order of keys: the same for every
-engine, however many buckets it uses, and wherever an engine ends its batches. How a partition is cut
-into ranges is up to whoever reads it first; the other side reads the same ranges.
+A *range* is all rows of one partition with `start <= key < end`. The ranges of a partition follow each other
+and cover every possible key, so an extra row is found as well as a missing one. Its digest is SHA-256 over the
+name and kind of the partition and its rows in order of keys. It is the same for every engine, whatever the
+number of buckets and the size of the engine's batches. The side that is read first decides how a partition is
+cut into ranges; the other side is read in the same ranges.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Range:
     """Some rows of a partition.
 
     Attributes:
-        start: first key that may be in it.
-        end: first key behind it; None: it goes to the last.
-        rows: how many.
-        size_bytes: of their keys and values.
+        start: first key that may be in the range.
+        end: first key after the range; None: the range has no upper end.
+        rows: number of rows.
+        size_bytes: size of their keys and values.
         digest: SHA-256, in hex.
     """
 
@@ -49,14 +49,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range, and how to get its rows: at hand, or in a file that need not be read."""
+    """A range, and a way to load its rows: from memory, or from a file that is read only if needed."""
 
     range: Range
     load: Callable[[], Awaitable[Sequence[pa.RecordBatch]]]
 
 
 class RangeDigest:
-    """Grows with the rows of a range, in order."""
+    """Computes a range's digest as its rows are added in order."""
 
     def __init__(self, partition: Partition) -> None:
         name = partition.name.encode()
@@ -65,7 +65,7 @@ class RangeDigest:
         self.size_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next rows, as columns `key` and `value`."""
+        """Adds the next rows, as columns `key` and `value`."""
         keys, values = (column.to_pylist() for column in batch.columns)
         pack = _LENGTHS.pack
         text = b"".join([pack(len(k), len(v)) + k + v for k, v in zip(keys, values, strict=True)])
@@ -74,12 +74,12 @@ class RangeDigest:
         self.size_bytes += len(text) - _LENGTHS.size * len(keys)
 
     def hex(self) -> str:
-        """The digest so far."""
+        """The digest of the rows added so far, in hex."""
         return self._sha.hexdigest()
 
 
 async def digest_of(kv: Kv, partition: Partition, start: bytes, end: bytes | None) -> str:
-    """The digest of the rows that a store has in a range."""
+    """Computes the digest of a range of a store's rows."""
     digest = RangeDigest(partition)
     batches = cast("AsyncGenerator[pa.RecordBatch, None]", kv.scan_arrow(partition, start, end))
     async with aclosing(batches):
@@ -89,9 +89,9 @@ async def digest_of(kv: Kv, partition: Partition, start: bytes, end: bytes | Non
 
 
 async def read_chunks(kv: Kv, partition: Partition, start: bytes = b"") -> AsyncIterator[Chunk]:
-    """A partition of a store from a key on, as ranges of a few MiB.
+    """Yields a partition of a store, from a key on, as ranges of a few MiB.
 
-    The last one has no end; it is the only one that may be empty.
+    The last range has no end; it is the only one that may be empty.
     """
     batches = cast("AsyncGenerator[pa.RecordBatch, None]", kv.scan_arrow(partition, start, None))
     gathered: list[pa.RecordBatch] = []
@@ -122,7 +122,7 @@ def _chunk(
 
 
 def rows_of(batches: Sequence[pa.RecordBatch]) -> list[Row]:
-    """The rows of batches."""
+    """The rows of batches, in order."""
     rows: list[Row] = []
     for batch in batches:
         keys, values = (column.to_pylist() for column in batch.columns)

@@ -1,4 +1,4 @@
-"""What a transfer reads from: a store, or a dump. Both give ranges, whose rows are read when asked for."""
+"""The sources of a transfer: a store or a dump. Both yield ranges whose rows are loaded on demand."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["DumpSource", "Source", "StoreSource", "Unit"]
 
 
 class Unit(Protocol):
-    """A piece of a source that one worker goes through, in order."""
+    """A part of a source that one worker processes in order."""
 
     def chunks(self) -> AsyncIterator[Chunk]:
-        """Its ranges. The rows of one may be loaded until the next is asked for."""
+        """Yields its ranges. The rows of a range may be loaded until the next range is requested."""
         ...
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """A source of rows."""
 
     async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
-        """The partitions as they are now, and the pieces of all of them."""
+        """Returns the current partitions, by name, and the units that together cover all of them."""
         ...
 
 
 class StoreSource:
-    """A store."""
+    """A store as a source."""
 
     def __init__(self, kv: ListingKv, installation_id: str) -> None:
         self._kv = kv
@@ -44,7 +44,7 @@ class StoreSource:
         self.inventory = Inventory({}, ())
 
     async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
-        """See `Source`; keeps the `inventory`."""
+        """See `Source`. Also sets `inventory`."""
         self.inventory = await take_inventory(self._kv, self._installation_id)
         partitions = self.inventory.partitions
         units = batches_of_partitions(partitions.values(), concurrency)
@@ -63,13 +63,13 @@ class _StoreUnit:
 
 
 class DumpSource:
-    """A finished dump. A file is read only if the rows of one of its ranges are asked for."""
+    """A finished dump as a source. A file is read only if the rows of one of its ranges are needed."""
 
     def __init__(self, dump: DumpFolder) -> None:
         self._dump = dump
 
     async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
-        """See `Source`. The parts of one partition may be in any order: ranges stand for themselves."""
+        """See `Source`. The parts of a partition may be read in any order: their ranges are independent."""
         del concurrency
         return self._dump.partitions(), [_DumpUnit(self._dump, part) for part in self._dump.parts]
 
@@ -94,4 +94,4 @@ class _DumpUnit:
         for found, batches in self._read:
             if found is wanted:
                 return batches
-        raise AssertionError("ranges are asked for in their order")
+        raise AssertionError("the ranges of a part must be loaded in order")

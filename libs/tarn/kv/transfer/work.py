@@ -1,4 +1,4 @@
-"""How a transfer goes about its work: so much at once, so fast at most, and telling how far it is."""
+"""Concurrency, rate limit and progress of a transfer."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["TransferOptions", "RateLimiter", "Progress", "Report"]
 
 @dataclass(slots=True)
 class Progress:
-    """How far a pass over the data is; grows while it runs.
+    """The progress of a pass over the data; updated while it runs.
 
     Attributes:
-        phase: what it does, for people.
-        units: pieces of work that are done.
-        units_total: of so many.
-        ranges: looked at.
-        changed: ranges that were written, because they were missing or different.
-        rows: in the ranges looked at.
-        size_bytes: keys and values of these rows.
+        phase: what the pass does, for people.
+        units: number of finished units of work.
+        units_total: number of all units.
+        ranges: number of ranges read.
+        changed: number of ranges that were missing or different, and were written.
+        rows: number of rows in the ranges read.
+        size_bytes: size of the keys and values of these rows.
     """
 
     phase: str
@@ -33,7 +33,7 @@ class Progress:
     size_bytes: int = 0
 
     def add(self, rows: int, size_bytes: int, *, changed: bool) -> None:
-        """One more range."""
+        """Counts one more range."""
         self.ranges += 1
         self.rows += rows
         self.size_bytes += size_bytes
@@ -41,14 +41,14 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
-"""Is told after every range."""
+"""Called after every range."""
 
 
 class RateLimiter:
-    """Holds work back to a number of rows per second.
+    """Limits work to a number of rows per second.
 
     Args:
-        rows_per_second: None for as fast as it goes.
+        rows_per_second: None for no limit.
     """
 
     def __init__(self, clock: Clock, rows_per_second: int | None = None) -> None:
@@ -57,7 +57,7 @@ class RateLimiter:
         self._free_at = clock.monotonic()
 
     async def take(self, rows: int) -> None:
-        """Waits until so many rows more are within the bound."""
+        """Waits until this many more rows are within the limit."""
         if self._rows_per_second is None:
             return
         now = self._clock.monotonic()
@@ -69,12 +69,12 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class TransferOptions:
-    """What a transfer may use.
+    """The resources that a transfer may use.
 
     Attributes:
         clock: for pauses and times.
-        rate_limiter: of reading the source.
-        concurrency: pieces of work at once; each holds some 30 MiB at most.
+        rate_limiter: limits reading of the source.
+        concurrency: units processed concurrently; each holds about 30 MiB at most.
         report: see `Report`.
     """
 

@@ -1,1 +1,1 @@
-"""The Cassandra cluster: connecting to it, its schema, its statements, and the checks when a store is opened."""
+"""The Cassandra cluster: connection, schema, statements, and the checks that opening a store makes."""

@@ -1,6 +1,7 @@
-"""What a cluster must be, looked at when a store is opened: refused, or advised upon. Blocks.
+"""Checks of a cluster when a store is opened. Everything here blocks.
 
-Refused is what breaks promises in silence; the rest is advice for the log, each with what to do.
+A setting that would silently break a guarantee is refused. Other settings produce advice for the log, with
+what to change.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ _REPLICAS_ADVISED = 3
 
 
 def check_name(settings: CassandraSettings) -> None:
-    """Raises `TarnError` INVALID for names that CQL would need quotes for."""
+    """Raises `TarnError` INVALID for names that CQL would need to quote."""
     if not _KEYSPACE.fullmatch(settings.keyspace):
         text = f"keyspace {settings.keyspace!r} must be 1 to 48 of a-z, 0-9, '_', a letter first"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", settings.local_datacenter):
-        text = f"local_datacenter {settings.local_datacenter!r} is no name of a data centre"
+        text = f"local_datacenter {settings.local_datacenter!r} is not a valid data centre name"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
 
 def check_version(release: str) -> None:
     """Raises `TarnError` FAILED_PRECONDITION for a server that is too old.
 
-    Before 4.1 there is no second Paxos, and reads of 3.x could miss a decided compare-and-set.
+    Paxos v2 came with 4.1, and reads of 3.x could miss a decided compare-and-set.
     """
     numbers = re.match(r"(\d+)\.(\d+)", release)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < _VERSION_MIN:
@@ -56,10 +57,10 @@ def check_version(release: str) -> None:
 
 
 def check_nodes(cluster: Cluster, settings: CassandraSettings) -> None:
-    """Looks at the nodes, before anything is made on them.
+    """Checks the nodes before anything is created on them.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: says what is wrong and what to do.
+        TarnError: FAILED_PRECONDITION; the text says what is wrong and what to do.
     """
     hosts = cluster.metadata.all_hosts()
     centres = sorted({str(host.datacenter) for host in hosts})
@@ -72,21 +73,21 @@ def check_nodes(cluster: Cluster, settings: CassandraSettings) -> None:
 
 
 def local_nodes(cluster: Cluster, settings: CassandraSettings) -> list[Host]:
-    """The nodes of the local data centre, as far as the driver knows them; up or down."""
+    """The nodes of the local data centre that the driver knows, whether up or down."""
     hosts: list[Host] = cluster.metadata.all_hosts()
     return [host for host in hosts if host.datacenter == settings.local_datacenter]
 
 
 def replicas_of(replication: dict[str, str], settings: CassandraSettings) -> int:
-    """How many replicas the local data centre keeps of a keyspace; 0 for none."""
+    """How many replicas of a keyspace the local data centre holds; 0 for none."""
     # Transient replication writes "3/1".
     return int(replication.get(settings.local_datacenter, "0").partition("/")[0])
 
 
 def check_quorum(keyspace: str, replicas: int, nodes: int) -> None:
-    """Raises `TarnError` UNAVAILABLE when the nodes could not answer even if all were up.
+    """Raises `TarnError` UNAVAILABLE if the nodes could not answer even if all of them were up.
 
-    Not a refusal: the nodes of a new cluster become known one after another.
+    Not FAILED_PRECONDITION, because the nodes of a new cluster become known one after another.
     """
     if nodes < replicas // 2 + 1:
         text = f"keyspace {keyspace} wants {replicas} replicas, but the data centre has {nodes} node(s)"
@@ -100,13 +101,13 @@ def check_keyspace(
     limits: CassandraLimits,
     clock: Clock,
 ) -> list[str]:
-    """Looks at the keyspace, the clocks and a node's settings.
+    """Checks the keyspace, the clocks and a node's settings.
 
     Returns:
-        Advice: what works but should not stay so.
+        Advice: one text for each setting that works but should be changed.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: says what is wrong and what to do.
+        TarnError: FAILED_PRECONDITION; the text says what is wrong and what to do.
     """
     advice = _advice_on_clock(session, clock)
     advice += _advice_on_replication(session, settings)
@@ -114,20 +115,20 @@ def check_keyspace(
 
 
 def server_settings(session: Session) -> dict[str, str]:
-    """The settings of the node that answers, by name; empty where we may not look."""
+    """The settings of the node that answers, by name; empty without permission to read them."""
     try:
         rows = session.execute("SELECT name, value FROM system_views.settings")
-    except Exception:  # noqa: BLE001 - a role without permission; the advice is not worth the start
+    except Exception:  # noqa: BLE001 - e.g. a role without permission; advice must not stop the start
         return {}
     return {name: value for name, value in rows if value is not None}
 
 
 def advice_on_settings(values: dict[str, str], limits: CassandraLimits) -> list[str]:
-    """Advice on a node's settings; unknown ones are passed over."""
+    """Advice on a node's settings; settings that the node does not report are skipped."""
     advice = []
     if values.get("paxos_variant", "v2") != "v2":
         text = f"paxos_variant is {values['paxos_variant']}: v2 halves the round trips"
-        advice.append(f"{text} and stays right while the ring changes; set it on all nodes")
+        advice.append(f"{text} and stays correct while the ring changes; set it on all nodes")
     if values.get("paxos_state_purging", "repaired") == "legacy":
         advice.append("paxos_state_purging is legacy: set it to repaired, and run paxos repairs")
     write_ms = _milliseconds(values.get("write_request_timeout"))
@@ -150,23 +151,23 @@ def _advice_on_clock(session: Session, clock: Clock) -> list[str]:
     (row,) = session.execute("SELECT toUnixTimestamp(now()) FROM system.local")
     answered_us = clock.now_us()
     server_us = int(row[0]) * 1000
-    # The node looked at its clock at some time in between; its answer is in whole milliseconds.
+    # The node read its clock at some time between these two; its answer is in whole milliseconds.
     ahead_us = max(asked_us - server_us - 1000, server_us - answered_us, 0)
     if ahead_us > SEEN_AHEAD_US_MAX:
         text = f"this machine's clock and Cassandra's are {ahead_us / 1e6:.0f} s apart"
-        raise _refused(f"{text}: set them right")
+        raise _refused(f"{text}: correct the one that is wrong")
     if ahead_us > _SKEW_US_ADVISED:
         text = f"this machine's clock and Cassandra's are {ahead_us / 1000:.0f} ms apart"
-        return [f"{text}: look at NTP"]
+        return [f"{text}: check NTP on both"]
     return []
 
 
 def _advice_on_replication(session: Session, settings: CassandraSettings) -> list[str]:
-    # Not from the driver's picture of the schema, which follows changes after a while.
+    # Not from the driver's copy of the schema, which follows changes with a delay.
     cql = "SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = %s"
     row = session.execute(cql, (settings.keyspace,)).one()
     if row is None:
-        text = f"keyspace {settings.keyspace} is not known to all nodes yet"
+        text = f"not all nodes know keyspace {settings.keyspace} yet"
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
     return advice_on_replication(settings, dict(row[0]), durable_writes=row[1])
 

@@ -1,8 +1,8 @@
-"""The driver's cluster object, configured for one meaning of every statement. Everything here blocks.
+"""Configures the driver's cluster object, so that every statement has a set consistency. All of it blocks.
 
-The driver's own defaults would break us in silence: consistency LOCAL_ONE (a read that misses an
-acknowledged write) and a retry policy that sends a compare-and-set twice (docs/design/kv.md, "The driver"). So
-there is no profile without a consistency, the default one included, and no policy that retries.
+The driver's defaults would silently break guarantees: consistency LOCAL_ONE (a read that misses an
+acknowledged write) and a retry policy that sends a compare-and-set twice (docs/design/kv.md, "The driver").
+So every profile, also the default one, sets a consistency, and no policy retries.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ _CONTROL_SECONDS = 5.0
 _HEARTBEAT_SECONDS = 10
 _RECONNECT_FIRST_SECONDS = 0.25
 _RECONNECT_MOST_SECONDS = 2.0
-"""What a process may sleep through after the nodes are back: a try costs one connection, an outage more."""
+"""Longest pause between attempts to reconnect. An attempt costs one connection; a longer pause would keep
+a process offline after the nodes are back."""
 
 
 def connect(settings: CassandraSettings, limits: CassandraLimits) -> tuple[Cluster, Session]:
-    """A connected session of no keyspace; the caller shuts the cluster down.
+    """Returns a connected cluster and a session without a keyspace; the caller shuts the cluster down.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: the driver lacks its event loop; INVALID: a contact point or
-            a certificate cannot be read.
-        Exception: the driver's, when no node answers.
+        TarnError: FAILED_PRECONDITION: the driver lacks its event loop. INVALID: a contact point or a
+            certificate cannot be read.
+        Exception: the driver's error if no node answers.
     """
     cluster = Cluster(
         contact_points=[_contact_point(text) for text in settings.contact_points],
@@ -52,10 +53,10 @@ def connect(settings: CassandraSettings, limits: CassandraLimits) -> tuple[Clust
         reconnection_policy=ExponentialReconnectionPolicy(
             _RECONNECT_FIRST_SECONDS, _RECONNECT_MOST_SECONDS, max_attempts=None
         ),
-        protocol_version=ProtocolVersion.V5,  # since 4.0; finding that out takes two connections
+        protocol_version=ProtocolVersion.V5,  # since 4.0; negotiating it takes two connections
         connect_timeout=_CONNECT_SECONDS,
         control_connection_timeout=_CONTROL_SECONDS,
-        # The driver writes 4 KiB at a time: with Nagle's algorithm a larger request waits 40 ms.
+        # The driver writes 4 KiB at a time; with Nagle's algorithm, a larger request would wait 40 ms.
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         idle_heartbeat_interval=_HEARTBEAT_SECONDS,
         idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
@@ -71,10 +72,10 @@ def connect(settings: CassandraSettings, limits: CassandraLimits) -> tuple[Clust
     except BaseException:
         cluster.shutdown()
         raise
-    # No request of ours needs the driver's paging (each names its keys or a limit), and the nodes do
-    # without their pager then; of several buckets they would read one after the other.
+    # None of our requests needs the driver's paging, as each names its keys or a limit. Without paging the
+    # nodes skip their pager, which would read several buckets one after the other.
     session.default_fetch_size = None
-    # Timestamps of plain rows are bound, those of registers are Paxos ballots: never the driver's.
+    # Timestamps of plain rows are bound and those of registers are Paxos ballots; the driver sets none.
     session.use_client_timestamp = False
     return cluster, session
 

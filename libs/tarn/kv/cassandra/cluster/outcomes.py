@@ -1,8 +1,8 @@
-"""What a failed request means: surely not applied, or unknown (docs/design/kv.md, "Unknown outcomes").
+"""The meaning of a failed request: not applied, or unknown outcome (docs/design/kv.md, "Unknown outcomes").
 
-The list of what surely was not applied is short and closed; everything else may have been applied,
-also what a later version of the server or the driver invents. (Error 0x1700, a compare-and-set of
-unknown outcome, is such a case: the driver has no class for it.)
+The list of errors that prove "not applied" is short and closed. Any other error may have been applied, also
+errors that a later version of the server or the driver adds. (Error 0x1700, a compare-and-set of unknown
+outcome, is an example: the driver has no class for it.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class PartlyAppliedError(Exception):
-    """Too few replicas for one bucket of a batch of several: the others may have been written."""
+    """In a batch of several buckets, one bucket had too few replicas; the others may have been written."""
 
 
 _REFUSED = (
@@ -43,23 +43,23 @@ _REFUSED = (
     AuthenticationFailed,
 )
 _NOT_SENT = (
-    # No connection took it: with the fall-through policy a request is never sent twice, so this
-    # never hides a first attempt.
+    # No connection accepted it. With the fall-through policy a request is never sent twice, so this
+    # error never hides a first attempt.
     NoHostAvailable,
-    Unavailable,  # the coordinator counts the replicas before it asks any
+    Unavailable,  # the coordinator counts the live replicas before it asks any
     IsBootstrappingErrorMessage,
 )
 
 
 class Fate(enum.Enum):
-    """What a failed write did."""
+    """The effect of a failed write."""
 
     NOT_APPLIED = "not applied, and never will be"
     UNKNOWN = "may have been applied, or may be later"
 
 
 def fate_of(error: Exception) -> Fate:
-    """What the write that failed with `error` did."""
+    """The effect of the write that failed with `error`."""
     if isinstance(error, TarnError):
         return Fate.UNKNOWN if error.kind is Kind.UNKNOWN_OUTCOME else Fate.NOT_APPLIED
     if isinstance(error, (*_REFUSED, *_NOT_SENT)):
@@ -68,20 +68,20 @@ def fate_of(error: Exception) -> Fate:
 
 
 def is_answered(error: Exception) -> bool:
-    """Whether a node said this, which therefore has ended its part of the request."""
+    """Whether a node returned this error; the node has then finished its part of the request."""
     return isinstance(error, RequestExecutionException | ErrorMessage)
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may do better in a moment.
+    """Whether the same request may succeed a moment later.
 
-    Not a failure of a replica: it fails again (a scan over too many tombstones, a full disk).
+    False for the failure of a replica, which will repeat (a scan over too many tombstones, a full disk).
     """
     return not isinstance(error, (*_REFUSED, ReadFailure, WriteFailure, TarnError))
 
 
 def read_error(error: Exception) -> TarnError:
-    """A failed read, or a write that surely was not applied."""
+    """The error for a failed read, or for a write that was certainly not applied."""
     if isinstance(error, TarnError):
         return error
     if isinstance(error, _REFUSED):
@@ -92,7 +92,7 @@ def read_error(error: Exception) -> TarnError:
 
 
 def write_error(error: Exception) -> TarnError:
-    """A failed write, by its fate."""
+    """The error for a failed write, according to its fate."""
     if fate_of(error) is Fate.NOT_APPLIED:
         return read_error(error)
     return OutcomeUnknownError(_text(error))

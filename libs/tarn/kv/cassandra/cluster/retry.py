@@ -1,6 +1,6 @@
-"""Trying again: the one place, above a driver policy that never does (docs/design/kv.md, "The driver").
+"""Retries: the only module that retries; the driver's policy never does (docs/design/kv.md, "The driver").
 
-Bounded, with jitter, and only what may be repeated: the callers know what that is.
+Retries are bounded and have jitter. The callers pass only requests that may be repeated.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MOST_SECONDS = 0.5
 
 
 class Retry:
-    """How often, and how long: whichever is more.
+    """Retries until both bounds, attempts and seconds, are reached.
 
     Args:
-        clock: sleeps, and measures.
-        chance: draws the pauses; seeded by the caller.
-        attempts: at least so many, the first included.
-        seconds: at least so long since the first, so that a connection can be made again.
+        clock: sleeps, and measures time.
+        chance: draws the pauses; the caller seeds it.
+        attempts: least number of attempts, including the first.
+        seconds: least time since the first attempt, long enough to reconnect.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class Retry:
         self._seconds = seconds
 
     def begin(self) -> Attempts:
-        """To be asked after each attempt that failed."""
+        """Begins an operation; call the result's `again` after each failed attempt."""
         return Attempts(self._clock, self._chance, self._attempts, self._seconds)
 
     def longer(self, seconds: float) -> Retry:
-        """One that goes on longer."""
+        """A `Retry` with the same settings and a longer time."""
         return Retry(self._clock, self._chance, self._attempts, seconds)
 
     async def read(self, ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Asks until it is answered; for reads, and for writes that may be repeated.
+        """Calls `ask` until it succeeds. For reads, and for writes that may be repeated.
 
         Raises:
-            Exception: what the last attempt raised.
+            Exception: the error of the last attempt.
         """
         attempts = self.begin()
         while True:
@@ -63,7 +63,7 @@ class Retry:
 
 
 class Attempts:
-    """The attempts at one thing; pauses between them double and are half chance."""
+    """The attempts of one operation. The pauses between them double, and half of each is random."""
 
     def __init__(self, clock: Clock, chance: random.Random, attempts: int, seconds: float) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class Attempts:
         self._until = clock.monotonic() + seconds
 
     async def again(self) -> bool:
-        """Pauses before another attempt; False: there should be none."""
+        """Pauses before another attempt; False if there should be no other."""
         if self._left <= 0 and self._clock.monotonic() >= self._until:
             return False
         self._left -= 1

@@ -1,9 +1,9 @@
-"""The keyspace and its tables, made and migrated by whoever comes first. Everything here blocks.
+"""Creates the keyspace and its tables, and migrates them. Everything here blocks.
 
-A row in `cas` says which version of the schema is there; it moves by compare-and-set, so every
-step is recorded once, and a store of a newer Tarn is refused. The statements of a step are idempotent and
-all processes send them to the same node, the one with the least host id: two nodes that create one
-table at once give it two ids, and the cluster does not recover from that by itself.
+A row in `cas` holds the version of the schema. It changes by compare-and-set, so every step is recorded once,
+and the store of a newer Tarn is refused. The statements of a step are idempotent. All processes send them to
+the same node, the one with the least host id: if two nodes create a table concurrently, they give it two ids,
+and the cluster does not recover from that by itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         f" WITH {_OPTIONS} AND comment = 'Tarn: rows of which the last write wins'",
     ),
 )
-"""Step n leads from version n to n + 1. Idempotent statements; never changed once released."""
+"""Step n leads from version n to n + 1. The statements are idempotent and never change once released."""
 
 _REPLICAS_MAX = 3
 _TIMEOUT_SECONDS = 60.0
@@ -47,12 +47,12 @@ _RACES_MAX = 20
 def ensure_schema(
     cluster: Cluster, session: Session, settings: CassandraSettings, ids: IdSource
 ) -> None:
-    """Makes the keyspace and brings its tables to this version.
+    """Creates the keyspace and migrates its tables to this version.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: a newer Tarn made them, or we may not; UNAVAILABLE: there are
-            too few nodes for the keyspace's replicas (yet).
-        Exception: the driver's.
+        TarnError: FAILED_PRECONDITION: a newer Tarn made the tables, or Tarn's role may not create them.
+            UNAVAILABLE: there are (still) too few nodes for the keyspace's replicas.
+        Exception: an error of the driver.
     """
     keyspace = settings.keyspace
     nodes = local_nodes(cluster, settings)
@@ -79,7 +79,7 @@ def ensure_schema(
         for cql in _MIGRATIONS[version]:
             session.execute(cql.replace("$keyspace", keyspace), timeout=_TIMEOUT_SECONDS, host=node)
         _record(session, keyspace, version + 1, nonce, ids.nonce())
-    text = f"the schema of keyspace {keyspace} does not settle; look for schema disagreement"
+    text = f"the schema of keyspace {keyspace} keeps changing; look for schema disagreement"
     raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
 
@@ -89,11 +89,11 @@ def _node_of_changes(nodes: list[Host]) -> Host:
 
 
 def _version(session: Session, keyspace: str, node: Host) -> tuple[int, bytes | None]:
-    """The version that is there, 0 for none, and the nonce of its row."""
+    """Returns the stored version, 0 for none, and the nonce of its row."""
     tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
     if not any(name == "cas" for (name,) in session.execute(tables, (keyspace,), host=node)):
         return 0, None
-    # SERIAL: a step whose outcome nobody heard of is decided first.
+    # SERIAL: an earlier step of unknown outcome is decided first.
     query = SimpleStatement(
         f"SELECT v, n FROM {keyspace}.cas WHERE p = %s AND b = %s AND k = %s",  # noqa: S608 - a checked name
         consistency_level=ConsistencyLevel.LOCAL_SERIAL,
@@ -102,7 +102,7 @@ def _version(session: Session, keyspace: str, node: Host) -> tuple[int, bytes | 
     try:
         row = session.execute(query, place, host=node).one()
     except (InvalidRequest, ServerError):
-        # The table is just being made (unknown, or an "unknown CF"); our turn to make it waits for that.
+        # The table is just being created (unknown, or an "unknown CF"); creating it ourselves waits for that.
         return 0, None
     return (0, None) if row is None else (int(open_value(row[0])), row[1])
 
@@ -110,7 +110,7 @@ def _version(session: Session, keyspace: str, node: Host) -> tuple[int, bytes | 
 def _record(
     session: Session, keyspace: str, version: int, before: bytes | None, nonce: bytes
 ) -> None:
-    """Records a version; who loses the race reads what the winner recorded."""
+    """Records a version. A process that loses the race reads the winner's version next."""
     place = (SCHEMA_PARTITION, SCHEMA_BUCKET, SCHEMA_KEY)
     cell = seal_value(b"%d" % version)
     if before is None:

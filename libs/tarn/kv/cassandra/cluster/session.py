@@ -1,9 +1,9 @@
-"""Between the event loop and the driver's own thread: bounded requests, answers by ticks.
+"""Connects the event loop to the driver's thread: bounds requests and delivers answers by ticks.
 
-The driver calls back on its I/O thread; there an answer is only put on a list, and the loop is woken
-once for all that are on it. Requests above the bound wait here, where they can still be refused or
-expire as *not sent*; what was sent cannot be taken back, so a cancelled caller leaves its request to
-its end.
+The driver calls back on its I/O thread, where an answer is only appended to a list; one wake-up of the loop
+serves all answers on the list. Requests above the bound wait here, where they can still be refused, or
+expire as *not sent*. A request that was sent cannot be taken back, so it runs to its end even if its caller
+is cancelled.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["Answered", "CassandraSession", "Profile", "Rows", "Statement"]
 
 Statement = Any  # a bound statement or a batch: the driver has no types
 Rows = list[Any]
-"""Tuples; dicts by column name for `Profile.CAS`."""
+"""Rows as tuples; for `Profile.CAS`, as dicts by column name."""
 
 Answered = Callable[[Rows | None, Exception | None], None]
-"""Is told the rows (None for none) or the error, on the loop's thread."""
+"""Called on the loop's thread with the rows (None for none) or the error."""
 
 
 class Profile(enum.Enum):
-    """How a statement is executed: the only place that consistency comes from (see `connection`)."""
+    """How a statement is executed. Every consistency level comes from here (see `connection`)."""
 
     READ = "read"
-    """Sees every write that was acknowledged."""
+    """Sees every acknowledged write."""
     SETTLE = "settle"
-    """Decides undecided compare-and-sets first."""
+    """Decides unfinished compare-and-sets first."""
     WRITE = "write"
     CAS = "cas"
 
@@ -46,7 +46,7 @@ class CassandraSession:
     """Sends statements. Belongs to the running event loop.
 
     Args:
-        session: the driver's, connected; closing it is the caller's business.
+        session: the driver's session, connected; the caller closes it.
         clock: measures how long requests wait.
         limits: see `CassandraLimits`.
     """
@@ -58,24 +58,24 @@ class CassandraSession:
         self._limits = limits
         self.in_flight = 0
         self._queue: deque[tuple[Statement, Profile, Answered, float]] = deque()
-        # Answers on their way to the loop. Appended on the driver's thread, which then wakes the
-        # loop unless somebody has; the loop clears the mark before it looks.
+        # Answers for the loop. The driver's thread appends them and then wakes the loop unless it was woken
+        # already; the loop clears that mark before it reads the list.
         self._arrived: deque[tuple[Answered, Rows | None, Exception | None]] = deque()
         self._woken = False
 
     def submit(self, statement: Statement, profile: Profile, answered: Answered) -> None:
-        """Sends a statement, now or when there is room; `answered` is called once, maybe at once."""
+        """Sends a statement now or when there is room. Calls `answered` once, perhaps before it returns."""
         if self.in_flight < self._limits.in_flight_max:
             self._send(statement, profile, answered)
         elif len(self._queue) < self._limits.queued_max:
             until = self._now() + self._limits.request_seconds
             self._queue.append((statement, profile, answered, until))
         else:
-            text = f"{len(self._queue)} requests are waiting for Cassandra already"
+            text = f"{len(self._queue)} requests are already waiting for Cassandra; try again later"
             answered(None, TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text))
 
     def ask(self, statement: Statement, profile: Profile) -> asyncio.Future[Rows]:
-        """Sends a statement; the future holds its rows or raises the driver's error."""
+        """Sends a statement; the future returns its rows or raises the driver's error."""
         future: asyncio.Future[Rows] = self._loop.create_future()
 
         def answered(rows: Rows | None, error: Exception | None) -> None:
@@ -93,7 +93,7 @@ class CassandraSession:
         self.in_flight += 1
         try:
             response = self._session.execute_async(statement, execution_profile=profile.value)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must hear of it
+        except Exception as error:  # noqa: BLE001 - the caller must get every error
             self.in_flight -= 1
             answered(None, error)
             return
@@ -114,12 +114,12 @@ class CassandraSession:
         while self._queue and self.in_flight < self._limits.in_flight_max:
             statement, profile, answered, until = self._queue.popleft()
             if self._now() > until:
-                text = "the request waited too long for others and was not sent"
+                text = "the request waited too long for other requests and was not sent; try again later"
                 answered(None, TarnError(Kind.UNAVAILABLE, Reason.OVERLOADED, text))
                 continue
             self._send(statement, profile, answered)
 
-    # On the driver's thread (or the loop's, for what fails at once):
+    # The methods below run on the driver's thread (or on the loop's, for immediate failures).
 
     def _succeeded(self, rows: Rows | None, answered: Answered) -> None:
         self._arrive(answered, rows, None)
@@ -131,6 +131,6 @@ class CassandraSession:
         self._arrived.append((answered, rows, error))
         if not self._woken:
             self._woken = True
-            # The loop may have ended without us: then nobody waits for the answer either.
+            # The loop may have ended before us; then no task waits for the answer either.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._drain)

@@ -1,10 +1,11 @@
-"""Every CQL statement, prepared; and the form of a value in them.
+"""Every CQL statement, prepared, and the encoding of values in cells.
 
-Two tables, because kinds of statements must never mix on a row (docs/design/kv.md, "Two tables"): all writes to
-`cas` are conditional (Paxos), none to `plain` is. The one exception is the drop of a partition, whose
-name is never used again. `n` names the operation that wrote a row; comparing it is cheaper than
-comparing the value, and tells whose write it was. No value is ever empty or null, since it begins with
-a flag byte; so `n != 0x00` and `v != 0x` hold for every row, and `n != 0x00` for no row, too.
+There are two tables, because kinds of statements must never mix on a row (docs/design/kv.md, "Two tables"):
+all writes to `cas` are conditional (Paxos), and no write to `plain` is. The one exception is the drop of a
+partition, whose name is never used again. Column `n` holds the nonce of the operation that wrote the row.
+Comparing it is cheaper than comparing the value, and it identifies the writer. A value is never empty or
+null, since it begins with a flag byte. So `n != 0x00` and `v != 0x` hold for every row, and `n != 0x00` also
+holds for an absent row.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ __all__ = ["FLAG_RAW", "Statements", "open_value", "prepare", "seal_value"]
 Prepared = Any  # cassandra.query.PreparedStatement, which has no types
 
 FLAG_RAW = b"\0"
-"""The value follows as it is. Other flags are for later forms, such as compressed ones."""
+"""The value follows unchanged. Other flags are reserved for later encodings, such as compressed values."""
 
 
 def seal_value(value: bytes) -> bytes:
-    """The cell of a value."""
+    """Encodes a value as a cell."""
     return FLAG_RAW + value
 
 
 def open_value(cell: bytes) -> bytes:
-    """The value of a cell.
+    """Decodes a value from a cell.
 
     Raises:
-        TarnError: CORRUPT: a form that this version does not know.
+        TarnError: CORRUPT: this version does not know the encoding.
     """
     if cell[:1] != FLAG_RAW:
-        text = f"a stored value has the unknown form {cell[:1]!r}"
+        text = f"a stored value has the unknown encoding {cell[:1]!r}"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
     return cell[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Prepared statements; the parameters are named in the order of the text below."""
+    """Prepared statements. The CQL below gives the order of each one's parameters."""
 
     cas_get: Prepared
     cas_page: Prepared
@@ -73,7 +74,7 @@ _CQL = {
     "cas_page": "SELECT k, v FROM {0}.cas WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
     "cas_page_to_end": "SELECT k, v FROM {0}.cas WHERE p = ? AND b = ? AND k >= ? LIMIT ?",
     "cas_insert": "INSERT INTO {0}.cas (p, b, k, v, n) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS",
-    # A failed condition returns the columns that it names, so v is named.
+    # A failed condition returns only the columns that it names, so the condition names v.
     "cas_update": "UPDATE {0}.cas SET v = ?, n = ? {1} IF n = ? AND v != 0x",
     "cas_upsert": "UPDATE {0}.cas SET v = ?, n = ? {1} IF n != 0x00",
     "cas_delete_if": "DELETE FROM {0}.cas {1} IF n = ? AND v != 0x",
@@ -94,7 +95,7 @@ _CQL = {
 
 
 def prepare(session: Session, keyspace: str) -> Statements:
-    """Prepares all statements; blocks."""
+    """Prepares all statements. Blocks."""
     texts = {field.name: _CQL[field.name] for field in fields(Statements)}
     return Statements(
         **{name: session.prepare(cql.format(keyspace, _ROW)) for name, cql in texts.items()}

@@ -1,1 +1,1 @@
-"""Partitions: their descriptors, their buckets, and the list of all of them."""
+"""Partitions: their descriptors, their buckets, and the listing of all partitions."""

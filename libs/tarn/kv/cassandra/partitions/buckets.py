@@ -1,10 +1,10 @@
-"""Buckets: the physical pieces of a partition, and how a scan puts them in order again.
+"""Buckets: the physical pieces of a partition, and how a scan merges them back into one order.
 
-A partition of N buckets is N Cassandra partitions, so that neither Paxos, which serialises per
-partition, nor one set of replicas takes all of its load (docs/design/kv.md, "Buckets"). The anchor of a group
-decides its bucket by hash; a scan asks every bucket and merges. Merging takes whole pages: everything
-up to the least of the last keys that the unfinished buckets have shown is complete, and sorting the
-concatenation of sorted runs is linear in C. Cost: N requests for a page, O(rows) to merge.
+A partition of N buckets is N Cassandra partitions. This spreads its load over several sets of replicas, and
+over several Paxos instances, as Paxos serialises the writes of each partition (docs/design/kv.md, "Buckets").
+The hash of a group's anchor decides its bucket. A scan asks every bucket and merges whole pages: of all
+unfinished buckets, it takes the last key read so far; up to the least of these keys, the rows are complete.
+Sorting the concatenation of sorted runs is linear in C. Cost: N requests per page, O(rows) to merge.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ _FIRST_ROWS_MAX = 500
 _REFILL_ROWS_MIN = 16
 
 AskPage = Callable[[int, bytes, int], "asyncio.Future[list[Row]]"]
-"""Sends the request for a bucket's rows from a key on, so many at most."""
+"""Requests up to the given number of rows of a bucket, beginning with the given key."""
 
 _key = itemgetter(0)
 
 
 def bucket_of(anchor: bytes, buckets: int) -> int:
-    """The bucket of a group. Never changes: rows are found again by it."""
+    """Returns the bucket of a group. This function must never change: reads use it to find stored rows."""
     return zlib.crc32(anchor) % buckets if buckets > 1 else 0
 
 
 def rows_of_first_page(limit: int, buckets: int) -> int:
-    """How many rows each bucket is asked for at first, for a page of `limit`.
+    """How many rows to ask each bucket for in the first request of a page of `limit` rows.
 
-    Half as many again as its share: hashes are uneven, and a bucket that runs dry costs a round
-    trip. Bounded, since nobody knows yet how large the rows are.
+    1.5 times the bucket's share: hashes are uneven, and a bucket that runs out of rows costs another round
+    trip. Bounded, because the size of the rows is not known yet.
     """
     share = limit if buckets == 1 else -(-3 * limit // (2 * buckets))
     return min(share, _FIRST_ROWS_MAX)
 
 
 class MergedScan:
-    """The rows of all buckets from a key on, as sorted lists.
+    """Reads the rows of all buckets from a key on, as sorted lists.
 
     Args:
         ask: see `AskPage`.
         retry: repeats a page that failed.
-        buckets: how many.
+        buckets: number of buckets.
         start: first key.
-        first_rows: asked of each bucket at first; later as many as `page_bytes` suggests.
-        rows_max: of any request.
-        page_bytes: what the requests of all buckets together should bring in.
-        ahead: whether to ask for the next page of a bucket while this one is used.
+        first_rows: rows of the first request to each bucket; later requests follow `page_bytes`.
+        rows_max: most rows of any request.
+        page_bytes: size of the rows that one request to every bucket should return together.
+        ahead: whether to request a bucket's next page while the consumer uses this one.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class MergedScan:
         ]
 
     async def lists(self) -> AsyncIterator[list[Row]]:
-        """Sorted lists, each after the one before; none is empty.
+        """Yields sorted, non-empty lists; all keys of a list are greater than those of the list before.
 
         Raises:
-            Exception: what the driver said of a page that failed too often.
+            Exception: the driver's error, for a page that failed too often.
         """
         unfinished = self._buckets
         while unfinished:
@@ -93,7 +93,7 @@ class MergedScan:
             for bucket in unfinished:
                 if not bucket.rows:
                     await bucket.receive()
-            # Before it may come rows that an unfinished bucket has not shown yet.
+            # Beyond the least of these keys, an unfinished bucket may have rows that were not read yet.
             shown = [bucket.rows[-1][0] for bucket in unfinished if not bucket.finished]
             until = min(shown) if shown else None
             runs = [run for bucket in unfinished if (run := bucket.take(until))]
@@ -104,12 +104,12 @@ class MergedScan:
 
 
 class _Bucket:
-    """How far one bucket has been read.
+    """The progress of reading one bucket.
 
     Attributes:
         rows: read and not taken yet, in order.
-        finished: nothing comes after `rows`. Invariant: an unfinished bucket that has received has
-            rows.
+        finished: the bucket has no rows after `rows`. Invariant: after its first `receive`, an unfinished
+            bucket has rows.
     """
 
     def __init__(
@@ -136,13 +136,13 @@ class _Bucket:
         self._asked: asyncio.Future[list[Row]] | None = None
 
     def send(self) -> None:
-        """Asks for the next page unless that is under way."""
+        """Requests the next page unless a request is already running."""
         if self._asked is None:
             self._asked = self._ask(self._number, self._start, self._rows_next)
             ignore_outcome(self._asked)  # a scan that is left early does not wait for it
 
     async def receive(self) -> None:
-        """Waits for the page that was asked for."""
+        """Waits for the requested page."""
         page = await self._retry.read(self._page)
         if len(page) < self._rows_next:
             self.finished = True
@@ -156,7 +156,7 @@ class _Bucket:
             self.send()
 
     def take(self, until: bytes | None) -> list[Row]:
-        """Removes and returns the rows up to a key, included; None: all."""
+        """Removes and returns the rows up to and including the key `until`; None: all rows."""
         count = len(self.rows) if until is None else bisect_right(self.rows, until, key=_key)
         taken, self.rows = self.rows[:count], self.rows[count:]
         return taken

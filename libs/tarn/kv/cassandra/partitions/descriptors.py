@@ -1,13 +1,13 @@
-"""What partitions are: one row for each name, which its first write makes.
+"""Partition descriptors: one row per partition name, which the first write to the partition creates.
 
-It holds the kind and the buckets, so that no process uses a name in two ways, and the *generation*: a
-dropped partition that is written again goes on under another physical name, where the tombstones of
-the drop (which lie in the future, see timestamps.py) do not reach. Live descriptors are cached for good. So a
-process that used a name before *another* process dropped it must not write there again: those
-writes vanish. Tarn never reuses a dropped name.
+A descriptor holds the kind and the number of buckets, so that all processes use a name in the same way, and
+the *generation*. A dropped partition that is written again continues under another physical name, which the
+tombstones of the drop do not cover (they lie in the future, see timestamps.py). Live descriptors are cached
+for good. So a process that used a name before *another* process dropped it must not write to it again: its
+writes would be lost. Tarn never reuses a dropped name.
 
-The row lies in `cas`, in bucket -1 of the name itself, and outlives the partition: about 100 bytes per
-staging token that ever was.
+The row is in table `cas`, in bucket -1 of the name itself, and outlives the partition. It takes about 100
+bytes for each staging token that ever existed.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _CACHED_MAX = 65_536
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescriptor:
-    """One partition.
+    """The state of one partition.
 
     Attributes:
-        generation: counts the drops that were followed by a write.
-        dropped: the current generation is.
+        generation: the number of drops that were followed by a write.
+        dropped: whether the current generation is dropped.
     """
 
     kind: PartitionKind
@@ -55,11 +55,11 @@ class PartitionDescriptor:
     dropped: bool = False
 
     def physical(self, name: str) -> bytes:
-        """The name that the rows lie under."""
+        """The physical name under which the rows are stored."""
         return b"%s\0%d" % (name.encode(), self.generation)
 
     def check(self, partition: Partition) -> None:
-        """Raises `TarnError` INVALID if a partition is used as what it is not."""
+        """Raises `TarnError` INVALID if `partition` has another kind or another number of buckets."""
         if partition.kind is not self.kind:
             raise kinds_mixed_error(partition, self.kind)
         if partition.buckets != self.buckets:
@@ -69,27 +69,27 @@ class PartitionDescriptor:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, partition=partition.name)
 
     def encode(self) -> bytes:
-        """As text, for people with a CQL shell."""
+        """Encodes the descriptor as text, which people can read in a CQL shell."""
         state = "dropped" if self.dropped else "live"
         return f"{self.kind.value} {self.buckets} {self.generation} {state}".encode()
 
     @classmethod
     def decode(cls, value: bytes) -> PartitionDescriptor:
-        """The descriptor of a row.
+        """Decodes the descriptor of a row.
 
         Raises:
-            TarnError: CORRUPT.
+            TarnError: CORRUPT: the value is not a descriptor.
         """
         try:
             kind, buckets, generation, state = value.decode().split(" ")
             return cls(PartitionKind(kind), int(buckets), int(generation), state == "dropped")
         except ValueError as error:
-            text = f"a partition's description cannot be read: {value!r}"
+            text = f"the descriptor of a partition cannot be read: {value!r}"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
 
 
 class PartitionDescriptors:
-    """Finds and makes descriptors. Belongs to the running event loop."""
+    """Finds and creates descriptors. Belongs to the running event loop."""
 
     def __init__(self, reads: Reads, registers: Registers) -> None:
         self._reads = reads
@@ -100,10 +100,10 @@ class PartitionDescriptors:
         self._making = SingleFlight[str, PartitionDescriptor]()
 
     async def find(self, partition: Partition) -> bytes | None:
-        """The physical name; None: the partition holds nothing.
+        """Returns the physical name; None if the partition holds nothing.
 
         Raises:
-            TarnError: INVALID: it is of another kind; UNAVAILABLE.
+            TarnError: INVALID: the partition is of another kind. UNAVAILABLE: the nodes do not answer.
         """
         descriptor = self._known.get(partition.name)
         if descriptor is None:
@@ -119,19 +119,19 @@ class PartitionDescriptors:
         return descriptor.physical(partition.name)
 
     async def describe(self, name: str) -> PartitionDescriptor | None:
-        """The descriptor of a name, dropped or not; None if nobody has ever written to it.
+        """Returns the descriptor of a name, dropped or not; None if the name was never written to.
 
         Raises:
-            TarnError: CORRUPT; UNAVAILABLE.
+            TarnError: CORRUPT: the descriptor cannot be read. UNAVAILABLE: the nodes do not answer.
         """
         versioned = await self._read(name)
         return None if versioned is None else PartitionDescriptor.decode(versioned.value)
 
     async def require(self, partition: Partition) -> bytes:
-        """The physical name to write to; makes the partition if it is not there.
+        """Returns the physical name to write to; creates the partition if it does not exist.
 
         Raises:
-            TarnError: as `find`. Never of unknown outcome: nothing was written yet.
+            TarnError: as `find`. The outcome is never unknown, because the caller's write was not sent yet.
         """
         descriptor = self._known.get(partition.name)
         if descriptor is not None:
@@ -143,7 +143,7 @@ class PartitionDescriptors:
         return descriptor.physical(partition.name)
 
     async def drop(self, partition: Partition) -> bytes | None:
-        """Marks a partition as dropped; the physical name to empty, None if there is none.
+        """Marks a partition as dropped. Returns the physical name to empty, None if there is none.
 
         Raises:
             TarnError: as `find`.
@@ -161,7 +161,7 @@ class PartitionDescriptors:
         return None
 
     async def _make(self, partition: Partition) -> PartitionDescriptor:
-        """The live descriptor, as it is or as it becomes."""
+        """Returns the live descriptor, and creates it if need be."""
         versioned = await self._read(partition.name)
         while True:
             if versioned is None:
@@ -181,14 +181,14 @@ class PartitionDescriptors:
     async def _change(
         self, name: str, descriptor: PartitionDescriptor, predicate: Predicate | None
     ) -> Versioned | None:
-        """Tries to store a descriptor; what is stored then."""
+        """Tries to store a descriptor; returns the descriptor that is stored afterwards."""
         place = CassandraPartition(name.encode(), DESCRIPTOR_BUCKET)
         try:
             version = await self._registers.set_if(place, _KEY, descriptor.encode(), predicate)
         except PredicateFailedError as error:
             return error.current
         except OutcomeUnknownError as error:
-            # The caller's own write was not sent.
+            # The caller's own write was not sent, so its outcome is not unknown.
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, str(error)) from error
         return Versioned(descriptor.encode(), version)
 

@@ -1,10 +1,10 @@
-"""What is in the tables: every partition of an installation, by its descriptor and by its rows.
+"""Lists every partition of an installation, from the partitions' descriptors and from their rows.
 
-A descriptor is made before the first row of its partition, by compare-and-set, and is never removed; so the
-descriptors name everything. The rows are asked all the same: one whose partition nobody describes (half a
-backup, somebody's own INSERT) must not be left behind in silence by a tool that takes all there is.
+A compare-and-set creates the descriptor before the partition's first row, and descriptors are never removed,
+so the descriptors name every partition. The rows are read as well: a tool that copies everything must not
+silently leave out rows whose partition has no descriptor (a partial backup, a manual INSERT).
 
-The tables are walked in the order of the ring, which costs O(partitions of the whole keyspace).
+The tables are read in the order of the token ring, which costs O(partitions of the whole keyspace).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Listing:
         """See `ListingKv.partitions`.
 
         Raises:
-            TarnError: CORRUPT: rows without a descriptor; UNAVAILABLE.
-            Exception: the driver's.
+            TarnError: CORRUPT: rows have no descriptor. UNAVAILABLE: the nodes do not answer.
+            Exception: an error of the driver.
         """
         start = prefix.encode()
         described: set[str] = set()
@@ -70,10 +70,10 @@ class Listing:
         async for places in self._pages(self._statements.plain_list):
             with_rows.update(_name_of(place.p) for place in places if place.p.startswith(start))
         for name in sorted(with_rows - described):
-            # Made while we were looking?
+            # Perhaps the descriptor was created after its table was read.
             descriptor = await self._descriptors.describe(name)
             if descriptor is None:
-                text = f"there are rows of partition {name!r}, which nobody describes"
+                text = f"partition {name!r} has rows, but no descriptor"
                 raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, partition=name)
             if not descriptor.dropped:
                 yield Listed(name, descriptor.kind, descriptor.buckets)
@@ -85,8 +85,8 @@ class Listing:
         return [(name, task.result()) for name, task in zip(names, tasks, strict=True)]
 
     async def _pages(self, statement: Prepared) -> AsyncIterator[list[CassandraPartition]]:
-        """All places of a table, once each. Two places may share a token: a page begins with the
-        token that the last one ended with."""
+        """Yields every Cassandra partition of a table once. Two of them may share a token, so each page
+        begins with the token that ended the page before."""
         token = _FIRST_TOKEN
         seen: set[CassandraPartition] = set()
         limit = _PAGE
@@ -100,7 +100,7 @@ class Listing:
                 return
             last = rows[-1][2]
             if last == token:
-                limit *= 2  # nothing but this token: ask for more of it
+                limit *= 2  # the whole page has one token: ask for more of it
             else:
                 token, limit, seen = last, _PAGE, set()
             seen |= {place for place, row in zip(fresh, rows, strict=True) if row[2] == last}
@@ -114,5 +114,5 @@ class Listing:
 
 
 def _name_of(p: bytes) -> str:
-    """The partition of a physical name."""
+    """The name of the partition, from the physical name of its rows."""
     return p.rpartition(b"\0")[0].decode()

@@ -1,4 +1,4 @@
-"""Groups of a `set_many`: checked, and brought to their buckets."""
+"""The groups of a `set_many`: checked, and assigned to their buckets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _STEP_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PlacedGroup:
-    """A group that may be stored.
+    """A group that passed the checks.
 
     Attributes:
-        index: its number in the call.
-        rows: without repeated keys; of those the last stays.
+        index: position of the group in the call, from 0.
+        rows: without repeated keys; the last row of a key remains.
     """
 
     index: int
@@ -37,7 +37,7 @@ class PlacedGroup:
 def place_groups(
     groups: Sequence[Group], buckets: int, limits: CassandraLimits, outcomes: list[TarnError | None]
 ) -> list[PlacedGroup]:
-    """The groups that may be stored; why the others may not goes to their `outcomes`."""
+    """Returns the groups that may be stored; writes the errors of the others to `outcomes`."""
     placed = []
     for index, group in enumerate(groups):
         try:
@@ -54,7 +54,7 @@ def place_groups(
 
 
 def steps(groups: Iterable[PlacedGroup]) -> Iterator[list[PlacedGroup]]:
-    """Parts of a large call, written one after the other: others get their turn, and memory is bounded."""
+    """Splits a large call into steps that run one after the other, to bound memory and let others run."""
     part: list[PlacedGroup] = []
     rows = size_bytes = 0
     for group in groups:
@@ -71,7 +71,8 @@ def steps(groups: Iterable[PlacedGroup]) -> Iterator[list[PlacedGroup]]:
 def pack_sets(
     groups: Iterable[PlacedGroup], p: bytes, limits: CassandraLimits
 ) -> Iterator[tuple[RegisterSet, list[int]]]:
-    """Sets of whole groups of one bucket, with the numbers of their groups; in a set no key twice."""
+    """Packs whole groups of one bucket into sets, each with the indexes of its groups. Per set, a key
+    occurs once at most."""
     open_sets: dict[int, _OpenSet] = {}
     for group in groups:
         found = open_sets.get(group.bucket)
@@ -85,7 +86,7 @@ def pack_sets(
 
 
 class _OpenSet:
-    """A set that still takes groups."""
+    """A set to which groups can still be added."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}
@@ -110,7 +111,7 @@ class _OpenSet:
 
 
 def keys_by_bucket(keys: Iterable[bytes], buckets: int) -> dict[int, list[bytes]]:
-    """Keys by the bucket that they are anchors of."""
+    """Groups keys by the bucket in which they would be anchors."""
     if buckets == 1:
         return {0: list(keys)}
     found: dict[int, list[bytes]] = {}

@@ -1,14 +1,15 @@
-"""Conditional writes, one at a time in each Cassandra partition.
+"""Conditional writes, sent one at a time to each Cassandra partition.
 
-Paxos serialises a partition anyway; proposals that race each other cost round trips and end as time-outs
-of unknown outcome (docs/design/kv.md, "Compare-and-set"). So a process sends one, and what comes meanwhile waits:
+Paxos serialises the writes of a partition anyway; proposals that race each other cost round trips and end as
+time-outs of unknown outcome (docs/design/kv.md, "Compare-and-set"). So a process sends one at a time, and
+later writes wait:
 
-- unconditional sets that wait in a row go as one;
-- a compare-and-set that waits while another of its row is answered has lost already, if the answer
-  shows a version other than its predicate: versions never come back. It is answered from that, without a
-  request, so that n tasks that increment one row cost n requests and not n².
+- Unconditional sets that are next to each other in the queue are sent as one request.
+- A compare-and-set may wait while another one of the same row is answered. If that answer shows a version
+  other than its predicate, it has lost already, because versions never recur. It is answered without a
+  request of its own, so n tasks that increment one row cost n requests instead of n².
 
-Other processes still race, and the server sorts it out.
+Writes of other processes still race; the server resolves them.
 
 Not a `tarn.aio.batcher`: a batch here is closed when the answer before it has come, not at the next tick.
 """
@@ -32,7 +33,7 @@ __all__ = ["Answer", "Comparison", "PartitionQueues", "Stored"]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a row holds."""
+    """The value and the nonce of a row."""
 
     cell: bytes
     nonce: bytes
@@ -43,8 +44,8 @@ class Comparison:
     """One conditional statement.
 
     Attributes:
-        predicate: the version that the row must have; None: no row.
-        then: what the row holds if it is applied; None: no row.
+        predicate: the version that the row must have; None: the row must be absent.
+        then: the row after the statement was applied; None: no row.
     """
 
     bound: Statement
@@ -55,11 +56,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes:
-        applied: whether this attempt was; see `Registers` about earlier ones.
-        stored: what the row held when that was decided, after it.
+        applied: whether this attempt was applied; `Registers` handles earlier attempts.
+        stored: the row as it was after the decision.
     """
 
     applied: bool
@@ -76,7 +77,7 @@ class _Sets:
 
 
 class _Item:
-    """What waits in a queue."""
+    """An entry of a queue."""
 
     __slots__ = ("future", "until", "work")
 
@@ -88,7 +89,7 @@ class _Item:
         self.until = until
 
     def answer(self, answer: Answer) -> None:
-        if not self.future.done():  # cancelled: what it wrote stays written
+        if not self.future.done():  # its task was cancelled; the write stays
             self.future.set_result(answer)
 
     def fail(self, error: Exception) -> None:
@@ -113,7 +114,7 @@ class PartitionQueues:
     def compare(
         self, partition: CassandraPartition, comparison: Comparison
     ) -> asyncio.Future[Answer]:
-        """Sends a conditional statement in its turn."""
+        """Queues a conditional statement and sends it when its turn comes."""
         return self._enqueue(partition, comparison)
 
     def set(
@@ -123,9 +124,10 @@ class PartitionQueues:
         keys: frozenset[bytes],
         size_bytes: int,
     ) -> asyncio.Future[Answer]:
-        """Sends statements whose conditions always hold as one, perhaps together with others'.
+        """Sends statements whose conditions always hold as one request, perhaps with those of other callers.
 
-        Never two of one key: both would have one timestamp, and cells of both could crossing.
+        Statements of one key never share a request: both would have the same timestamp, and the row could end
+        up with cells of both.
         """
         return self._enqueue(partition, _Sets(bound, keys, size_bytes))
 
@@ -136,19 +138,19 @@ class PartitionQueues:
         queue = self._queues.get(partition)
         if queue is None:
             queue = self._queues[partition] = deque()
-            # After every task that is ready now: their sets go together.
+            # Runs after all tasks that are ready now, so that their sets share one request.
             self._loop.call_soon(self._send, partition, queue)
         if len(queue) >= self._limits.queued_max:
-            text = f"{len(queue)} conditional writes are waiting in one bucket already"
+            text = f"{len(queue)} conditional writes are already waiting in one bucket; try again later"
             future.set_exception(TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text))
             return future
         queue.append(_Item(work, future, self._now() + self._limits.request_seconds))
         return future
 
     def _send(self, partition: CassandraPartition, queue: _Queue) -> None:
-        """Sends what is next in an idle queue; removes a queue that is empty."""
+        """Sends the next item of an idle queue; removes an empty queue."""
         while queue and self._now() > queue[0].until:
-            text = "the write waited too long for others and was not sent"
+            text = "the write waited too long for other writes and was not sent; try again later"
             queue.popleft().fail(TarnError(Kind.UNAVAILABLE, Reason.OVERLOADED, text))
         if not queue:
             del self._queues[partition]
@@ -165,7 +167,7 @@ class PartitionQueues:
         )
 
     def _take_sets(self, queue: _Queue) -> tuple[list[_Item], list[Statement]]:
-        """The sets at the head that may go together."""
+        """Removes and returns the sets at the head of the queue that may share a request."""
         items: list[_Item] = []
         bound: list[Statement] = []
         keys: set[bytes] = set()
@@ -210,7 +212,7 @@ class PartitionQueues:
         error: Exception | None,
     ) -> None:
         if error is not None or not rows:
-            item.fail(error or RuntimeError("a conditional statement was answered by no row"))
+            item.fail(error or RuntimeError("a conditional statement returned no row"))
         else:
             answer = _answer(comparison, rows)
             item.answer(answer)
@@ -219,10 +221,10 @@ class PartitionQueues:
 
     @staticmethod
     def _answer_losers(queue: _Queue, key: bytes, stored: Stored | None, waited: int) -> None:
-        """Answers comparisons of a row that has another version than they expect.
+        """Answers comparisons of a row whose version is not the one that they expect.
 
-        Only of the first `waited` items: they had their predicates before the row was looked at,
-        so it cannot be one that came since.
+        Considers only the first `waited` items. They had their predicates before the row was read, so their
+        predicate cannot be a version that was written since.
         """
         nonce = stored.nonce if stored is not None else None
         head = [queue.popleft() for _ in range(min(waited, len(queue)))]
@@ -234,7 +236,7 @@ class PartitionQueues:
                 queue.appendleft(item)
 
     def _next(self, partition: CassandraPartition, queue: _Queue) -> None:
-        # Not at once: an answer that comes within `submit` would make this a recursion.
+        # Not called directly: an answer that arrives inside `submit` would cause a recursion.
         self._loop.call_soon(self._send, partition, queue)
 
 

@@ -1,11 +1,16 @@
-"""Rows of register partitions: every write a compare-and-set that names its operation.
+"""Rows of register partitions: every write is a compare-and-set that carries the nonce of its operation.
 
-The nonce of an operation is fresh, the same over its attempts, and stored with the row. So an answer
-"not applied" that shows our own nonce means that an earlier attempt was; and after an unknown outcome
-a SERIAL read decides: our nonce, applied; the predicate's, not applied (the read finished or voided
-what was under way), so it may be tried again; anything else cannot be told from the row, because
-somebody may have written over us (docs/design/kv.md, "Unknown outcomes"). An attempt that no node
-answered may also come after that read; the repetition then meets our nonce, or else says "unknown".
+An operation's nonce is fresh, the same in all of its attempts, and stored with the row. So if the answer
+"not applied" shows our own nonce, an earlier attempt was applied. After an unknown outcome, a SERIAL read
+decides (docs/design/kv.md, "Unknown outcomes"):
+
+- The row has our nonce: the write was applied.
+- The row still has the predicate's nonce: the write was not applied. The read finished or voided what was
+  under way, so the write may be repeated.
+- Anything else: unknown, because another write may have replaced ours.
+
+An attempt that no node answered may also be applied after that read. The repeated attempt then finds our
+nonce, or else the operation ends as unknown.
 """
 
 from __future__ import annotations
@@ -34,12 +39,12 @@ from tarn.kv.port import OutcomeUnknownError, Predicate, PredicateFailedError, R
 __all__ = ["RegisterSet", "Registers"]
 
 _SETTLE_SECONDS = 10.0
-"""An unknown outcome is worth waiting for: long enough for the driver to connect again."""
+"""How long to keep settling an unknown outcome: enough time for the driver to reconnect."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterSet:
-    """Rows of one bucket that are set together, whatever was there. No key twice."""
+    """Rows of one bucket to set together and unconditionally. No key occurs twice."""
 
     place: CassandraPartition
     rows: tuple[Row, ...]
@@ -47,7 +52,7 @@ class RegisterSet:
 
 
 class Registers:
-    """Conditional writes and their settling. Belongs to the running event loop."""
+    """Does conditional writes and settles their outcomes. Belongs to the running event loop."""
 
     def __init__(
         self,
@@ -81,19 +86,19 @@ class Registers:
         raise PredicateFailedError(key, _versioned(answer.stored))
 
     async def delete_if(self, place: CassandraPartition, key: bytes, predicate: Predicate) -> None:
-        """See `Kv.delete_if`. A row that is gone after an unknown outcome may have been removed by
-        another, so that is unknown too: two callers must never both believe that they took it."""
+        """See `Kv.delete_if`. If the row is absent after an unknown outcome, another process may have removed
+        it, so the outcome stays unknown: two callers must never both believe that they removed it."""
         bound = self._statements.cas_delete_if.bind((*place, key, predicate))
         answer = await self._compare(place, Comparison(bound, key, predicate, None))
         if not answer.applied:
             raise PredicateFailedError(key, _versioned(answer.stored))
 
     async def set_rows(self, sets: Sequence[RegisterSet]) -> list[TarnError | None]:
-        """Sets rows, each of the `sets` whole or not at all; one outcome for each.
+        """Sets rows, each of the `sets` whole or not at all. Returns one outcome per set, in order.
 
-        Sets of one place go one after the other: they would wait for each other in its queue anyway, and
-        the last of a large call would expire there behind its own neighbours. If one fails, those behind
-        it are not sent, as each would wait as long for the same answer.
+        Sets of one bucket are sent one after the other. They would wait for each other in the bucket's queue
+        anyway, and the last ones of a large call would time out there. If one fails, the later ones are not
+        sent, because each would wait as long for the same answer.
         """
         outcomes: list[TarnError | None] = [None] * len(sets)
         by_place: dict[CassandraPartition, list[int]] = {}
@@ -120,10 +125,11 @@ class Registers:
                 outcomes[index] = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
     async def delete_rows(self, place: CassandraPartition, keys: frozenset[bytes]) -> None:
-        """Removes rows, absent ones too.
+        """Removes rows; absent keys are no error.
 
         Raises:
-            TarnError: UNAVAILABLE; `OutcomeUnknownError`: some may be removed.
+            TarnError: UNAVAILABLE: nothing was removed. `OutcomeUnknownError`: rows may have been removed,
+                or may be removed later.
         """
         bound = [self._statements.cas_delete.bind((*place, key)) for key in keys]
         attempts = self._retry.begin()
@@ -132,7 +138,7 @@ class Registers:
                 await self._queues.set(place, bound, keys, 0)
                 return
             except TarnError:
-                raise  # our own bounds: not sent
+                raise  # a bound of this process refused the request, so it was not sent
             except Exception as error:
                 if fate_of(error) is Fate.UNKNOWN:
                     if await self._settle(place, keys, error):
@@ -145,10 +151,10 @@ class Registers:
         """Sends a comparison until its outcome is known.
 
         Raises:
-            TarnError: UNAVAILABLE; `OutcomeUnknownError`.
+            TarnError: UNAVAILABLE: the write was not applied. `OutcomeUnknownError`: it cannot be settled.
         """
         attempts = self._retry.begin()
-        # What a node did not answer may still wait in its queue, where no read can void it.
+        # An attempt that a node did not answer may still wait in its queue, where no read can void it.
         doubt: Exception | None = None
         while True:
             try:
@@ -163,17 +169,17 @@ class Registers:
             else:
                 ours = comparison.then is not None and answer.stored == comparison.then
                 if doubt is not None and not answer.applied and not ours:
-                    # It may have come after the settling read, and been written over since.
+                    # It may have been applied after the settling read, and replaced since.
                     raise write_error(doubt) from doubt
                 return answer
 
     async def _settle_one(
         self, place: CassandraPartition, comparison: Comparison, error: Exception
     ) -> bool:
-        """Whether an attempt of unknown outcome was applied; False: it may be repeated.
+        """Whether an attempt of unknown outcome was applied. False: it was not, and may be repeated.
 
         Raises:
-            OutcomeUnknownError: the row does not tell.
+            OutcomeUnknownError: the row does not show the outcome.
         """
         key, then = comparison.key, comparison.then
         row = (await self._settle(place, (key,), error)).get(key)
@@ -181,7 +187,7 @@ class Registers:
             return True
         if row is not None and row[2] == comparison.predicate:
             return False
-        text = f"{error}; key {key!r} has another version or none since"
+        text = f"{error}; since then, key {key!r} has been changed or removed"
         raise OutcomeUnknownError(text) from error
 
     def _submit(self, item: RegisterSet, nonce: Predicate) -> asyncio.Future[Answer]:
@@ -215,22 +221,23 @@ class Registers:
             found = await self._settle(item.place, [key for key, _ in item.rows], error)
         except TarnError as unknown:
             return unknown
-        # They landed together: one of them is enough. None may still be: all written over since.
+        # The rows of a set land together, so our nonce in one row proves that all of them landed. Without
+        # it the outcome stays unknown: every row may have been replaced since.
         applied = any(row[2] == nonce for row in found.values())
         return None if applied else OutcomeUnknownError(str(error))
 
     async def _settle(
         self, place: CassandraPartition, keys: Sequence[bytes] | frozenset[bytes], error: Exception
     ) -> Found:
-        """Rows by key, after which nothing older is decided any more."""
+        """Reads rows with SERIAL consistency, which decides all older attempts. Returns the rows by key."""
         try:
             found = await self._reads.read(
                 self._reads.settle, place.p, {place.b: keys}, self._patience
             )
         except Exception as unsettled:
-            text = f"{error}; and it cannot be settled: {unsettled}"
+            text = f"{error}; the outcome could not be settled: {unsettled}"
             raise OutcomeUnknownError(text) from unsettled
-        # Several callers may share the answer: only our own rows.
+        # Several callers may share the answer, so keep only our own rows.
         return {key: row for key in keys if (row := found[place.b].get(key))}
 
 

@@ -1,10 +1,10 @@
-"""Requests by ticks of the event loop: what tasks ask in one tick goes out together (`tarn.aio.batcher`).
+"""Batches requests by ticks of the event loop: what tasks request in one tick is sent together (`tarn.aio.batcher`).
 
-The CPU of the driver and of the node is per request, not per row: 125 µs for a row alone, 8 µs in
-company (docs/design/kv.md, "Measured"). So a little of several buckets is one request, too (see mixing.py); much
-goes out as one request per bucket, to the replicas of each. (Holding back while a bucket is asked already was
-tried; it made batches no larger and nothing quicker.) A read joins only a request that is still to be
-sent, so it sees every write acknowledged before it began.
+The driver and the node need CPU per request, not per row: 125 µs for a single row, 8 µs for a row in a batch
+(docs/design/kv.md, "Measured"). So small parts of several buckets share one request (see cross_bucket.py),
+and large parts are sent as one request per bucket, to that bucket's replicas. (We tried to hold requests
+back while a bucket was busy: batches became no larger and nothing faster.) A read joins only a request that
+is still to be sent, so it sees every write that was acknowledged before the read began.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Found", "CassandraPartition", "PlainWrite", "PlainWrites", "Query", 
 
 
 class CassandraPartition(NamedTuple):
-    """One Cassandra partition: what one request may touch."""
+    """One Cassandra partition, the unit of atomic requests: `p` is the physical name, `b` the bucket."""
 
     p: bytes
     b: int
@@ -45,9 +45,9 @@ class Query:
     """A prepared `SELECT … k IN ?` whose first column is the key. Compared by identity.
 
     Attributes:
-        statement: of one bucket.
-        mixed: of several, `… b IN ? AND k IN ?`, whose last column is the bucket; None: there is none,
-            because a serial read is of one Cassandra partition.
+        statement: reads one bucket.
+        mixed: reads several, `… b IN ? AND k IN ?`, with the bucket as the last column. None for a serial
+            read, which is limited to one Cassandra partition.
     """
 
     statement: Statement
@@ -56,11 +56,11 @@ class Query:
 
 
 Found = dict[bytes, Any]
-"""Rows (tuples) by key; absent keys are not in it."""
+"""Rows (tuples) by key; absent keys are missing."""
 
 
 class _ReadAsk:
-    """What one caller waits for, over several buckets."""
+    """The pending read of one caller, over several buckets."""
 
     __slots__ = ("found", "future", "left")
 
@@ -80,7 +80,7 @@ class _ReadWanted(NamedTuple):
 
 
 class _BucketRead:
-    """What one tick reads of one bucket."""
+    """The keys that one tick reads from one bucket."""
 
     __slots__ = ("asks", "error", "found", "keys", "left")
 
@@ -93,7 +93,7 @@ class _BucketRead:
 
 
 class Reads:
-    """Point reads. Belongs to the running event loop."""
+    """Reads single rows. Belongs to the running event loop."""
 
     def __init__(
         self,
@@ -120,10 +120,10 @@ class Reads:
         keys_of: Mapping[int, Iterable[bytes]],
         retry: Retry | None = None,
     ) -> dict[int, Found]:
-        """The rows of keys, by bucket; repeats what fails for a moment (`retry`: or for longer).
+        """Returns the rows of keys, by bucket. Repeats requests that fail temporarily, as `retry` says.
 
         Raises:
-            Exception: the driver's, of the last attempt.
+            Exception: the driver's error of the last attempt.
         """
         return await (retry or self._retry).read(partial(self._ask, query, p, keys_of))
 
@@ -165,7 +165,7 @@ class Reads:
     def _send_mixed(
         self, query: Query, mixed: Statement, p: bytes, read_of: dict[int, _BucketRead]
     ) -> None:
-        """One request for every key in every bucket; rows that nobody asked for are passed over."""
+        """Sends one request for all keys in all buckets; ignores rows that were not requested."""
         keys = list(dict.fromkeys(key for read in read_of.values() for key in read.keys))
         for read in read_of.values():
             read.left = 1
@@ -209,11 +209,11 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class PlainWrite:
-    """Rows of one bucket that land together.
+    """Rows of one bucket that are written atomically.
 
     Attributes:
-        rows: keys and cells; None deletes.
-        timestamp_us: fixed over all attempts, which makes them one write.
+        rows: keys and cells; None deletes the row.
+        timestamp_us: the same in all attempts, so that they are a single write.
     """
 
     bucket: int
@@ -223,7 +223,7 @@ class PlainWrite:
 
 
 class _WriteAsk:
-    """What one caller waits for: an error or None for each of its writes."""
+    """The pending writes of one caller: an error or None for each of them."""
 
     __slots__ = ("errors", "future", "left")
 
@@ -264,11 +264,11 @@ class PlainWrites:
         self._mixes = True
 
     async def write(self, p: bytes, writes: Sequence[PlainWrite]) -> list[Exception | None]:
-        """Writes, each whole or not at all; repeats what fails for a moment.
+        """Writes, each whole or not at all. Repeats writes that fail temporarily.
 
         Returns:
-            For each write None, or the driver's error: of an attempt that may have been applied if
-            there was one.
+            For each write, in order, None or the driver's error. If any attempt may have been applied, the
+            error is that attempt's.
         """
         errors: list[Exception | None] = [None] * len(writes)
         pending = list(range(len(writes)))
@@ -339,7 +339,7 @@ class PlainWrites:
 
         def answered(rows: Rows | None, error: Exception | None) -> None:
             if len(parts) > 1 and isinstance(error, InvalidRequest):
-                self._mixes = False  # the nodes take smaller batches of several buckets than ours
+                self._mixes = False  # the nodes accept only smaller batches
                 for place, part in parts.items():
                     self._submit({place: part})
             elif len(parts) > 1 and isinstance(error, Unavailable):
@@ -350,7 +350,7 @@ class PlainWrites:
         self._session.submit(as_one(bound), Profile.WRITE, answered)
 
     def _parts(self, waiting: list[_Waiting]) -> Iterator[list[_Waiting]]:
-        """Parts within the bounds of a batch; at least one write each."""
+        """Splits writes into parts within the bounds of a batch; each has at least one write."""
         part: list[_Waiting] = []
         rows = size_bytes = 0
         for item in waiting:
@@ -383,9 +383,9 @@ class PlainWrites:
 
 
 def as_one(bound: Sequence[Statement]) -> Statement:
-    """Statements as one request; those of one Cassandra partition are one mutation in it.
+    """Combines statements into one request; those of one Cassandra partition are one mutation in it.
 
-    A mutation lands whole, and is seen whole; mutations of several partitions are on their own.
+    A mutation is applied and seen as a whole; mutations of different partitions are independent.
     """
     if len(bound) == 1:
         return bound[0]

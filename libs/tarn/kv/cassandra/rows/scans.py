@@ -1,4 +1,4 @@
-"""Scans: pages of rows, and the same as Arrow batches that are fetched ahead."""
+"""Scans: pages of rows, and Arrow batches of rows that are fetched ahead."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Scans:
         """See `Kv.scan`.
 
         Raises:
-            Exception: the driver's.
+            Exception: an error of the driver.
         """
         first_rows = rows_of_first_page(limit, partition.buckets)
         scan = self._scan(partition, p, start, end, first_rows, limit, ahead=False)
@@ -68,10 +68,10 @@ class Scans:
     async def batches(
         self, partition: Partition, p: bytes, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See `Kv.scan_arrow`. While a batch is used, every bucket's next page is on its way.
+        """See `Kv.scan_arrow`. While the consumer uses a batch, the next page of every bucket is requested.
 
         Raises:
-            Exception: the driver's.
+            Exception: an error of the driver.
         """
         rows_max = max(1, _ROWS_AT_ONCE // partition.buckets)
         first_rows = min(rows_max, rows_of_first_page(_ROWS_AT_ONCE, partition.buckets))
@@ -87,7 +87,7 @@ class Scans:
                     for batch in _batches(gathered):
                         yield batch
                     gathered, size_bytes = [], 0
-                # Pages that are there already must not keep the loop from others.
+                # Pages that have already arrived must not keep other tasks from running.
                 await asyncio.sleep(0)
         for batch in _batches(gathered):
             yield batch
@@ -108,7 +108,7 @@ class Scans:
         def ask(bucket: int, first: bytes, rows: int) -> asyncio.Future[Rows]:
             last = () if end is None else (end,)
             bound = prepared.bind((p, bucket, first, *last, rows))
-            # We page by keys, which a repeated request can go on from.
+            # We page by keys, because a repeated request can continue from a key.
             bound.fetch_size = None
             return self._session.ask(bound, Profile.READ)
 
@@ -129,7 +129,7 @@ def _size(rows: Sequence[Row]) -> int:
 
 
 def _batches(rows: list[Row]) -> Iterator[pa.RecordBatch]:
-    """Batches within the bounds of rows and bytes; at least one row each."""
+    """Splits rows into batches within the bounds of rows and bytes; each has at least one row."""
     part: list[Row] = []
     size_bytes = 0
     for row in rows:

@@ -1,9 +1,9 @@
-"""The timestamps of plain rows: `max(now, seen + 1)`, so that a lagging clock loses no write.
+"""Timestamps of plain rows: `max(now, seen + 1)`, so that no write is lost because a clock lags.
 
-Cassandra lets the greatest timestamp win, and clients' clocks differ. A write therefore reads the
-timestamp that the row has, at quorum, and goes above it (docs/design/timestamps.md; all clock errors are
-tried in `tests/models/timestamp_model.py`). Two writers at the same time may tie: the greater value then wins, on
-every replica alike, which is one of the orders that concurrent writes may have.
+In Cassandra the greatest timestamp wins, and the clocks of clients differ. So a write first reads the row's
+timestamp at quorum and uses a greater one (docs/design/timestamps.md; `tests/models/timestamp_model.py` tries
+all clock errors). Two concurrent writers may choose the same timestamp. Then the greater value wins, on every
+replica alike, which is one of the orders that concurrent writes may have.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["DROP_AHEAD_US", "SEEN_AHEAD_US_MAX", "Timestamps"]
 
 SEEN_AHEAD_US_MAX = 3_600_000_000
-"""A row from further ahead is not written over: one broken clock must not push a row past the
-timestamp that its partition is dropped with."""
+"""A row whose timestamp is further ahead of our clock is not overwritten. Otherwise one broken clock could
+push a row past the timestamp with which its partition is dropped."""
 
 DROP_AHEAD_US = 86_400_000_000
-"""A drop is that far ahead, so that it also hides writes that come late, and of clocks ahead."""
+"""A drop's timestamp is this far ahead of now, so it also covers late writes and clocks that are ahead."""
 
 
 class Timestamps:
-    """Microseconds since the epoch; in this process a later call gets a greater one."""
+    """Issues timestamps in microseconds since the epoch; within this process they strictly increase."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last_us = 0
 
     def after(self, seen_us: int | None) -> int:
-        """The timestamp of a write to rows of which the newest has `seen_us` (None: there is none).
+        """The timestamp of a write to rows whose newest timestamp is `seen_us` (None: no row exists).
 
         Raises:
-            TarnError: FAILED_PRECONDITION: the row is more than an hour ahead of our clock.
+            TarnError: FAILED_PRECONDITION: the row's timestamp is more than an hour ahead of our clock.
         """
         now_us = self._clock.now_us()
         self._last_us = max(now_us, self._last_us + 1)
@@ -45,12 +45,12 @@ class Timestamps:
             raise TarnError(
                 Kind.FAILED_PRECONDITION,
                 Reason.UNAVAILABLE,
-                f"{text}; set right whichever clock is wrong",
+                f"{text}; correct the clock that is wrong",
                 seen_us=str(seen_us),
                 now_us=str(now_us),
             )
         return max(self._last_us, seen_us + 1)
 
     def drop(self) -> int:
-        """The timestamp that a partition is dropped with."""
+        """The timestamp with which a partition is dropped."""
         return self._clock.now_us() + DROP_AHEAD_US
