@@ -1,4 +1,4 @@
-"""The S3 store when answers are lost, connections cut, and the server asks for patience."""
+"""The S3 store when answers are lost, connections are cut, or the server is overloaded."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where the bytes of objects, ranges and metaranges live."""
+"""The block store: the immutable bytes of objects, ranges and metaranges."""

@@ -1,11 +1,11 @@
-"""Builds a metarange: staged layers laid over one another, applied to a base, cut into ranges, written.
+"""Builds a metarange: lays staged layers over one another, applies them to a base, cuts and writes ranges.
 
-Rows stream through in key order, a batch of changes and a range of the base at a time, so memory is
-bounded by a few of each, however much is committed. What the changes do not touch is neither opened
-nor copied: its ranges are taken over by id. Why cutting may start in the middle and stop early is
-explained in `tarn.core.listing.breaks`.
+Rows stream through in key order, one batch of changes and one range of the base at a time. So memory
+is bounded by a few batches and ranges, whatever the size of the commit. Ranges of the base that no
+change touches are reused by id; they are neither opened nor copied. `tarn.core.listing.breaks` explains
+why cutting may start in the middle of a listing and stop early.
 
-One task merges and cuts; what it cuts is hashed, encoded and put by up to `WRITES_MAX` others.
+One task merges and cuts. Up to `WRITES_MAX` other tasks hash, encode and put the ranges that it cut.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from tarn.core.listing.run import EMPTY_RUN, Run, run_of_batch
 __all__ = ["BuildResult", "Building", "overlaid"]
 
 WRITES_MAX = 8
-"""Ranges that are encoded and written at one time: enough to hide the latency of an object store."""
+"""Ranges that are encoded and written concurrently: enough to hide the latency of an object store."""
 _AHEAD_MAX = 4
-"""Ranges of the base that are fetched before they are needed."""
+"""Ranges of the base that are prefetched."""
 _KEEP_MAX = 8
-"""So many of the ranges that a build writes go to the local cache at once: all of an ordinary commit,
-whose next one touches them again; of a bulk load not all, which would slow it down."""
+"""Written ranges that a build adds to the local cache. An ordinary commit has fewer, and the next commit
+reads them again. A bulk load has more; caching all of them would slow it down."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a build made.
+    """The result of a build.
 
     Attributes:
-        metarange_id: of the new listing; the base's own when nothing changed.
-        changed: whether it differs from the base's.
-        added: paths that are new.
-        updated: paths whose identity changed.
-        removed: paths that are gone.
-        count: entries in the new listing.
+        metarange_id: the new listing; the base's id if nothing changed.
+        changed: whether the listing differs from the base.
+        added: number of paths that the base does not have.
+        updated: number of paths whose identity changed.
+        removed: number of paths that the base has and the new listing does not.
+        count: number of entries in the new listing.
         object_bytes: sum of the sizes of its objects.
-        ranges_written: ranges that the base does not have.
-        ranges_reused: ranges that it has.
+        ranges_written: number of ranges that the base does not have.
+        ranges_reused: number of ranges shared with the base.
     """
 
     metarange_id: MetarangeId
@@ -72,9 +72,9 @@ class BuildResult:
 async def overlaid(
     layers: Sequence[AsyncIterator[pa.RecordBatch]], reader: RangeReader
 ) -> AsyncGenerator[Run, None]:
-    """Staged layers, newest first, as one: pieces in order, each path once, the newest row of it.
+    """Merges staged layers, newest first, into one stream of runs in path order; the newest row of a path wins.
 
-    A piece ends where the first of the layers' batches does: up to there all layers are known.
+    A run ends at the smallest last path of the layers' current batches: up to there all layers are known.
     """
     streams = [_Layer(layer, reader) for layer in layers]
     try:
@@ -103,7 +103,7 @@ def _merge(live: Sequence[_Layer], end: str) -> Run:
 
 
 class _Layer:
-    """One stream of staged rows: its batch at hand."""
+    """One stream of staged rows, with its current batch."""
 
     __slots__ = ("_batches", "_reader", "last", "rows")
 
@@ -114,7 +114,7 @@ class _Layer:
         self.last: str = ""  # Invariant: the last path of the newest batch.
 
     async def advance(self) -> None:
-        """Takes the next batch that is not empty; `rows` stays empty at the end."""
+        """Reads the next batch that is not empty; `rows` stays empty at the end."""
         async for batch in self._batches:
             if not batch.num_rows:
                 continue
@@ -124,13 +124,13 @@ class _Layer:
             return
 
     async def close(self) -> None:
-        """Closes the stream, so that a build that fails leaves no scan open."""
+        """Closes the stream, so that a failed build leaves no scan open."""
         if isinstance(self._batches, AsyncGenerator):
             await self._batches.aclose()
 
 
 class Building:
-    """One build. Used once."""
+    """One build of a listing. An instance is used once."""
 
     def __init__(
         self, reader: RangeReader, namespace: str, base: Metarange, rule: BreakRule
@@ -145,11 +145,11 @@ class Building:
         self._made: list[RangeInfo | None] = []
         self._written = 0
         self._room = asyncio.Semaphore(WRITES_MAX)
-        # Invariant: ranges of the base before `_next` are done, but for the rows `_rest` of the last.
+        # Invariant: ranges of the base before `_next` are finished, except the rows `_rest` of the last.
         self._next = 0
         self._rest = EMPTY_RUN
-        # The place of every path past the range before it: the last range of the base if that ended
-        # for want of more rows, else none of them.
+        # The index of every path past the range before it: the last range of the base if that range
+        # ended because there were no more rows, else none.
         self._last = len(base.ranges)
         if base.ranges:
             last = base.ranges[-1]
@@ -157,7 +157,7 @@ class Building:
             self._last -= not is_closed
 
     async def run(self, changes: AsyncIterator[Run]) -> BuildResult:
-        """Applies changes, in order, and writes what is new."""
+        """Applies changes, which arrive in path order, and writes the new ranges and the metarange."""
         async with asyncio.TaskGroup() as group:
             async for piece in changes:
                 await self._apply(group, piece)
@@ -197,7 +197,7 @@ class Building:
             await self._merge(group, place, piece, is_whole=number + 1 < len(pieces))
 
     def _split(self, changes: Run) -> list[tuple[int, Run]]:
-        """Changes by the range of the base that they fall into."""
+        """Splits changes by the range of the base that contains their paths."""
         pieces = []
         while len(changes):
             place = self._base.range_of(changes.first_path)
@@ -221,7 +221,7 @@ class Building:
     async def _merge(
         self, group: asyncio.TaskGroup, place: int, changes: Run, *, is_whole: bool
     ) -> None:
-        """Merges changes into a range of the base; `is_whole` says that no more come for it."""
+        """Merges changes into a range of the base; `is_whole` says that no more changes follow for it."""
         if self._next <= place:
             await self._go_to(group, place)
             if place < len(self._base.ranges):
@@ -240,7 +240,7 @@ class Building:
         await self._emit(group, ranges)
 
     async def _go_to(self, group: asyncio.TaskGroup, place: int) -> None:
-        """Takes over what the base has before its range `place`."""
+        """Reuses the ranges of the base that precede its range `place`."""
         if len(self._rest):
             rows, self._rest = self._rest, EMPTY_RUN
             await self._emit(group, await self._cut(rows))
@@ -274,7 +274,7 @@ class Building:
             self._room.release()
 
     def _file(self, run: Run) -> tuple[RangeInfo, pa.Buffer | None]:
-        """A range's row in the metarange, and its file unless the base has it."""
+        """Returns a range's row in the metarange, and its file (None if the base has the range)."""
         info = describe_range(run)
         return info, None if info.range_id in self._known else encode_range(run)
 
@@ -282,5 +282,5 @@ class Building:
         try:
             await self._reader.store.put(BlockKey(self._namespace, path), memoryview(body))
         except BlockExistsError:
-            # Another version of the Parquet library wrote the same rows: the id vouches for them.
+            # Another version of the Parquet library wrote the same rows: the id guarantees that.
             return

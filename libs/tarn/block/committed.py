@@ -1,7 +1,7 @@
 """Committed metadata: builds listings from staged changes, and reads and compares them.
 
-Everything here is immutable and named by content, so reads need no verification against a branch
-(docs/design/protocol.md, rule 2). The decisions are pure functions in `tarn.core`; here is what reads and writes.
+Everything here is immutable and named by its content, so a read needs no verification against a branch
+record (docs/design/protocol.md, rule 2). `tarn.core` decides, in pure functions; this module reads and writes.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 _PAGE_BYTES_MAX = 4 << 20
-"""Of a page of differences: a quarter of what a message may have."""
+"""Bytes of one page of differences: a quarter of the size limit of a message."""
 
 _PAGE_RANGES_MAX = 64
-"""Opened for a page of differences: mostly 640,000 rows of each side, compared in some 0.3 s."""
+"""Ranges opened for one page of differences: typically 640,000 rows of each side, compared in about 0.3 s."""
 
 _WINDOW_ROWS_MIN = 1024
-"""A step is a change of thread; smaller ones cost as much."""
+"""Minimum rows of the first window of a comparison. Each window is a switch of threads; fewer rows cost as much."""
 
 
 class NotCached(enum.Enum):
@@ -53,17 +53,17 @@ class NotCached(enum.Enum):
 
 
 NOT_CACHED: Final = NotCached.NOT_CACHED
-"""An answer that needs input or output."""
+"""Returned by `lookup_cached` if an answer would need I/O."""
 
 
 class Committed:
-    """Listings of one block store. Safe to share between tasks of one event loop.
+    """Listings of one block store. Tasks of one event loop may share an instance.
 
     Args:
-        store: where ranges and metaranges are written.
-        cache: the ranges that this machine has.
-        executor: runs what takes long, one thread per core will do; None: the loop's own.
-        rule: how listings are cut.
+        store: receives ranges and metaranges.
+        cache: the ranges on this machine's disk.
+        executor: runs long computations, best with one thread per core; None: the loop's default executor.
+        rule: where listings are cut into ranges.
     """
 
     def __init__(
@@ -83,16 +83,17 @@ class Committed:
         base: MetarangeId | None,
         layers: Sequence[AsyncIterator[pa.RecordBatch]],
     ) -> BuildResult:
-        """Applies staged changes to a listing; everything is durable when it returns.
+        """Applies staged changes to a listing. The result is durable on return.
 
         Args:
-            namespace: of the repository.
+            namespace: the repository's namespace.
             base: the listing to start from, None for the empty one.
-            layers: newest first. Each gives batches of `path` (string or binary) and `value`, sorted
-                by path over all batches, each path once; tombstones delete. They are closed at the end.
+            layers: newest first. Each yields batches of `path` (string or binary) and `value`, sorted
+                by path across all batches, with each path once; tombstones delete. All layers are closed
+                at the end.
 
         Raises:
-            TarnError: CORRUPT for damaged ranges or layers that are not as said; what the store raises.
+            TarnError: CORRUPT if a range is damaged or a layer breaks these rules; any error of the store.
         """
         metarange = EMPTY_METARANGE
         if base is not None:
@@ -103,7 +104,7 @@ class Committed:
                 return await building.run(changes)
 
     async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
-        """The ranges of a listing: for what walks all of it, and for its totals.
+        """Returns the ranges and totals of a listing, for callers that walk all of it.
 
         Raises:
             TarnError: as `lookup`.
@@ -113,7 +114,7 @@ class Committed:
     def lookup_cached(
         self, namespace: str, metarange_id: MetarangeId, path: str
     ) -> bytes | NotCached | None:
-        """As `lookup`, if memory has all that it takes; else `NOT_CACHED`. Never waits."""
+        """Like `lookup`, but returns `NOT_CACHED` if that would need more than memory. Never waits."""
         metarange = self._reader.held_metarange(namespace, metarange_id)
         if metarange is None:
             return NOT_CACHED
@@ -124,10 +125,10 @@ class Committed:
         return NOT_CACHED if found is None else found.get(path)
 
     async def lookup(self, namespace: str, metarange_id: MetarangeId, path: str) -> bytes | None:
-        """The packed entry of a path; None if the listing does not have it.
+        """Returns the packed entry of a path; None if the listing does not contain it.
 
         Raises:
-            TarnError: CORRUPT, or `BlockNotFoundError` if the store lacks the listing.
+            TarnError: CORRUPT if stored metadata is damaged; `BlockNotFoundError` if the store lacks it.
         """
         packed = self.lookup_cached(namespace, metarange_id, path)
         if packed is not NOT_CACHED:
@@ -147,9 +148,9 @@ class Committed:
         limit: int,
         prefix: str = "",
     ) -> tuple[list[str], list[bytes]]:
-        """Up to `limit` paths and their packed entries from `start` (inclusive) on, in byte order.
+        """Returns up to `limit` paths and their packed entries, from `start` (inclusive), in byte order.
 
-        Shorter than `limit` means the end. To seek, ask from further on: that costs two bisections.
+        A page shorter than `limit` is the last. To skip paths, pass a later `start`: that costs two bisections.
 
         Raises:
             TarnError: as `lookup`.
@@ -183,10 +184,10 @@ class Committed:
         after: str = "",
         limit: int = 1000,
     ) -> DiffPage:
-        """Up to `limit` paths greater than `after` that differ, in byte order.
+        """Returns up to `limit` paths greater than `after` that differ, in byte order.
 
-        What both listings share is not opened. A page ends early, even without a change, when it has
-        4 MiB or has opened 64 ranges; it always gets further than `after`.
+        Ranges that both listings share are not opened. A page ends early, possibly without a change, at
+        4 MiB or after 64 opened ranges; it always makes progress beyond `after`.
 
         Raises:
             TarnError: as `lookup`.
@@ -211,7 +212,7 @@ class Committed:
         after: str,
         rows_first: int,
     ) -> AsyncGenerator[Window, None]:
-        """The comparison of two listings, from behind a path on."""
+        """Compares two listings, starting after a path."""
         if left == right:
             return
         start = max(prefix, path_after(after)) if after else prefix
@@ -231,15 +232,15 @@ class Committed:
     async def diff_staged(
         self, namespace: str, metarange_id: MetarangeId, changes: pa.RecordBatch
     ) -> DiffPage:
-        """What a page of staged rows changes of a listing; rows that change nothing are left out.
+        """Returns the changes that a page of staged rows makes to a listing, without rows that change nothing.
 
         Args:
-            namespace: of the repository.
+            namespace: the repository's namespace.
             metarange_id: the listing.
             changes: `path` and `value`, sorted, each path once; tombstones delete.
 
         Returns:
-            What fits in 4 MiB; it goes on after its last path if that is not all.
+            Up to 4 MiB of changes. If there are more, the next page continues after the last path.
 
         Raises:
             TarnError: as `build`.

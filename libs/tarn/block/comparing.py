@@ -1,11 +1,10 @@
-"""Compares two listings, opening only the ranges that they do not share.
+"""Compares two listings and opens only the ranges that they do not share.
 
-A path is in one range of a listing, so a path in a range that both have is the same on both sides:
-the differences are those between the rows of the ranges that only the left has and the rows of the
-ranges that only the right has. Both are walked together, a window at a time.
+A listing has each path in exactly one range. So all paths of a shared range are equal on both sides, and
+the differences lie between the rows of the unshared ranges. Both sides are walked together in windows.
 
-The first windows are small and each is twice the one before, up to whole ranges: a page of dense
-changes compares little more than the rows that are on it, a sparse one has few steps.
+The first windows are small, and each window is twice as large as the one before, up to a whole range.
+A page of dense changes compares few rows beyond its own, and a page of sparse changes needs few windows.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Window:
     """One step of a comparison.
 
     Attributes:
-        upto: all paths up to and with this one have been compared.
-        changes: of this step, a batch of `DIFF_SCHEMA`; may be empty.
-        ranges: how many were opened so far, on both sides.
+        upto: all paths up to and including this one have been compared.
+        changes: the differences of this step, a batch of `DIFF_SCHEMA`; may be empty.
+        ranges: number of ranges opened so far, on both sides.
     """
 
     upto: str
@@ -53,12 +52,12 @@ async def compared(
 
     Args:
         reader: opens ranges.
-        namespace: of both listings.
-        left: before.
-        right: after.
+        namespace: the namespace of both listings.
+        left: the older listing.
+        right: the newer listing.
         start: inclusive.
-        end: exclusive; None for none.
-        rows_first: how many rows of a side the first window has at most.
+        end: exclusive; None: no bound.
+        rows_first: maximum number of rows of each side in the first window.
     """
     lefts, rights = await reader.compute(_unshared, left, right, start, end)
     sides = (
@@ -72,7 +71,7 @@ async def compared(
         live = [side for side in sides if len(side.rows)]
         if not live:
             return
-        # Up to here both sides are known. A side without rows has come to its end.
+        # Both sides are known up to here. A side without rows has reached its end.
         frontier = min(side.path_at(rows) for side in live)
         changes = await reader.compute(_changes, sides, frontier)
         yield Window(frontier, changes, sum(side.opened for side in sides))
@@ -82,8 +81,8 @@ async def compared(
 def _unshared(
     left: Metarange, right: Metarange, start: str, end: str | None
 ) -> tuple[list[RangeInfo], list[RangeInfo]]:
-    """The ranges of each listing that may hold a path in `[start, end)` and that the other one lacks."""
-    # A range that both have spans the same paths in both, so it is in both of these.
+    """Returns the ranges of each listing that may hold a path in `[start, end)` and are not in the other one."""
+    # A shared range spans the same paths in both listings, so it is in both of these.
     lefts, rights = (_spanning(listing, start, end) for listing in (left, right))
     left_ids, right_ids = ({info.range_id for info in infos} for infos in (lefts, rights))
     return (
@@ -93,7 +92,7 @@ def _unshared(
 
 
 def _spanning(listing: Metarange, start: str, end: str | None) -> Sequence[RangeInfo]:
-    """The ranges that may hold a path in `[start, end)`."""
+    """Returns the ranges that may hold a path in `[start, end)`."""
     first, last = listing.range_of(start), len(listing.ranges)
     if end is not None:
         last = listing.range_of(end)
@@ -107,11 +106,11 @@ def _changes(sides: tuple[_Side, _Side], frontier: str) -> pa.RecordBatch:
 
 
 class _Side:
-    """The rows of one listing that the other may not have, in order.
+    """The rows of one listing that are in its unshared ranges, in order.
 
     Attributes:
-        rows: at hand.
-        opened: how many ranges they and those before came from.
+        rows: the rows that are loaded and not yet compared.
+        opened: number of ranges opened so far.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class _Side:
         self.opened = 0
 
     async def fill(self) -> None:
-        """Opens the next range if no row is at hand; none is left if there is none then."""
+        """Opens the next range if `rows` is empty; `rows` stays empty at the end of the listing."""
         while not len(self.rows):
             info = next(self._left, None)
             if info is None:
@@ -143,12 +142,12 @@ class _Side:
             self.rows = found.run.slice(first, max(first, last))
 
     def path_at(self, count: int) -> str:
-        """The path of the last of the first `count` rows at hand, of which there is one at least."""
+        """Returns the path of the last of the first `count` rows. Requires at least one row."""
         path: str = self.rows.paths[min(count, len(self.rows)) - 1].as_py()
         return path
 
     def take_upto(self, path: str) -> Run:
-        """Takes the rows up to and with `path`."""
+        """Removes and returns the rows up to and including `path`."""
         if not len(self.rows):
             return EMPTY_RUN
         taken, self.rows = upto(self.rows, path)

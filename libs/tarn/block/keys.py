@@ -1,8 +1,8 @@
-"""What a block may be called, checked once for every driver.
+"""Checks names of blocks, namespaces, uploads and parts, with the same rules for every driver.
 
-Block paths are made by Tarn, but a driver turns them into file names, object keys and SQL parameters, so
-none of them takes an unchecked string: a path that could leave its namespace must fail here, by name,
-and not in the file system.
+Tarn makes block paths, but a driver turns them into file names, object keys and SQL parameters. So no driver
+accepts an unchecked string: a path that could leave its namespace is rejected here with a clear error,
+before the file system sees it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ __all__ = [
 ]
 
 PATH_BYTES_MAX = 1024
-"""S3's limit on a key; every driver keeps to the strictest one."""
+"""S3's limit on a key. All drivers enforce the strictest limit of any driver."""
 SEGMENT_BYTES_MAX = 255
 """NAME_MAX of the usual Linux file systems."""
 PATH_SEGMENTS_MAX = 32
-"""Directory descriptors that one walk may hold open."""
+"""Limit on path segments: the number of directory descriptors that one walk may hold open."""
 NAMESPACE_SEGMENTS_MAX = 8
 LIST_LIMIT_MAX = 10_000
 PART_NUMBER_MAX = 10_000
 
 METADATA_PREFIX = "_tarn/"
-"""Content-addressed paths (ranges, metaranges, commits): the same bytes may be written again."""
+"""Prefix of content-addressed paths (ranges, metaranges, commits): the same bytes may be written again."""
 
 _MADE_BY_TARN = re.compile(
     r"data/[0-9]{10}/[0-9a-f]{32}"
-)  # what `physical_path` makes: the hot case
+)  # the form of `physical_path`: the common case
 _NAMESPACE_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -56,11 +56,12 @@ def parse_namespace(namespace: str, scheme: str | None) -> tuple[str, ...]:
     """Splits `<scheme>://<name>/<name>` into its names.
 
     Args:
-        namespace: as in `BlockKey.namespace`.
-        scheme: the one that the driver serves; None takes any.
+        namespace: see `BlockKey.namespace`.
+        scheme: the scheme of the driver; None accepts any.
 
     Raises:
-        TarnError: INVALID; no name ever begins with `.`, so drivers may keep their own files so.
+        TarnError: INVALID if the namespace is malformed. Names never begin with `.`: those are reserved
+            for files of the drivers.
     """
     found, separator, rest = namespace.partition("://")
     if not separator or (scheme is not None and found != scheme):
@@ -75,10 +76,10 @@ def parse_namespace(namespace: str, scheme: str | None) -> tuple[str, ...]:
 
 
 def check_path(path: str) -> str:
-    """Returns the path if a block may have it.
+    """Returns the path if it is a valid block path.
 
     Raises:
-        TarnError: INVALID if it is empty, absolute, too long or too deep, is not UTF-8, holds NUL or an
+        TarnError: INVALID if it is empty, absolute, too long or too deep, is not UTF-8, contains NUL or an
             empty, `.` or `..` segment, or begins with `.` (reserved for the drivers' own files).
     """
     if _MADE_BY_TARN.fullmatch(path):
@@ -106,10 +107,10 @@ def _is_segment(name: str) -> bool:
 
 
 def check_listing(prefix: str, after: str, limit: int) -> bool:
-    """Whether any block can match this listing; `..` in a prefix matches nothing and is not an error.
+    """Returns whether any block can match this listing; `..` in a prefix matches nothing and is not an error.
 
     Raises:
-        TarnError: INVALID if the texts are not UTF-8 or the limit is not 1 to `LIST_LIMIT_MAX`.
+        TarnError: INVALID if a string is not UTF-8 or the limit is not 1 to `LIST_LIMIT_MAX`.
     """
     if not 1 <= limit <= LIST_LIMIT_MAX:
         raise _invalid("limit", str(limit), f"must be 1 to {LIST_LIMIT_MAX}")
@@ -125,10 +126,10 @@ def check_listing(prefix: str, after: str, limit: int) -> bool:
 
 
 def check_span(start: int, length: int | None) -> None:
-    """Refuses a negative start or length.
+    """Rejects a negative start or length.
 
     Raises:
-        TarnError: INVALID.
+        TarnError: INVALID if either is negative.
     """
     if start < 0 or (length is not None and length < 0):
         raise _invalid("byte range", f"{start}+{length}", "must not be negative")
@@ -138,7 +139,7 @@ def check_upload(upload: str) -> str:
     """Returns the name of an upload: 1 to 128 letters, digits, `_` and `-`.
 
     Raises:
-        TarnError: INVALID.
+        TarnError: INVALID if the name breaks this rule.
     """
     if not _LABEL.fullmatch(upload):
         raise _invalid("upload", upload, "must be 1 to 128 of letters, digits, '_' and '-'")
@@ -146,10 +147,10 @@ def check_upload(upload: str) -> str:
 
 
 def check_part(part: int, attempt: str) -> str:
-    """Returns the name under which one attempt at a part is kept: `<part>-<attempt>`.
+    """Returns the name of one attempt at a part: `<part>-<attempt>`.
 
     Raises:
-        TarnError: INVALID.
+        TarnError: INVALID if the number or the name of the attempt is out of bounds.
     """
     if not 1 <= part <= PART_NUMBER_MAX:
         raise _invalid("part", str(part), f"must be 1 to {PART_NUMBER_MAX}")

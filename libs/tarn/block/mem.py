@@ -1,4 +1,4 @@
-"""Blocks in memory, for tests and simulations; as strict as the drivers that keep them."""
+"""Blocks in memory, for tests and simulations. Enforces the same rules as the persistent drivers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MemBlockStore:
     """`BlockStore` over dicts; namespaces of any scheme.
 
     Args:
-        clock: dates the blocks.
+        clock: gives the blocks' modification times.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -51,7 +51,7 @@ class MemBlockStore:
 
     @property
     def uploads(self) -> MemUploads:
-        """Multipart writing."""
+        """Returns the store's multipart uploads."""
         return self._uploads
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
@@ -111,11 +111,11 @@ class MemBlockStore:
             blocks.pop(path, None)
 
     async def close(self) -> None:
-        """See `BlockStore.close`; the blocks are kept, for a test that looks at them."""
+        """See `BlockStore.close`. The blocks stay, so that tests can inspect them."""
         self._open = False
 
     def check(self, key: BlockKey) -> None:
-        """Refuses a bad key, and every call after `close`."""
+        """Rejects an invalid key, and every call after `close`."""
         self._check_open()
         parse_namespace(key.namespace, None)
         check_path(key.path)
@@ -125,7 +125,7 @@ class MemBlockStore:
             raise closed_error()
 
     def find(self, key: BlockKey) -> _Block:
-        """The block, or BlockNotFoundError."""
+        """Returns the block, or raises `BlockNotFoundError`."""
         self.check(key)
         block = self._namespaces.get(key.namespace, {}).get(key.path)
         if block is None:
@@ -133,7 +133,7 @@ class MemBlockStore:
         return block
 
     def add(self, key: BlockKey, body: bytes) -> None:
-        """Makes a block visible, or raises BlockExistsError."""
+        """Makes a block visible, or raises `BlockExistsError`."""
         blocks = self._namespaces.setdefault(key.namespace, {})
         old = blocks.get(key.path)
         if old is None:

@@ -1,4 +1,4 @@
-"""The block store that a configuration names."""
+"""Opens the block store that the configuration selects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def open_blocks(config: Config, clock: Clock) -> BlockStore:
     """Opens the block store; the caller closes it.
 
     Raises:
-        TarnError: it cannot be opened; says why.
+        TarnError: the store cannot be opened; the message gives the reason.
     """
     match config.blockstore.type:
         case "local":
@@ -27,7 +27,7 @@ async def open_blocks(config: Config, clock: Clock) -> BlockStore:
 
 
 async def _open_s3(config: Config, clock: Clock) -> BlockStore:
-    # Only here: the clients take 0.3 s to import, and other installations need not have them.
+    # Imported only here: the clients take 0.3 s to import, and other installations may not have them.
     from tarn.block.s3 import S3Limits, S3Settings, open_s3
 
     section = config.blockstore.s3

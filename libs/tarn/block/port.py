@@ -1,10 +1,11 @@
 """The block port: write-once blocks of bytes under a namespace.
 
-A block is named by `BlockKey(namespace, path)`. Paths are made by Tarn (`data/<hour>/<uuid>`,
-`_tarn/ranges/<id>`, …), never by a client, are written once and never reused; content-addressed paths
-may be written again with the same bytes. A block is visible only when it is complete, and durable
-before its write is acknowledged (unless the driver was told `durability: os`). Drivers: `mem`,
-`local`, `s3`; one contract suite (`tarn.testing.contract.block_contract`) holds all of them to this text.
+A block is named by `BlockKey(namespace, path)`. Tarn makes the paths (`data/<hour>/<uuid>`,
+`_tarn/ranges/<id>`, …), never a client. A path is written once and never reused, except that a
+content-addressed path may be written again with the same bytes. A block becomes visible only when it is
+complete. It is durable before its write is acknowledged (unless the driver runs with `durability: os`).
+Drivers: `mem`, `local`, `s3`; one contract suite (`tarn.testing.contract.block_contract`) tests all of
+them against this text.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 1 << 20
-"""The unit that bodies are streamed in; the memory that one transfer may hold is a few of these."""
+"""Size of the chunks in which bodies are streamed. One transfer holds a few of them in memory."""
 
 
 @hot_value
@@ -68,7 +69,7 @@ def closed_error() -> TarnError:
 
 
 class BlockNotFoundError(TarnError):
-    """No complete block has this name."""
+    """No complete block has this key."""
 
     def __init__(self, key: BlockKey) -> None:
         text = f"no block {key.path} in {key.namespace}"
@@ -76,7 +77,7 @@ class BlockNotFoundError(TarnError):
 
 
 class BlockExistsError(TarnError):
-    """A block of this name exists already with other bytes (or of another size)."""
+    """A block of this name already exists with other bytes or another size."""
 
     def __init__(self, key: BlockKey) -> None:
         text = f"block {key.path} in {key.namespace} is written already"
@@ -84,12 +85,12 @@ class BlockExistsError(TarnError):
 
 
 class BlockWriter(Protocol):
-    """A body on its way in. Exactly one of `finish` and `abort` ends it; an async context manager
-    that leaves without `finish` aborts. Nothing is visible before `finish` returns."""
+    """Receives the body of a block. End it with exactly one of `finish` and `abort`. Leaving the async
+    context manager without `finish` aborts. Nothing is visible before `finish` returns."""
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Takes the next bytes; has copied or written them when it returns (the caller may reuse
-        its buffer), and returns only when it can take more: this is the back pressure."""
+        """Accepts the next bytes. On return they are copied or written, so the caller may reuse its
+        buffer. Returns only when the writer can accept more: this is the back pressure."""
         ...
 
     async def finish(self) -> None:
@@ -101,7 +102,7 @@ class BlockWriter(Protocol):
         ...
 
     async def abort(self) -> None:
-        """Forgets the bytes. Idempotent; also after a failed `finish`."""
+        """Discards the bytes. Idempotent; also allowed after a failed `finish`."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -110,119 +111,119 @@ class BlockWriter(Protocol):
 
 
 class PartWriter(BlockWriter, Protocol):
-    """One attempt at one part."""
+    """Writes one attempt at one part."""
 
     @property
     def receipt(self) -> str:
-        """What `complete` knows the attempt by, 1 to 128 letters, digits, `_` and `-`; valid when
-        `finish` has returned. A driver may put there what it needs to find the bytes."""
+        """Identifies the attempt in `complete`: 1 to 128 letters, digits, `_` and `-`. Valid after `finish`
+        has returned. A driver may encode here how to find the bytes."""
         ...
 
 
 class BlockUploads(Protocol):
     """Blocks that arrive in parts, in any order and from several processes (S3 multipart).
 
-    The upload's own name is chosen by the caller and is unique; parts are numbered from 1. The state
-    of an upload (which parts count, whether it is complete) is the caller's: this only keeps bytes.
+    The caller chooses the unique name of an upload; parts are numbered from 1. The caller also keeps the
+    state of the upload (which parts count, whether it is complete). This port keeps only bytes.
     """
 
     async def begin(self, key: BlockKey, upload: str) -> None:
-        """Prepares an upload: once, by whoever made its name, before anybody else knows that."""
+        """Prepares an upload. Called once by the process that made the name, before any other learns it."""
         ...
 
     async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> PartWriter:
-        """Begins one attempt at one part, with a name of its own.
+        """Begins one attempt at one part. Each attempt has its own name.
 
-        Attempts of one part do not mix their bytes. A driver may keep only the one that ended last.
+        Attempts at the same part do not mix their bytes. A driver may keep only the attempt that ended last.
         """
         ...
 
     async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
-        """Joins `(part, receipt)`s, in the order of their numbers, into the block and returns its
-        size in bytes.
+        """Joins the parts, given as `(part, receipt)` in order of their numbers, into the block. Returns
+        its size in bytes.
 
         Idempotent: joining again after success, even after the parts were discarded, returns the
-        size of the block that is there.
+        size of the existing block.
 
         Raises:
             BlockNotFoundError: a part is missing and the block does not exist.
             TarnError: UPLOAD_PART_INVALID if the driver did not keep this attempt, because another
-                one at the same part ended later: the client may upload the part again;
-                UPLOAD_PART_TOO_SMALL if a part but the last one has less than 5 MiB and the driver
+                attempt at the same part ended later: the client may upload the part again;
+                UPLOAD_PART_TOO_SMALL if a part other than the last has less than 5 MiB and the driver
                 cannot join it.
         """
         ...
 
     async def discard(self, key: BlockKey, upload: str) -> None:
-        """Removes the parts of an upload that is complete or aborted. Idempotent."""
+        """Removes the parts of a completed or aborted upload. Idempotent."""
         ...
 
 
 class BlockStore(Protocol):
-    """One store of blocks, shared by the processes of an installation."""
+    """A store of blocks, shared by the processes of an installation."""
 
     @property
     def uploads(self) -> BlockUploads:
-        """Multipart writing."""
+        """Returns the store's multipart uploads."""
         ...
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
-        """Writes a whole block from memory; visible and durable when it returns.
+        """Writes a whole block from memory. It is visible and durable on return.
 
         Raises:
-            BlockExistsError: another block has this name (same bytes again are no error for
-                `_tarn/` paths, which are content-addressed).
+            BlockExistsError: another block has this name. Writing the same bytes again is allowed for
+                `_tarn/` paths, which are content-addressed.
         """
         ...
 
     async def open_write(self, key: BlockKey) -> BlockWriter:
-        """Begins a block of unknown size, with bounded memory."""
+        """Begins a block of unknown size. Memory is bounded."""
         ...
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, clipped to the block's end; for bodies that fit in memory.
+        """Returns bytes `[start, start + length)`, clipped to the block's end; for bodies that fit in memory.
 
         Raises:
-            BlockNotFoundError: no such block.
+            BlockNotFoundError: the block does not exist.
         """
         ...
 
     def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
-        """The same bytes in chunks of at most `CHUNK_BYTES`. `BlockNotFoundError` comes with the
-        first chunk; a block that ends early raises CORRUPT."""
+        """Yields the same bytes in chunks of at most `CHUNK_BYTES`. The first chunk raises
+        `BlockNotFoundError` if the block does not exist. A block that ends early raises CORRUPT."""
         ...
 
     async def stat(self, key: BlockKey) -> BlockInfo:
-        """Size and time of a block. Raises `BlockNotFoundError`."""
+        """Returns size and time of a block, or raises `BlockNotFoundError`."""
         ...
 
     async def list_page(
         self, namespace: str, prefix: str, after: str, limit: int
     ) -> list[BlockInfo]:
-        """Up to `limit` blocks whose path starts with `prefix` and is greater than `after`, in byte
-        order of the path. Shorter than `limit` means no more."""
+        """Returns up to `limit` blocks whose path starts with `prefix` and is greater than `after`, in byte
+        order of the path. A page shorter than `limit` is the last."""
         ...
 
     async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
-        """Removes blocks, absent ones too."""
+        """Removes blocks. Absent paths are not an error."""
         ...
 
     async def close(self) -> None:
-        """Finishes what was begun and releases the store. Idempotent."""
+        """Finishes calls in progress and releases the store. Idempotent."""
         ...
 
 
 @runtime_checkable
 class FileBacked(Protocol):
-    """What a driver offers beside the port when its large blocks are plain local files, so that a
-    server can `sendfile` them. Ask with `isinstance(store, FileBacked)`."""
+    """Offered by a driver, in addition to the port, if it keeps large blocks as plain local files, so that
+    a server can `sendfile` them. Check with `isinstance(store, FileBacked)`."""
 
     async def open_file(self, key: BlockKey) -> BinaryIO | None:
-        """The block as an unbuffered file at offset 0, which the caller closes; None when the block
-        is not a file of its own (`read` it, it is small). A later delete does not disturb it.
+        """Opens the block as an unbuffered file at offset 0; the caller closes it. Returns None if the block
+        has no file of its own (it is small: `read` it). A later delete does not affect the open file.
 
         Raises:
-            BlockNotFoundError: no such block.
+            BlockNotFoundError: the block does not exist.
             TarnError: EXHAUSTED if too many files are open.
         """
         ...

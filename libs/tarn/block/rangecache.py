@@ -1,12 +1,12 @@
-"""Ranges on the local disk, decoded and mapped into memory: what makes a lookup microseconds.
+"""Ranges on the local disk, decoded and memory-mapped, so that a lookup takes microseconds.
 
-A cached range is an uncompressed Arrow IPC file of its packed rows, named by its id. It is immutable
-and content-addressed, so several processes share one directory without talking: each writes beside
-and renames, any may evict, and a file that is unlinked while another maps it stays readable there.
-The least recently opened files go first (their modification time is set when they are opened). A file
-that a power cut left torn fails its checksum and is fetched again.
+A cached range is an uncompressed Arrow IPC file of its packed rows, named by the range's id. It is immutable
+and content-addressed, so processes share one directory without coordination: each process writes a
+temporary file and renames it, any process may evict, and a file that was unlinked stays readable for
+processes that map it. Eviction starts with the least recently opened files (opening a file sets its
+modification time). A file torn by a power failure fails its checksum and is fetched again.
 
-Prior art: lakeFS pyramid; the difference is that a file is mapped, not read through a block cache.
+Prior art: lakeFS pyramid. Unlike there, files are memory-mapped, not read through a block cache.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["CachedRange", "RangeCache"]
 _SUFFIX = ".arrow"
 _CHECKSUM = b"tarn.crc32"
 _EVICT_TO = 0.9
-"""An eviction frees a tenth of the bound, so that it does not run for every file."""
+"""An eviction frees a tenth of the bound, so that not every new file causes one."""
 
 
 class CachedRange:
-    """A range that can be searched without waiting. Not empty."""
+    """A range that can be searched without waiting. Never empty."""
 
     __slots__ = ("_data", "_offsets", "run")
 
@@ -50,8 +50,8 @@ class CachedRange:
         return len(self.run)
 
     def find(self, path: str) -> int:
-        """The first row whose path is not smaller. Bytes are compared, not Arrow scalars: a
-        search takes about 3 µs, a fifth of what scalars take (docs/design/metadata.md, "Ranges")."""
+        """Returns the index of the first row whose path is not smaller. Compares bytes, not Arrow scalars:
+        a search takes about 3 µs, a fifth of the time with scalars (docs/design/metadata.md, "Ranges")."""
         key, offsets, data = path.encode(), self._offsets, self._data
         low, high = 0, len(offsets) - 1
         while low < high:
@@ -63,7 +63,7 @@ class CachedRange:
         return low
 
     def get(self, path: str) -> bytes | None:
-        """The packed entry of a path."""
+        """Returns the packed entry of a path; None if the range does not contain it."""
         row = self.find(path)
         if row == len(self) or self.run.paths[row].as_py() != path:
             return None
@@ -71,19 +71,19 @@ class CachedRange:
         return packed
 
     def rows(self, start: int, stop: int) -> tuple[list[str], list[bytes]]:
-        """Paths and packed entries of rows `[start, stop)`: for pages, not for bulk work."""
+        """Returns paths and packed entries of rows `[start, stop)`; meant for pages, not for bulk work."""
         piece = self.run.slice(start, stop)
         return piece.paths.to_pylist(), piece.values.to_pylist()
 
 
 class RangeCache:
-    """Decoded ranges, shared by the processes of a machine. Used from one event loop.
+    """Decoded ranges, shared by the processes of a machine. An instance belongs to one event loop.
 
     Args:
-        directory: on a local disk; made if absent. Nothing else lives there.
-        bytes_max: how much of the disk the files may take; briefly exceeded by one range per process.
-        open_max: how many ranges are kept mapped.
-        executor: runs what reads and writes files; None: the loop's own.
+        directory: on a local disk, used for nothing else; created if absent.
+        bytes_max: bound on the bytes of all files. Each process may exceed it briefly by one range.
+        open_max: maximum number of ranges that stay mapped.
+        executor: runs file I/O; None: the loop's default executor.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class RangeCache:
         self._writes = 0
 
     def opened(self, range_id: RangeId) -> CachedRange | None:
-        """The range if it is mapped already: never waits."""
+        """Returns the range if it is mapped already. Never waits."""
         return self._opened.get(range_id)
 
     async def get(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
-        """The range; `fetch` brings its rows if this machine does not have them.
+        """Returns the range; calls `fetch` for its rows if this machine does not have them.
 
-        However many ask for one range at the same time, it is fetched once; if that fails or its caller is
-        cancelled, the next one fetches. Raises what `fetch` does.
+        Concurrent callers of one range share one fetch. If it fails, or its caller is cancelled, the next caller
+        fetches. Raises what `fetch` raises.
         """
         found = self.opened(range_id)
         if found is not None:
@@ -122,12 +122,12 @@ class RangeCache:
         return await self._fetching.run(range_id, partial(self._bring, range_id, fetch))
 
     async def add(self, range_id: RangeId, run: Run) -> None:
-        """Keeps a range that was just made. A disk that is full or broken is no failure."""
+        """Caches a range that was just built. A full or broken disk is not an error."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._executor, self._store, range_id, run)
 
     def close(self) -> None:
-        """Forgets what is mapped; the files stay for the next process."""
+        """Releases the mappings; the files stay for the next process."""
         self._opened.clear()
 
     async def _bring(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
@@ -144,7 +144,7 @@ class RangeCache:
         return self._directory / f"{range_id}{_SUFFIX}"
 
     def _load(self, range_id: RangeId) -> Run | None:
-        """Maps a file; None if there is none, or only a torn one, which is removed."""
+        """Maps a file; returns None if it is absent or torn. A torn file is removed."""
         path = self._path(range_id)
         try:
             run = _map(path)
@@ -157,12 +157,12 @@ class RangeCache:
         return run
 
     def _keep(self, range_id: RangeId, run: Run) -> Run:
-        """Stores rows, and maps them; if the disk will not take them, those in memory serve."""
+        """Stores rows and maps them; if the disk refuses them, returns the rows in memory."""
         self._store(range_id, run)
         return self._load(range_id) or run
 
     def _store(self, range_id: RangeId, run: Run) -> None:
-        """Writes a file, if the disk will take it."""
+        """Writes a file. Errors of the disk are ignored."""
         path = self._path(range_id)
         with self._disk:
             self._writes += 1
@@ -178,7 +178,7 @@ class RangeCache:
     def _make_room(self, size: int) -> None:
         with self._disk:
             self._written_bytes += size
-            # Others write too, so the directory is measured again long before the bound can be far off.
+            # Other processes write too, so the directory is measured again long before the bound can be far off.
             if (
                 self._measured_bytes is not None
                 and self._written_bytes <= self._bytes_max // 16
@@ -189,7 +189,7 @@ class RangeCache:
             self._written_bytes = 0
 
     def _evict(self) -> int:
-        """Removes the least recently opened files if there are too many; what is left, in bytes."""
+        """Removes the least recently opened files if there are too many; returns the remaining bytes."""
         files: list[tuple[int, int, str]] = []
         with os.scandir(self._directory) as listing:
             for item in listing:
@@ -226,15 +226,15 @@ def _write(path: Path, run: Run) -> None:
 
 
 def _map(path: Path) -> Run:
-    """The rows of a file, which stays mapped as long as they live.
+    """Maps a file and returns its rows, which keep the mapping alive.
 
     Raises:
-        ValueError: the file is not what was written.
+        ValueError: the file is not a range, or is damaged.
     """
     with pa.memory_map(str(path)) as file:
         reader = pa.ipc.open_file(file)
         if reader.num_record_batches != 1 or not reader.schema.equals(RUN_SCHEMA):
-            raise ValueError(f"{path} is no range")
+            raise ValueError(f"{path} is not a range file")
         batch = reader.get_batch(0)
     batch.validate()
     run = Run(batch.column("path"), batch.column("value"))

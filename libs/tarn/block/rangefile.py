@@ -1,7 +1,7 @@
-"""Range and metarange files: Parquet, so that any engine reads what was committed without a plug-in.
+"""Range and metarange files: Parquet, so that any engine reads committed metadata without a plug-in.
 
-A file's name is the id of its logical rows, not of its bytes: another version of the Parquet library
-may write other bytes for the same rows, and either file serves. Every read packs the rows again and
+A file is named by a hash of its logical rows, not of its bytes: another version of the Parquet library
+may write other bytes for the same rows, and both files are valid. Every read packs the rows again and
 compares their hash with the name.
 """
 
@@ -40,7 +40,7 @@ METARANGE_SCHEMA = pa.schema(
     ]
 )
 
-# What damaged bytes make of the Parquet reader, and of the code behind it.
+# Exceptions that damaged bytes cause in the Parquet reader and in the code behind it.
 _UNREADABLE = (
     pa.ArrowException,
     OSError,
@@ -52,9 +52,9 @@ _UNREADABLE = (
     TarnError,
 )
 
-# A range has 100,000 rows and 32 MiB at most (`tarn.core.listing.breaks`), seldom twice as much in Arrow; a
-# metarange of so many bytes lists six billion objects. What a file says of itself is checked before it
-# is read, what it holds while it is. Nothing is written that comes near to what is not read again.
+# A range has at most 100,000 rows and 32 MiB (`tarn.core.listing.breaks`), rarely twice as much in Arrow; a
+# metarange of this size lists six billion objects. The sizes that a file declares are checked before it
+# is read, its rows while it is read. Written files stay well below the limits for reading.
 _ROWS_MAX = 1 << 20
 _ROW_GROUPS_MAX = 1024
 _TABLE_BYTES_MAX = 128 << 20
@@ -72,17 +72,17 @@ _DICTIONARIES = ["flags", "content_type", _PAIR + "key", _PAIR + "value"]
 
 
 def range_path(range_id: RangeId) -> str:
-    """Where a range lies in its namespace."""
+    """Returns the path of a range in its namespace."""
     return f"_tarn/ranges/{range_id}.parquet"
 
 
 def metarange_path(metarange_id: MetarangeId) -> str:
-    """Where a metarange lies in its namespace."""
+    """Returns the path of a metarange in its namespace."""
     return f"_tarn/metaranges/{metarange_id}.parquet"
 
 
 def describe_range(run: Run) -> RangeInfo:
-    """The row of a metarange for a range of these rows; hashes them."""
+    """Returns the metarange row that describes a range of these rows. Hashes the rows."""
     return RangeInfo(
         range_id=range_id_of(run),
         min_path=run.first_path,
@@ -94,10 +94,10 @@ def describe_range(run: Run) -> RangeInfo:
 
 
 def encode_range(run: Run) -> pa.Buffer:
-    """The file of a range.
+    """Returns the file of a range.
 
     Raises:
-        TarnError: EXHAUSTED for more than a file may hold, which no range comes near to.
+        TarnError: EXHAUSTED if the rows exceed the limits of a file, which no regular range approaches.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(
@@ -115,10 +115,10 @@ def encode_range(run: Run) -> pa.Buffer:
 
 
 def decode_range(range_id: RangeId, body: bytes) -> Run:
-    """The packed rows of a range file.
+    """Returns the packed rows of a range file.
 
     Raises:
-        TarnError: CORRUPT if it cannot be read, or if its rows are not those that the id names.
+        TarnError: CORRUPT if the file cannot be read, or if the hash of its rows is not the id.
     """
     try:
         run = run_of_columns(_read(body, RANGE_SCHEMA))
@@ -131,10 +131,10 @@ def decode_range(range_id: RangeId, body: bytes) -> Run:
 
 
 def encode_metarange(metarange: Metarange) -> pa.Buffer:
-    """The file of a metarange.
+    """Returns the file of a metarange.
 
     Raises:
-        TarnError: EXHAUSTED for more ranges than a file may hold, some hundred thousand.
+        TarnError: EXHAUSTED if there are more ranges than a file may hold, some hundred thousand.
     """
     sink = pa.BufferOutputStream()
     rows = [[getattr(info, name) for info in metarange.ranges] for name in METARANGE_SCHEMA.names]
@@ -157,10 +157,10 @@ def encode_metarange(metarange: Metarange) -> pa.Buffer:
 
 
 def decode_metarange(metarange_id: MetarangeId, body: bytes) -> Metarange:
-    """The rows of a metarange file.
+    """Returns the rows of a metarange file.
 
     Raises:
-        TarnError: CORRUPT if it cannot be read, or if its rows are not those that the id names.
+        TarnError: CORRUPT if the file cannot be read, or if the hash of its rows is not the id.
     """
     try:
         table = _read(body, METARANGE_SCHEMA)
@@ -176,7 +176,7 @@ def decode_metarange(metarange_id: MetarangeId, body: bytes) -> Metarange:
 
 
 def _check_counts(metarange: Metarange) -> None:
-    """Builds and weighings divide work by these numbers, and no range is empty."""
+    """Rejects ranges without rows or bytes: builds and weight calculations divide by these numbers."""
     for info in metarange.ranges:
         if info.count < 1 or info.size_bytes < 1:
             text = f"range {info.range_id} has {info.count} rows of {info.size_bytes} bytes"
@@ -193,7 +193,7 @@ def _bounded(table: pa.Table) -> pa.Table:
 
 
 def _read(body: bytes, schema: pa.Schema) -> pa.Table:
-    """The rows of a file, in bounded memory: a small file can hold the same long text a million times."""
+    """Reads the rows of a file in bounded memory: a small file can hold the same long string a million times."""
     with pq.ParquetFile(pa.BufferReader(body)) as file:
         if not file.schema_arrow.equals(schema):
             raise ValueError(f"its columns are {file.schema_arrow.names}")
@@ -205,7 +205,7 @@ def _read(body: bytes, schema: pa.Schema) -> pa.Table:
         if size > _TABLE_BYTES_MAX:
             raise ValueError(f"its pages have {size} bytes")
         batches, size = [], 0
-        # One thread: the callers run several of these side by side.
+        # One thread: the callers run several of these concurrently.
         for batch in file.iter_batches(_batch_rows(file), use_threads=False):
             size += sum(map(_own_bytes, batch.columns))
             if size > _TABLE_BYTES_MAX:
@@ -215,7 +215,7 @@ def _read(body: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _batch_rows(file: pq.ParquetFile) -> int:
-    """How many rows to read at once: fewer, if the first ones are long."""
+    """Returns the number of rows per batch: fewer if the first rows are long."""
     for batch in file.iter_batches(_PROBE_ROWS, use_threads=False):
         row_bytes = max(1, sum(map(_own_bytes, batch.columns)) // max(1, len(batch)))
         return min(_BATCH_ROWS, max(1, _BATCH_BYTES // row_bytes))
@@ -223,7 +223,7 @@ def _batch_rows(file: pq.ParquetFile) -> int:
 
 
 def _own_bytes(column: pa.Array) -> int:
-    """Bytes of a batch's column; a dictionary is the same one in every batch."""
+    """Bytes of a batch's column, without its dictionary, which all batches share."""
     size: int = column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes
     return size
 

@@ -1,4 +1,4 @@
-"""Finds metaranges and ranges by id: in memory, on the local disk, then in the block store."""
+"""Finds metaranges and ranges by id: first in memory, then on the local disk, then in the block store."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _HELD_RANGES_MAX = 200_000
-"""Rows of metaranges held in memory: at half a KiB each, 100 MiB; 4 billion entries."""
+"""Rows of metaranges held in memory: 100 MiB at half a KiB each. They describe 4 billion entries."""
 
 
 class RangeReader:
-    """Reads immutable things, so nothing it holds is ever stale.
+    """Reads and caches ranges and metaranges. They are immutable, so no cached value is ever stale.
 
     Args:
-        store: where they are for good.
-        cache: the ranges that this machine has.
-        executor: runs what takes long; None: the loop's own.
+        store: the authoritative copy.
+        cache: the ranges on this machine's disk.
+        executor: runs long computations; None: the loop's default executor.
     """
 
     def __init__(self, store: BlockStore, cache: RangeCache, executor: Executor | None) -> None:
         self.store = store
         self.cache = cache
         self._executor = executor
-        # By namespace, too: an id that another repository has is none here.
+        # Keyed by namespace too: an id of another repository must not be found here.
         self._metaranges: LruCache[tuple[str, MetarangeId], Metarange] = LruCache(
             _HELD_RANGES_MAX, size_of=_rows_of
         )
 
     async def compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Runs what would stall the event loop, in a thread; Arrow and numpy let go of the GIL."""
+        """Runs work that would stall the event loop in a thread; Arrow and numpy release the GIL."""
         call = partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     def held_metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange | None:
-        """The metarange if it is in memory."""
+        """Returns the metarange if it is in memory."""
         if metarange_id == EMPTY_METARANGE.metarange_id:
             return EMPTY_METARANGE
         return self._metaranges.get((namespace, metarange_id))
 
     async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
-        """A metarange.
+        """Returns a metarange, from memory or the store.
 
         Raises:
-            TarnError: CORRUPT, or `BlockNotFoundError`.
+            TarnError: CORRUPT if the file is damaged; `BlockNotFoundError` if the store lacks it.
         """
         found = self.held_metarange(namespace, metarange_id)
         if found is not None:
@@ -69,14 +69,14 @@ class RangeReader:
         return metarange
 
     def hold(self, namespace: str, metarange: Metarange) -> None:
-        """Keeps a metarange in memory; the least recently used ones make room."""
+        """Keeps a metarange in memory and evicts the least recently used ones."""
         self._metaranges.put((namespace, metarange.metarange_id), metarange)
 
     async def range(self, namespace: str, range_id: RangeId) -> CachedRange:
-        """A range.
+        """Returns a range, from memory, the local disk or the store.
 
         Raises:
-            TarnError: CORRUPT, or `BlockNotFoundError`.
+            TarnError: CORRUPT if the file is damaged; `BlockNotFoundError` if the store lacks it.
         """
         found = self.cache.opened(range_id)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The half of the block port that reads, and stores that are opened for it alone (see `tarn.kv.reading`)."""
+"""The read-only half of the block port, and stores that are opened only for reading (see `tarn.kv.reading`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ReadBlocks", "open_blocks_to_read"]
 
 
 class ReadBlocks(Protocol):
-    """What `tarn.block.port.BlockStore` says of the same methods. Every `BlockStore` is one."""
+    """Methods as in `tarn.block.port.BlockStore`. Every `BlockStore` satisfies this protocol."""
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
@@ -41,11 +41,11 @@ class ReadBlocks(Protocol):
 
 
 async def open_blocks_to_read(config: Config, clock: Clock) -> ReadBlocks:
-    """Opens the block store of a configuration for reading; the caller closes it.
+    """Opens the configured block store for reading; the caller closes it.
 
     Raises:
-        ConfigError: this version has no driver for it.
-        TarnError: it cannot be opened, or was never made; says why.
+        ConfigError: this version has no driver for the configured store.
+        TarnError: the store cannot be opened or does not exist; the message gives the reason.
     """
     if config.blockstore.type == "local":
         return await open_local(config.blockstore.local.path, clock=clock, read_only=True)

@@ -1,1 +1,1 @@
-"""How services start, talk, fail, log and stop."""
+"""Service processes and the calls between them: clients, servers, wire format, logs and telemetry."""

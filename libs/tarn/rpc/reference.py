@@ -1,4 +1,4 @@
-"""`python -m tarn.rpc.reference`: the rules of all rpcs as Markdown; `docs/design/rpcs.md` holds them."""
+"""`python -m tarn.rpc.reference` prints the rules of all rpcs as Markdown, for `docs/design/rpcs.md`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES = (
 
 
 def describe() -> str:
-    """One table for each service; ends with a line break."""
+    """Returns one table for each service; ends with a line break."""
     services = [each for file in _FILES for each in file.DESCRIPTOR.services_by_name.values()]
     return "\n".join(line for service in services for line in _table(service)) + "\n"
 

@@ -1,8 +1,8 @@
-"""The rule of each rpc, read from the options in its proto: who may call it, on what, and what it changes.
+"""The rule of each rpc, read from the options in its proto: required action, resource, and effect.
 
-The protos are the one table (`tarn_proto/common/v1/rule.proto` explains the option). A service whose rpc lacks a
-rule, or whose rule makes no sense, can neither be called nor served: `rules_of` refuses it. Coalesced streams
-have a rule for each of their operations instead.
+The protos are the only table (`tarn_proto/common/v1/rule.proto` explains the option). A service whose rpc lacks a
+rule, or has an inconsistent rule, can neither be called nor served: `rules_of` rejects it. For a coalesced
+stream, each of its operations has a rule.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 __all__ = ["OPERATION", "Resource", "Rule", "operations_of", "rules_of"]
 
 OPERATION: Final = "operation"
-"""The oneof of a stream's operations."""
+"""Name of the oneof that holds a stream's operations."""
 
 
 class Resource:
     """The template of a resource, such as `repository/{repository_id}/ref/{ref}/object/{path}`.
 
     Attributes:
-        template: as the proto has it.
-        names: what is in braces, in order.
-        of: the resource of a request (of the rpc, or an operation of a stream); raises `TarnError` INVALID
-            for a name that is empty or holds a slash.
+        template: as written in the proto.
+        names: the names in braces, in order.
+        of: returns the resource of a request (of an rpc, or an operation of a stream). Raises `TarnError`
+            INVALID if a name is empty or contains a slash.
     """
 
     __slots__ = ("_texts", "names", "of", "template")
@@ -60,11 +60,11 @@ class Resource:
             self.of = _object_of(self.names, self._texts)
 
     def of_found(self, request: object, **found: object) -> str:
-        """The resource of a request and what the handler found out.
+        """Returns the resource of a request, with values that the handler found.
 
         Args:
             request: as for `of`.
-            found: texts that replace a field (`source_ref`, which a request may leave to a default), and
+            found: strings that replace a field (`source_ref`, which a request may leave to a default), and
                 records (`upload` for `{upload.path}`).
 
         Raises:
@@ -85,7 +85,7 @@ class Resource:
     def _fill(self, values: list[str]) -> str:
         parts = [self._texts[0]]
         for value, before, after in zip(values, self._texts, self._texts[1:], strict=False):
-            # The path of an object may hold anything.
+            # The path of an object may contain any character.
             if not before.endswith("/object/"):
                 _check_name(value)
             parts += (value, after)
@@ -93,7 +93,7 @@ class Resource:
 
 
 def _object_of(names: tuple[str, ...], texts: tuple[str, ...]) -> Callable[[object], str]:
-    """`Resource.of` for an object of a branch or ref, which every hot operation names: twice as fast."""
+    """Like `Resource.of`, for an object of a branch or ref, as in every hot operation: twice as fast."""
     values_of = attrgetter(*names)
     before, between, last, _ = texts
 
@@ -108,26 +108,26 @@ def _object_of(names: tuple[str, ...], texts: tuple[str, ...]) -> Callable[[obje
 
 
 def _check_name(name: str) -> None:
-    """A name with a slash would make the resource another one, below it."""
+    """Rejects a name with a slash, which would address a different resource, below the intended one."""
     if "/" in name or not name:
-        text = f"{name!r} is no name of a resource"
+        text = f"{name!r} is not the name of a resource: names are not empty and contain no slash"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, name=name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """What the caller of an rpc must be allowed, and whether it changes anything.
+    """The action that an rpc requires, on which resource, and whether the rpc changes anything.
 
     Attributes:
-        name: of service and rpc, such as `BranchService.CreateBranch`; with the name of the operation for one
-            of a stream (`EntryService.Operate.lookup`), and with that of a further access
+        name: service and rpc, such as `BranchService.CreateBranch`; followed by the operation for one
+            of a stream (`EntryService.Operate.lookup`), and by the name of a further access
             (`BranchService.CreateBranch.source`).
-        full_name: the same with the package before it.
-        action: None if the rpc is public.
-        resource: what the action is done to.
-        read_only: changes nothing: a second attempt is harmless, and its caller may leave it at any time.
+        full_name: `name` with the package before it.
+        action: the required action; None if the rpc is public.
+        resource: the resource of the action.
+        read_only: the rpc changes nothing, so it may be repeated, and its caller may leave at any time.
         also: further accesses by their names.
-        public_because: why everybody may call it; empty if not everybody may.
+        public_because: why all callers are allowed; empty if the rpc is not public.
     """
 
     full_name: str
@@ -143,23 +143,23 @@ class Rule:
         return ".".join(self.full_name.split(".")[3:])
 
     def require_action(self) -> Action:
-        """The action.
+        """Returns the action.
 
         Raises:
-            TarnError: DENIED for an rpc that is public, and so has none: who asks is mistaken.
+            TarnError: DENIED if the rpc is public and has no action: calling this is a mistake.
         """
         if self.action is None:
-            text = f"{self.full_name} is public, there is nothing to be allowed"
+            text = f"{self.full_name} is public and requires no action"
             raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text)
         return self.action
 
 
 @cache
 def rules_of(service: ServiceDescriptor) -> Mapping[str, Rule]:
-    """The rules of a service, by the names of its unary rpcs and of the operations of its stream.
+    """Returns the rules of a service, by the names of its unary rpcs and of its stream's operations.
 
     Raises:
-        TypeError: an rpc has no rule, or one that makes no sense; names all of them.
+        TypeError: rpcs without a rule or with an inconsistent rule; the message names all of them.
     """
     rules: dict[str, Rule] = {}
     wrong: list[str] = []
@@ -191,15 +191,15 @@ def rules_of(service: ServiceDescriptor) -> Mapping[str, Rule]:
 
 
 def operations_of(stream: MethodDescriptor) -> Descriptor:
-    """The message of one operation of a coalesced stream."""
+    """Returns the message of one operation of a coalesced stream."""
     message = stream.input_type.fields_by_name["operations"].message_type
     assert message is not None, f"{stream.full_name} carries operations"
     return message
 
 
 def _option(options: Message, extension: FieldDescriptor) -> rule_pb2.Rule:
-    """The rule in some options; an empty one if there is none."""
-    # The stubs of generated code do not say of which message an extension is.
+    """Returns the rule in a descriptor's options; an empty rule if there is none."""
+    # The stubs of generated code do not state which message an extension extends.
     found: object = options.Extensions[
         cast("_ExtensionFieldDescriptor[Message, Message]", extension)
     ]
@@ -224,24 +224,24 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
 
 
 def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
-    """What is wrong with a rule."""
+    """Returns the defects of a rule."""
     if rule.public_because:
         told = rule.action or rule.resource or rule.also
         return ["a public rpc has no action, resource or further access"] if told else []
     if not rule.action:
-        return ["no rule says who may call it: give it the option (tarn.common.v1.rule)"]
+        return ["it has no rule: set the option (tarn.common.v1.rule)"]
     problems = []
     accesses: list[rule_pb2.Rule | rule_pb2.Access] = [rule, *rule.also]
     for access in accesses:
         if access.action not in set(Action):
-            problems.append(f"{access.action!r} is no action of tarn.core.access.actions")
+            problems.append(f"{access.action!r} is not an action of tarn.core.access.actions")
         if not access.resource:
             problems.append("no resource")
         problems += [
-            f"{{{name}}} is no field of {request.name}"
+            f"{{{name}}} is not a field of {request.name}"
             for name in Resource(access.resource).names
             if "." not in name and name not in request.fields_by_name
         ]
     if len({access.name for access in rule.also}) < len(rule.also):
-        problems.append("two further accesses have one name")
+        problems.append("two further accesses have the same name")
     return problems

@@ -1,1 +1,1 @@
-"""Auth: users, key pairs, and what callers may do (see README.md)."""
+"""Auth: users, key pairs and permissions (see README.md)."""

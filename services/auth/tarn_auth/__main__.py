@@ -1,4 +1,4 @@
-"""auth as a process of its own: `tarn-auth [--config FILE]`."""
+"""Runs auth as a separate process: `tarn-auth [--config FILE]`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _assemble(
 
 
 def main() -> int:
-    """Runs auth until it is told to stop; the exit code."""
+    """Runs auth until it is asked to stop; returns the exit code."""
     about = "Tarn's service of users, keys and authorisation."
     return run("auth", about, _assemble, takes_rpcs_as="auth")
 

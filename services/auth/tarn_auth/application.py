@@ -1,4 +1,4 @@
-"""Auth, put together."""
+"""Assembles auth from its parts."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _log = structlog.get_logger()
 class AuthApplication:
     """The endpoints of auth over one store, which its owner closes.
 
-    Replicas need nothing of each other: all state is in the store, but for what log-ins were seen.
+    Replicas are independent: all state is in the store, except the log-in proofs that a process has seen.
 
     Args:
-        installation_secret: at least 32 bytes; everything that auth keeps secret hangs on it.
-        previous_secrets: still open what they sealed (see `tarn_auth.secret_box`).
-        random_bytes: unpredictable; keys and nonces are made of it.
+        installation_secret: at least 32 bytes; the root of all of auth's keys.
+        previous_secrets: still open the secrets sealed with them (see `tarn_auth.secret_box`).
+        random_bytes: unpredictable; source of keys and nonces.
     """
 
     name = "auth"
@@ -87,12 +87,12 @@ class AuthApplication:
         )
 
     async def __aenter__(self) -> Self:
-        """Makes sure of the secret and finishes what a crash cut short.
+        """Checks the installation's secret and finishes deletions that a crash interrupted.
 
-        A store that is away now is no reason not to start.
+        An unavailable store does not prevent the start.
 
         Raises:
-            TarnError: FAILED_PRECONDITION, the store was made with another secret.
+            TarnError: FAILED_PRECONDITION if the store was made with another secret.
         """
         try:
             await self._check()
@@ -110,7 +110,7 @@ class AuthApplication:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Nothing of its own to close."""
+        """Does nothing: it owns no resources."""
 
     async def drain(self, timeout_s: float) -> None:
-        """Nothing outlives a call; the server waits for those under way."""
+        """Does nothing: no work outlives a call, and the server waits for running calls."""

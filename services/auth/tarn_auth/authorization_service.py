@@ -1,7 +1,7 @@
-"""`tarn.auth.v1.AuthorizationService`: the authorisation itself, so it asks for no caller token.
+"""`tarn.auth.v1.AuthorizationService`: the authorisation itself, so it requires no caller token.
 
-Who reaches it gets signing keys: it is for services only. Their transport says who is one: this process,
-or mTLS and a network policy (see README.md).
+Any client that reaches it gets signing keys: it is for services only. The transport restricts access: the
+same process, or mTLS and a network policy (see README.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AuthorizationService:
         self._authorizer = authorizer
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
-        """Who signed, or whose token it is."""
+        """Returns the grant of a signer, with the signing key, or of a token's bearer."""
         match operation.WhichOneof("operation"):
             case "authorize_key":
                 asked = operation.authorize_key
@@ -37,5 +37,5 @@ class AuthorizationService:
                 answer = pb.AuthorizeTokenResult(grant=to_grant(grant))
                 return pb.OperationResult(authorize_token=answer)
             case _:
-                text = "the operation asks for nothing that this version knows"
+                text = "the operation contains no request that this version knows"
                 raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)

@@ -1,12 +1,12 @@
-"""Who a key or a token speaks for, and what they may do now.
+"""Finds the user of a key or a token, and the user's current permissions.
 
-A key pair counts only while its user lives: the user's record must carry the uid that the key pair
-names, so a re-created user inherits no key of its namesake (lakeFS CVE-2024-43784).
+A key pair is valid only while its user lives: the user's record must carry the uid that the key pair
+names, so a re-created user does not inherit keys of an earlier user of that name (lakeFS CVE-2024-43784).
 
-What was read is kept for `CACHE_TTL_S`, counted from before it was read, and a grant may be used for
-`GRANT_TTL_MS` from before it was asked for. A deleted key pair or a changed role therefore works on for
+Records are cached for `CACHE_TTL_S`, counted from before they were read, and a grant may be used for
+`GRANT_TTL_MS` from before it was requested. A deleted key pair or a changed role therefore stays effective for
 at most the sum of both, 10 seconds, anywhere; in the process that made the change, for the grant's own
-time. What changes users and keys never decides by what was kept.
+time. Changes of users and keys are never decided from the cache.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = [
 CACHE_TTL_S = 5.0
 GRANT_TTL_MS = 5_000
 TOKEN_LIFE_US = 3_600_000_000
-"""Longer than one request takes, a large upload included; its key pair's end ends a token sooner."""
+"""Life of a token: longer than one request, even a large upload. The end of its key pair ends it earlier."""
 
-# Tokens made within one such window are the same text, so that those who keep grants by token do not
+# Tokens issued within one such window are identical, so that services that cache grants by token do not
 # meet a new one every few seconds.
 _TOKEN_WINDOW_US = 300_000_000
 _HOLDERS_MAX = 8192
@@ -52,7 +52,7 @@ _SERVICE = "s3"
 
 
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """The SigV4 key of one day: HMAC over date, region, service and `aws4_request`."""
+    """Returns the SigV4 key of one day: HMAC over date, region, service and `aws4_request`."""
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
@@ -76,10 +76,10 @@ class SigningKey:
 
 
 class Authorizer:
-    """Decides who somebody is.
+    """Finds the user and the permissions of a key or a token.
 
     Args:
-        token_key: 32 bytes that only auth knows.
+        token_key: 32 bytes known only to auth.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Authorizer:
     async def authorize_key(
         self, access_key_id: str, date: str, region: str, service: str
     ) -> SigningKey:
-        """The signing key of an access key for one day, and its user's grant.
+        """Returns the signing key of an access key for one day, and its user's grant.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND when the key pair or its user is not
-                there; INVALID for a date more than a day off, or another service than `s3`.
+            TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND if the key pair or its user does not exist;
+                INVALID for a date more than a day off, or a service other than `s3`.
         """
         self._check_scope(date, region, service)
         holder = await self._kept(access_key_id)
@@ -109,38 +109,38 @@ class Authorizer:
         return SigningKey(signing_key(secret, date, region, service), self.grant(holder))
 
     async def authorize_token(self, token: str) -> Grant:
-        """What the bearer of a token may do; the grant carries the same token.
+        """Returns the grant of a token's bearer; the grant carries the same token.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID when it is false or has ended, or the key
-                pair it was made for has.
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID if the token is forged or expired, or if its
+                key pair was deleted.
         """
         claims = verify(self._token_key, token, self._clock.now_us())
         holder = _claimed(claims, await self._kept(claims.access_key_id))
         return self._grant(holder.user, token)
 
     async def holder(self, token: str) -> Holder:
-        """Whose token it is, by what is stored now; raises as `authorize_token`."""
+        """Returns the key pair and user of a token as stored now; raises as `authorize_token`."""
         claims = verify(self._token_key, token, self._clock.now_us())
         return _claimed(claims, await self.find(claims.access_key_id))
 
     async def find(self, access_key_id: str) -> Holder | None:
-        """A key pair and its user as stored now; None when either is not there.
+        """Returns a key pair and its user as stored now; None if either does not exist.
 
-        A key that does not exist costs the same reads as one that does.
+        An unknown key costs the same reads as a known one.
         """
-        # What is too long for a key is looked up as another name that nobody has.
+        # A string that is too long for a key is replaced by another name that no key has.
         name = access_key_id if len(access_key_id) <= _ACCESS_KEY_ID_MAX else ""
         credential = await self._credentials.find(name)
         user = await self._users.find(credential.user_id if credential is not None else "")
         if credential is None or user is None:
             return None
         if not hmac.compare_digest(user.user_uid, credential.user_uid):
-            return None  # a namesake
+            return None  # a later user of the same name
         return Holder(user, credential)
 
     def grant(self, holder: Holder) -> Grant:
-        """A grant with a new token."""
+        """Returns a grant with a new token."""
         now = self._clock.now_us()
         window = now - now % _TOKEN_WINDOW_US
         token = issue(
@@ -154,11 +154,11 @@ class Authorizer:
         return self._grant(holder.user, token)
 
     def expire_time_us(self, grant: Grant) -> int:
-        """When the token of a grant of this process ends."""
+        """Returns when the token of a grant of this process expires, in Unix microseconds."""
         return verify(self._token_key, grant.caller_token, self._clock.now_us()).expire_time_us
 
     def forget(self) -> None:
-        """What is kept may be wrong: a user or a key pair of this process has changed."""
+        """Clears the cache, because this process has changed a user or a key pair."""
         self._holders.clear()
 
     async def _kept(self, access_key_id: str) -> Holder | None:
@@ -166,7 +166,7 @@ class Authorizer:
         if holder is None:
             begin = self._clock.monotonic()
             holder = await self.find(access_key_id)
-            if holder is not None:  # what is not there is not kept: strangers choose its name
+            if holder is not None:  # absence is not cached: strangers choose the names
                 self._holders.put(access_key_id, holder, begin + CACHE_TTL_S)
         return holder
 

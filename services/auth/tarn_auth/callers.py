@@ -1,4 +1,4 @@
-"""Whether the caller of an rpc of auth may do what it asks."""
+"""Checks whether the caller of one of auth's rpcs is allowed to make it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["Callers"]
 
 
 class Callers:
-    """Default deny: nothing is done that the rule of the rpc does not allow (`tarn.rpc.rules`).
+    """Default deny: a call is refused unless the rule of its rpc allows it (`tarn.rpc.rules`).
 
-    Users and keys are never administered on what was kept: each decision reads anew, so a deleted
-    admin is one no more at once, on every replica.
+    Decisions about users and keys never use the cache: each one reads the store, so a deleted admin loses
+    all permissions immediately, on every replica.
     """
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
     async def identify(self, call: Call) -> Holder:
-        """Whose caller token the call carries.
+        """Returns the user and key pair of the call's caller token.
 
         Raises:
-            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID.
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID if the token is absent or invalid.
         """
         if not call.caller_token:
             text = "the call carries no caller token"
@@ -32,5 +32,5 @@ class Callers:
         return await self._authorizer.holder(call.caller_token)
 
     def require(self, caller: Holder, rule: Rule, resource: str) -> None:
-        """Raises `TarnError` DENIED, ACCESS_DENIED unless the caller may do what a rule says to a resource."""
+        """Raises `TarnError` DENIED, ACCESS_DENIED unless the rule lets the caller access the resource."""
         self._authorizer.grant(caller).require(rule.require_action(), resource)

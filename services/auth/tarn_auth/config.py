@@ -1,4 +1,4 @@
-"""What auth takes from the configuration."""
+"""Auth's settings, from the configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AuthConfig:
 
     Attributes:
         installation_secret: at least 32 bytes.
-        previous_secrets: those before it.
+        previous_secrets: earlier secrets, during a rotation.
     """
 
     installation_id: str
@@ -24,11 +24,11 @@ class AuthConfig:
 
     @staticmethod
     def of(config: Config) -> AuthConfig:
-        """Auth's part of the configuration.
+        """Returns auth's settings.
 
         Raises:
-            ConfigError: the installation's secret is missing. Auth makes none by itself: its replicas
-                must share one.
+            ConfigError: the installation's secret is missing. Auth does not generate one, because its
+                replicas must share it.
         """
         previous = config.installation.previous_secret
         return AuthConfig(

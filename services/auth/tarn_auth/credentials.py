@@ -1,4 +1,4 @@
-"""Key pairs: several to a user, each sealed at rest, each dead once its user's uid is."""
+"""Key pairs: a user has several, each is encrypted at rest, and each is invalid once its user's uid is gone."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 CREDENTIALS_PER_USER_MAX = 100
-"""Checked without a lock: creations at the same moment may pass it by as many as there are."""
+"""Checked without a lock: concurrent creations may exceed it by their number."""
 
 ACCESS_KEY_SEED_BYTES = 10
-"""16 characters of base32."""
+"""Bytes of a key id's seed: 16 characters of base32."""
 
 _DESCRIPTION_MAX = 256
 _PAGE = 1000
 _OWNED = b"\x01"
-# What S3 clients accept; base32 keeps both halves free of anything that a shell or a URL quotes.
+# The characters that S3 clients accept; base32 needs no quoting in a shell or a URL.
 _ACCESS_KEY_ID = re.compile(r"[A-Za-z0-9_]{16,128}")
 _SECRET = re.compile(r"[!-~]{32,128}")
 _ACCESS_KEY_PREFIX = "TARN"
@@ -43,20 +43,20 @@ _SECRET_BYTES = 25  # 40 characters of base32, 200 bits
 
 
 def credential_not_found(access_key_id: str) -> TarnError:
-    """The error for a key pair that is not there."""
+    """Returns the error for a key pair that does not exist."""
     text = f"access key {access_key_id} does not exist"
     return TarnError(Kind.NOT_FOUND, Reason.CREDENTIAL_NOT_FOUND, text, access_key_id=access_key_id)
 
 
 def parse_access_key_id(value: str) -> AccessKeyId:
-    """An access key id: 16 to 128 letters, digits and `_`; raises `TarnError` INVALID."""
+    """Parses an access key id: 16 to 128 letters, digits and `_`; raises `TarnError` INVALID."""
     if not _ACCESS_KEY_ID.fullmatch(value):
         raise _invalid("access_key_id", "must be 16 to 128 letters, digits and '_'")
     return AccessKeyId(value)
 
 
 def parse_secret(value: str) -> str:
-    """A chosen secret: 32 to 128 printable ASCII characters; raises `TarnError` INVALID."""
+    """Parses a chosen secret: 32 to 128 printable ASCII characters; raises `TarnError` INVALID."""
     if not _SECRET.fullmatch(value):
         rule = "must be 32 to 128 printable ASCII characters without spaces"
         raise _invalid("secret_access_key", rule)
@@ -64,14 +64,14 @@ def parse_secret(value: str) -> str:
 
 
 def parse_description(value: str) -> str:
-    """A line of at most 256 characters; raises `TarnError` INVALID."""
+    """Parses a description, a line of at most 256 characters; raises `TarnError` INVALID."""
     if len(value) > _DESCRIPTION_MAX or not value.isprintable():
         raise _invalid("description", f"must be one line of at most {_DESCRIPTION_MAX} characters")
     return value
 
 
 class Credentials:
-    """Creates, finds and ends key pairs."""
+    """Creates, finds and deletes key pairs."""
 
     def __init__(
         self, registers: Registers, box: SecretBox, clock: Clock, random_bytes: RandomBytes
@@ -82,25 +82,25 @@ class Credentials:
         self._random_bytes = random_bytes
 
     def make_pair(self) -> tuple[AccessKeyId, str]:
-        """A new access key id, 20 characters, and a new secret, 40 characters."""
+        """Returns a new access key id, 20 characters, and a new secret, 40 characters."""
         public = self.access_key_id_of(self._random_bytes(ACCESS_KEY_SEED_BYTES))
         return public, _base32(self._random_bytes(_SECRET_BYTES))
 
     @staticmethod
     def access_key_id_of(seed: bytes) -> AccessKeyId:
-        """The access key id of `ACCESS_KEY_SEED_BYTES` bytes."""
+        """Returns the access key id for `ACCESS_KEY_SEED_BYTES` bytes."""
         return AccessKeyId(_ACCESS_KEY_PREFIX + _base32(seed))
 
     async def create(
         self, user: User, description: str, access_key_id: AccessKeyId, secret: str
     ) -> Credential:
-        """A key pair of this life of a user.
+        """Creates a key pair for this life of a user.
 
-        The row by owner comes first: a crash in between leaves it pointing at nothing, which
-        listings skip and deletions remove; the other order would leave a key that nobody lists.
+        The row by owner is written first. After a crash in between it points to no key pair; listings
+        skip such rows and deletions remove them. The other order would leave a key that no listing shows.
 
         Raises:
-            TarnError: EXHAUSTED, OVERLOADED when the user has too many; `PredicateFailedError` when
+            TarnError: EXHAUSTED, OVERLOADED if the user has too many; `PredicateFailedError` if
                 the access key id is taken.
         """
         owned = await self._owned(user.user_uid, "", CREDENTIALS_PER_USER_MAX)
@@ -117,23 +117,23 @@ class Credentials:
             sealed_secret=sealed,
             encryption_key_id=encryption_key_id,
         )
-        with contextlib.suppress(PredicateFailedError):  # any value of this row says the same
+        with contextlib.suppress(PredicateFailedError):  # every value of this row means the same
             await self._registers.insert(AuthKeys.owned(user.user_uid, access_key_id), _OWNED)
         value = encode_credential(credential)
         await self._registers.insert(AuthKeys.credential(access_key_id), value)
         return credential
 
     async def find(self, access_key_id: str) -> Credential | None:
-        """One key pair, None when there is none; whether its user lives is another question."""
+        """Returns a key pair, None if there is none. Does not check whether its user lives."""
         found = await self._registers.get(AuthKeys.credential(access_key_id))
         return None if found is None else decode_credential(found.value)
 
     async def page(self, user_uid: bytes, after: str, limit: int) -> tuple[list[Credential], str]:
-        """Key pairs of a user in byte order, beginning after one.
+        """Returns key pairs of a user in byte order, after the access key id `after`.
 
         Returns:
-            Up to `limit` key pairs, and the last access key id that was looked at, empty when no
-            more follow. Rows that point at nothing make pages shorter.
+            Up to `limit` key pairs, and the last access key id that was read, empty if there are no
+            more. Rows without a key pair make pages shorter.
         """
         owned = await self._owned(user_uid, after, limit)
         keys = [AuthKeys.credential(access_key_id) for access_key_id in owned]
@@ -143,19 +143,19 @@ class Credentials:
         return mine, owned[-1] if len(owned) == limit else ""
 
     def open(self, credential: Credential) -> str:
-        """The secret of a key pair; it leaves this process only in answer to its creation."""
+        """Returns the secret of a key pair; it leaves this process only in the answer to its creation."""
         return self._box.open(
             credential.access_key_id, credential.sealed_secret, credential.encryption_key_id
         )
 
     async def delete(self, credential: Credential) -> None:
-        """Ends a key pair, at once; gone already is no error."""
-        # The key dies before its row by owner: a crash in between leaves nothing that works.
+        """Deletes a key pair with immediate effect; an absent one is not an error."""
+        # The key is removed before its row by owner: a crash in between leaves no valid key.
         await self._registers.drop([AuthKeys.credential(credential.access_key_id)])
         await self._registers.drop([AuthKeys.owned(credential.user_uid, credential.access_key_id)])
 
     async def delete_all(self, user_uid: bytes) -> None:
-        """Removes every key pair of a life of a user."""
+        """Removes all key pairs of a life of a user."""
         while owned := await self._owned(user_uid, "", _PAGE):
             keys = [AuthKeys.credential(access_key_id) for access_key_id in owned]
             rows = await self._registers.get_many(keys)
@@ -179,5 +179,5 @@ def _base32(data: bytes) -> str:
 
 
 def _invalid(name: str, rule: str) -> TarnError:
-    # Never with the value: a client that mixes up the two halves of its key pair sends its secret.
+    # Never with the value: a client that confuses the two halves of its key pair sends its secret.
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, f"{name} {rule}", field=name)

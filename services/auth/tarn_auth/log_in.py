@@ -1,7 +1,7 @@
-"""Logging in: a proof of a secret, once, for a caller token.
+"""Log-in: exchanges a proof of a secret, usable once, for a caller token.
 
-Whatever is wrong with a proof, the answer and the work behind it are the same: an unknown access key is
-checked against a secret that nobody holds.
+Every invalid proof gets the same answer after the same work: an unknown access key is checked against a
+random secret that no caller knows.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class LogIn:
     async def log_in(
         self, access_key_id: str, sign_time_s: int, nonce: str, signature: str
     ) -> tuple[Grant, int]:
-        """The grant of the key pair's user, and when its token ends, in Unix microseconds.
+        """Returns the grant of the key pair's user, and when its token expires, in Unix microseconds.
 
         Raises:
             TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH for a wrong secret, an unknown key, a time
                 more than 15 minutes off, or a proof that was used before (in this process: another
-                replica knows nothing of it, so a thief of a proof has 15 minutes there; TLS is what
-                keeps proofs from thieves). EXHAUSTED, OVERLOADED for too many at a time.
+                replica does not know it, so a stolen proof works there for 15 minutes; TLS protects
+                proofs from theft). EXHAUSTED, OVERLOADED for too many log-ins.
         """
         holder = await self._authorizer.find(access_key_id)
         secret = self._credentials.open(holder.credential if holder is not None else self._decoy)
@@ -62,7 +62,7 @@ class LogIn:
         matches = hmac.compare_digest(expected.encode(), signature.encode())
         skew_us = abs(self._clock.now_us() - sign_time_s * 1_000_000)
         fits = skew_us <= SKEW_US_MAX and _NONCE.fullmatch(nonce) is not None
-        # Only true proofs are remembered, so that strangers cannot fill the memory.
+        # Only valid proofs are recorded, so that unauthenticated callers cannot fill the memory.
         if holder is None or not (matches and fits) or not self._nonces.use(access_key_id, nonce):
             text = "the log-in proof is not valid: check the key pair and this machine's clock"
             raise TarnError(Kind.UNAUTHENTICATED, Reason.SIGNATURE_MISMATCH, text)
@@ -71,7 +71,7 @@ class LogIn:
 
 
 class Nonces:
-    """Those that were used and could be used again, were they forgotten."""
+    """Used nonces whose proofs are still within their time, so that no proof is accepted twice."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Nonces:
         self._per_key: Counter[str] = Counter()
 
     def use(self, access_key_id: str, nonce: str) -> bool:
-        """Whether a nonce is new; from now on it is not.
+        """Records a nonce; returns whether it was new.
 
         Raises:
-            TarnError: EXHAUSTED, OVERLOADED when this key pair or all of them log in too often: to
-                forget a nonce early would let its proof be used again.
+            TarnError: EXHAUSTED, OVERLOADED if this key pair, or all of them together, log in too often.
+                Dropping a nonce early would let its proof be used again.
         """
         self._forget()
         if (access_key_id, nonce) in self._ends:
@@ -102,7 +102,7 @@ class Nonces:
         if full or self._per_key[access_key_id] >= self._per_key_max:
             text = "too many log-ins within 30 minutes; keep the caller token and use it again"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
-        # A proof from 15 minutes ahead is good for 30 minutes.
+        # A proof from 15 minutes ahead is valid for 30 minutes.
         self._ends[access_key_id, nonce] = self._clock.monotonic() + 2 * SKEW_US_MAX / 1_000_000
         self._per_key[access_key_id] += 1
         return True
@@ -111,7 +111,7 @@ class Nonces:
         now = self._clock.monotonic()
         while self._ends:
             key = next(iter(self._ends))
-            # One second more: proofs carry whole seconds.
+            # One second more, because proofs carry whole seconds.
             if self._ends[key] + 1 > now:
                 return
             del self._ends[key]
@@ -121,7 +121,7 @@ class Nonces:
 
 
 def _decoy(box: SecretBox, random_bytes: RandomBytes) -> Credential:
-    """A key pair of nobody, whose secret nobody knows."""
+    """Returns a key pair that belongs to no user, with a secret that no caller knows."""
     access_key_id = AccessKeyId("")
     sealed, key_id = box.seal(access_key_id, random_bytes(20).hex())
     return Credential(access_key_id, UserId(""), b"", "", 0, sealed, key_id)

@@ -1,4 +1,4 @@
-"""What auth knows, as messages of the wire."""
+"""Converts auth's records to messages of its rpcs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["to_credential", "to_grant", "to_statements", "to_timestamp", "to_use
 
 
 def to_timestamp(time_us: int) -> Timestamp:
-    """Unix microseconds as a timestamp."""
+    """Converts Unix microseconds to a timestamp."""
     return Timestamp(seconds=time_us // 1_000_000, nanos=time_us % 1_000_000 * 1000)
 
 
 def to_statements(statements: Iterable[Statement]) -> list[caller_pb.Statement]:
-    """Statements of a policy."""
+    """Converts the statements of a policy."""
     return [
         caller_pb.Statement(allow=s.allow, actions=s.actions, resources=s.resources)
         for s in statements
@@ -28,7 +28,7 @@ def to_statements(statements: Iterable[Statement]) -> list[caller_pb.Statement]:
 
 
 def to_grant(grant: Grant) -> caller_pb.Grant:
-    """A grant, its token included."""
+    """Converts a grant, including its token."""
     return caller_pb.Grant(
         user_id=grant.user_id,
         statements=to_statements(grant.policy.statements),
@@ -38,14 +38,14 @@ def to_grant(grant: Grant) -> caller_pb.Grant:
 
 
 def to_user(user: User) -> user_pb.User:
-    """A user; its uid is nobody's business."""
+    """Converts a user; omits its uid, which is internal."""
     return user_pb.User(
         user_id=user.user_id, roles=user.roles, create_time=to_timestamp(user.create_time_us)
     )
 
 
 def to_credential(credential: Credential) -> user_pb.Credential:
-    """A key pair without its secret."""
+    """Converts a key pair, without its secret."""
     return user_pb.Credential(
         access_key_id=credential.access_key_id,
         user_id=credential.user_id,

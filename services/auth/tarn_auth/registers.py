@@ -1,8 +1,8 @@
 """Compare-and-set on one row, with unknown outcomes settled.
 
-A write that timed out may have landed. It is settled by the one read that may (`settle=True`) and by
-comparing values: every value of auth holds something random (a uid, a sealed secret) or names the
-whole new state, so an equal value is this write or one that is just as good (docs/design/protocol.md, rule 8).
+A write that timed out may have taken effect. It is settled by the one kind of read that can settle it
+(`settle=True`) and by comparing values. Every value of auth contains something random (a uid, a sealed secret)
+or the whole new state, so an equal value is this write or an equivalent one (docs/design/protocol.md, rule 8).
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ class Registers:
         self._partition = partition
 
     async def get(self, key: bytes) -> Versioned | None:
-        """A row, None when it is absent."""
+        """Returns a row, None if it is absent."""
         return (await self._kv.get_many(self._partition, [key]))[0]
 
     async def get_many(self, keys: list[bytes]) -> list[Versioned | None]:
-        """Rows in the order of the keys."""
+        """Returns rows in the order of the keys."""
         return await self._kv.get_many(self._partition, keys)
 
     async def page(self, start: bytes, end: bytes, limit: int) -> list[Row]:
-        """Up to `limit` rows of `start <= key < end`."""
+        """Returns up to `limit` rows with `start <= key < end`."""
         return await self._kv.scan(self._partition, start, end, limit)
 
     async def insert(self, key: bytes, value: bytes) -> None:
-        """Writes a row that is absent.
+        """Writes a row that must be absent.
 
         Raises:
-            PredicateFailedError: there is one, with another value; it is in `current`.
-            TarnError: UNAVAILABLE when the outcome was unknown and turned out to be nothing.
+            PredicateFailedError: the row exists with another value; it is in `current`.
+            TarnError: UNAVAILABLE if the outcome was unknown and it turned out that nothing was written.
         """
         await self._set(key, value, None)
 
     async def replace(self, key: bytes, value: bytes, current: Versioned) -> None:
-        """Writes over the version that was read; raises as `insert`."""
+        """Replaces the version that was read; raises as `insert`."""
         await self._set(key, value, current)
 
     async def remove(self, key: bytes, current: Versioned) -> None:
-        """Removes the version that was read; a row that is gone already is no error.
+        """Removes the version that was read; an absent row is not an error.
 
         Raises:
-            PredicateFailedError: there is another version.
+            PredicateFailedError: the row has another version.
             TarnError: UNAVAILABLE as `insert`.
         """
         try:
@@ -63,7 +63,7 @@ class Registers:
                 raise _lost(key, found, current) from error
 
     async def drop(self, keys: list[bytes]) -> None:
-        """Removes rows whatever they hold."""
+        """Removes rows regardless of their values."""
         if keys:
             await self._kv.delete_many(self._partition, keys)
 
@@ -81,7 +81,7 @@ class Registers:
 
 
 def _lost(key: bytes, found: Versioned | None, expected: Versioned | None) -> TarnError:
-    """Why a settled write is not there: it never landed, or another one came between."""
+    """Returns the error for a settled write that is absent: it never took effect, or another one replaced it."""
     same = found is expected or (
         found is not None and expected is not None and found.predicate == expected.predicate
     )

@@ -1,10 +1,10 @@
-"""Secrets at rest: AES-256-GCM, the access key id as associated data.
+"""Encryption of secrets at rest: AES-256-GCM, with the access key id as associated data.
 
-Keys come from the installation's secret by HKDF, each for one purpose. A sealed secret is 12 bytes of
-nonce, ciphertext, tag; associated data binds it to its row, so that swapping two rows opens neither.
-Rotation: give the new secret first and the old ones after it; what is sealed with an old one still
-opens, and what is sealed from now on uses the new one. Random nonces are safe for 2^32 secrets under
-one key (NIST SP 800-38D §8.3).
+Keys are derived from the installation's secret by HKDF, each for one purpose. A sealed secret is 12 bytes of
+nonce, ciphertext, tag. The associated data binds it to its row: after swapping two rows, neither opens.
+Rotation: give the new secret first and the old ones after it. Data sealed with an old secret still opens;
+new data is sealed with the new one. Random nonces are safe for 2^32 secrets under one key
+(NIST SP 800-38D §8.3).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEY_ID_BYTES = 8
 
 
 def derive_key(installation_secret: bytes, purpose: str, length: int = 32) -> bytes:
-    """The installation's key for one purpose (RFC 5869)."""
+    """Derives the installation's key for one purpose (RFC 5869)."""
     if len(installation_secret) < INSTALLATION_SECRET_BYTES_MIN:
         raise ValueError(
             f"the installation's secret has {len(installation_secret)} bytes, "
@@ -42,11 +42,11 @@ def derive_key(installation_secret: bytes, purpose: str, length: int = 32) -> by
 
 
 class SecretBox:
-    """Seals and opens secret access keys. Its repr shows nothing.
+    """Seals and opens secret access keys. Its repr shows no secret.
 
     Args:
-        installation_secrets: the current one, then those before it.
-        random_bytes: for nonces.
+        installation_secrets: the current one, then earlier ones.
+        random_bytes: source of nonces.
     """
 
     def __init__(self, installation_secrets: Sequence[bytes], random_bytes: RandomBytes) -> None:
@@ -62,26 +62,26 @@ class SecretBox:
 
     @property
     def key_ids(self) -> list[str]:
-        """Names of the keys, which tell nothing about the secrets; the one that seals comes first."""
+        """Ids of the keys, which reveal nothing about the secrets; the sealing key is first."""
         return list(self._ciphers)
 
     def seal(self, access_key_id: AccessKeyId, secret: str) -> tuple[bytes, str]:
-        """The sealed secret and the id of the key that sealed it."""
+        """Returns the sealed secret and the id of the key that sealed it."""
         nonce = self._random_bytes(_NONCE_BYTES)
         cipher = self._ciphers[self._current]
         sealed = cipher.encrypt(nonce, secret.encode(), access_key_id.encode())
         return nonce + sealed, self._current
 
     def open(self, access_key_id: AccessKeyId, sealed: bytes, encryption_key_id: str) -> str:
-        """The secret.
+        """Decrypts a sealed secret.
 
         Raises:
-            TarnError: CORRUPT when it was sealed by a key that is not here, for another access key,
-                or was altered.
+            TarnError: CORRUPT if it was sealed with a key that is not configured or for another access
+                key, or was altered.
         """
         cipher = self._ciphers.get(encryption_key_id)
         if cipher is None:
-            text = f"access key {access_key_id} is sealed with key {encryption_key_id}, not given"
+            text = f"access key {access_key_id} is sealed with an unknown key, {encryption_key_id}"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, access_key_id=access_key_id)
         nonce, sealed = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:

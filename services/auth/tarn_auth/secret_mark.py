@@ -1,9 +1,9 @@
-"""Which secrets an installation was run with, noted in its store.
+"""Records in the store which secrets an installation was run with.
 
-Two data folders with a secret each, pointed at one store by mistake, would both serve it: one of them
-opens no user's key, and finds no block where the other one put it. So a process is let in only with a
-secret that the store knows, current or previous, and then notes its current one beside it: during a
-rotation both are good.
+Two data folders, each with its own secret, may be pointed at one store by mistake. Both would serve it, but
+one of them could open no user's key and could not find the blocks of the other. So a process may start only with
+a secret that the store knows, current or previous. It then records its current secret in addition: during a
+rotation both are valid.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ _KEPT_MAX = 16
 
 
 async def check_secret(registers: Registers, installation_id: str, key_ids: Sequence[str]) -> None:
-    """Lets a process in whose secrets the store knows.
+    """Checks that the store knows one of the process's secrets, and records the current one.
 
     Args:
-        registers: of auth.
+        registers: auth's registers.
         installation_id: for the error.
-        key_ids: what `SecretBox.key_ids` says of the secrets, the current one first.
+        key_ids: `SecretBox.key_ids` of the secrets, the current one first.
 
     Raises:
-        TarnError: FAILED_PRECONDITION, the store was made with another secret; UNAVAILABLE.
+        TarnError: FAILED_PRECONDITION if the store was made with another secret; UNAVAILABLE if it
+            does not answer.
     """
     for _ in range(_TRIES):
         found = await registers.get(AuthKeys.secrets())
@@ -46,9 +47,9 @@ async def check_secret(registers: Registers, installation_id: str, key_ids: Sequ
             else:
                 await registers.replace(AuthKeys.secrets(), value, found)
         except PredicateFailedError:
-            continue  # another process noted its own
+            continue  # another process recorded its own secret
         return
-    text = "other processes changed the note of secrets all the time"
+    text = "other processes kept changing the record of secrets"
     raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 

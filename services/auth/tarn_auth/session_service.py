@@ -1,4 +1,4 @@
-"""`tarn.auth.v1.SessionService`: set-up, log-in, and who the caller is."""
+"""`tarn.auth.v1.SessionService`: set-up, log-in, and the caller's identity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RULES = rules_of(pb.DESCRIPTOR.services_by_name["SessionService"])
 
 
 class SessionService:
-    """The first three rpcs are public: each brings its own proof, or needs none."""
+    """The first three rpcs are public: each carries its own proof, or needs none."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SessionService:
     async def GetSetupState(
         self, request: pb.GetSetupStateRequest, call: Call
     ) -> pb.GetSetupStateResponse:
-        """Whether the first admin exists."""
+        """Returns whether the first admin exists."""
         return pb.GetSetupStateResponse(
             is_set_up=await self._set_up.is_done(), installation_id=self._installation_id
         )
@@ -49,7 +49,7 @@ class SessionService:
         user_id = parse_user_id(request.user_id)
         chosen = None
         if bool(request.access_key_id) != bool(request.secret_access_key):
-            text = "access_key_id and secret_access_key are given together or not at all"
+            text = "access_key_id and secret_access_key must be given together or not at all"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="access_key_id")
         if request.access_key_id:
             access_key_id = parse_access_key_id(request.access_key_id)
@@ -68,7 +68,7 @@ class SessionService:
         return pb.LogInResponse(grant=to_grant(grant), expire_time=to_timestamp(expire_time_us))
 
     async def GetCaller(self, request: pb.GetCallerRequest, call: Call) -> pb.GetCallerResponse:
-        """Who the caller is."""
+        """Returns the caller's identity."""
         caller = await self._callers.identify(call)
         rule = _RULES["GetCaller"]
         self._callers.require(caller, rule, rule.resource.of_found(request, caller=caller.user))

@@ -1,18 +1,18 @@
-"""The first admin: made once, by whoever proves to hold the installation's secret.
+"""Creates the first admin, once, for a caller that proves knowledge of the installation's secret.
 
-There is no transaction over rows, so the order of the writes and their names carry the weight:
+There is no transaction over rows, so safety depends on the order of the writes and the names of the rows:
 
-1. The admin's uid, and the access key id unless one was chosen, follow from the installation's secret
-   and the user's name; each row is inserted, never written over. So attempts for the same user, one
-   after a crash or several at once, meet in the same rows and give the same answer.
-2. `setup` is inserted last. Until then a retry goes on where the last attempt stopped: the installation
-   is never locked out. From then on SetUp is closed: it is never left open.
-3. Attempts for different users race for `setup`; the loser takes its own rows back, and the winner
-   removes what attempts that died left: users whose uid follows from the secret as well.
+1. The admin's uid, and the access key id unless one was chosen, are derived from the installation's secret
+   and the user's name. Each row is inserted, never overwritten. So attempts for the same user, after a
+   crash or concurrently, write the same rows and give the same answer.
+2. `setup` is inserted last. Until then a retry continues where the last attempt stopped, so the installation
+   is never locked out. From then on SetUp is closed; it is never left open.
+3. Attempts for different users race for `setup`. The loser removes its own rows, and the winner removes the
+   rows of attempts that died: users whose uid is also derived from the secret.
 
 One answer can be lost: that of an attempt which wrote `setup` and then died, if auth made the key pair.
-Installers that cannot watch choose the key pair themselves (`tarn` does): repeating SetUp with the pair
-that it made gives the same answer for ever, and shows nothing that its caller did not bring.
+Automated installers should choose the key pair themselves (`tarn` does): repeating SetUp with the same pair
+always gives the same answer, and reveals only data that its caller sent.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _USERS_PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class FirstAdmin:
-    """The answer: the first key pair, whole."""
+    """The answer: the first key pair, including its secret."""
 
     credential: Credential
     secret: str = field(repr=False)
 
 
 class SetUp:
-    """Makes the first admin."""
+    """Creates the first admin."""
 
     def __init__(
         self,
@@ -80,18 +80,18 @@ class SetUp:
         self._clock = clock
 
     async def is_done(self) -> bool:
-        """Whether the first admin exists."""
+        """Returns whether the first admin exists."""
         return await self._registers.get(AuthKeys.setup()) is not None
 
     async def set_up(
         self, proof: str, user_id: UserId, chosen: tuple[AccessKeyId, str] | None
     ) -> FirstAdmin:
-        """Makes the first admin with a chosen key pair, or with one made here.
+        """Creates the first admin with a chosen key pair, or with one made here.
 
         Raises:
-            TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH without the installation's secret, asked
-                first, so that strangers learn nothing; FAILED_PRECONDITION, ALREADY_SET_UP;
-                ALREADY_EXISTS, USER_EXISTS when an attempt that died left the chosen access key id
+            TarnError: UNAUTHENTICATED, SIGNATURE_MISMATCH without the installation's secret, checked
+                first, so that unauthenticated callers learn nothing; FAILED_PRECONDITION, ALREADY_SET_UP;
+                ALREADY_EXISTS, USER_EXISTS if an attempt that died left the chosen access key id
                 with another secret.
         """
         if not hmac.compare_digest(set_up_proof(self._secret).encode(), proof.encode()):
@@ -106,7 +106,7 @@ class SetUp:
         return FirstAdmin(credential, secret)
 
     async def _repeat(self, user_id: UserId, chosen: tuple[AccessKeyId, str] | None) -> FirstAdmin:
-        """The same answer to who brings the key pair along; nothing to anybody else."""
+        """Repeats the answer for a caller that sends the same key pair; refuses all others."""
         if chosen is not None:
             holder = await self._authorizer.find(chosen[0])
             if holder is not None and holder.user.user_id == user_id:
@@ -145,7 +145,7 @@ class SetUp:
     async def _pair(
         self, user: User, access_key_id: AccessKeyId, secret: str
     ) -> tuple[Credential, str]:
-        """The key pair's row, this attempt's or an earlier one's; an empty secret is made here."""
+        """Returns the key pair's row, of this or an earlier attempt; an empty secret is generated here."""
         wanted = secret or self._credentials.make_pair()[1]
         try:
             credential = await self._credentials.create(user, _DESCRIPTION, access_key_id, wanted)
@@ -173,13 +173,13 @@ class SetUp:
         await self._remove_losers(user)
 
     async def _remove_losers(self, winner: User) -> None:
-        """Removes what attempts that died left, and what others have not taken back yet."""
+        """Removes rows that dead attempts left, or that losers have not removed yet."""
         try:
             for user in await self._users.page("", _USERS_PAGE):
                 if user.user_id != winner.user_id and self._is_mine(user):
                     await self._users.end(user)
         except TarnError as error:
-            # The answer must not be lost over it: nobody else would ever get one.
+            # The answer must not be lost because of this: no later attempt would get one.
             _log.warning("an attempt to set up left a user", reason=error.reason)
 
 

@@ -31,11 +31,11 @@ _PAGE_MAX = 1000
 
 
 class UserService:
-    """Every rpc asks whether its caller may, before it looks at anything.
+    """Every rpc checks the caller's permission before it reads anything.
 
-    Nobody takes from themselves what only an admin can give back: one's own user, one's own role of
-    Admin, or the key pair of the very call. So an installation always keeps an admin with a key (two
-    admins who end each other in the same instant are on their own).
+    Users cannot take from themselves what only an admin can restore: their own user, their own role of
+    Admin, or the key pair of the call. So an installation always keeps an admin with a key (two admins who
+    delete each other concurrently can still leave none).
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class UserService:
         return pagination.PageTokens(self._page_key, caller.user.user_uid.hex(), name, **arguments)
 
     async def CreateUser(self, request: pb.CreateUserRequest, call: Call) -> pb.CreateUserResponse:
-        """A new user without key pairs."""
+        """Creates a user without key pairs."""
         caller = await self._callers.identify(call)
         user_id = parse_user_id(request.user_id)
         self._require(caller, "CreateUser", request)
@@ -67,20 +67,20 @@ class UserService:
         return pb.CreateUserResponse(user=to_user(user))
 
     async def GetUser(self, request: pb.GetUserRequest, call: Call) -> pb.GetUserResponse:
-        """One user."""
+        """Returns one user."""
         caller = await self._callers.identify(call)
         user_id = parse_user_id(request.user_id)
         self._require(caller, "GetUser", request)
         return pb.GetUserResponse(user=to_user(await self._users.get(user_id)))
 
     async def ListUsers(self, request: pb.ListUsersRequest, call: Call) -> pb.ListUsersResponse:
-        """A page of users."""
+        """Returns a page of users."""
         caller = await self._callers.identify(call)
         self._require(caller, "ListUsers", request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         tokens = self._tokens(caller, "ListUsers")
         after = tokens.decode(request.page_token)
-        # One more than asked tells whether there is a next page.
+        # One more than requested shows whether there is a next page.
         users = await self._users.page(after, size + 1)
         token = ""
         if len(users) > size:
@@ -118,7 +118,7 @@ class UserService:
     async def CreateCredential(
         self, request: pb.CreateCredentialRequest, call: Call
     ) -> pb.CreateCredentialResponse:
-        """A new key pair, its secret shown this once."""
+        """Creates a key pair; its secret is shown only in this answer."""
         caller = await self._callers.identify(call)
         owner = await self._owner(caller, "CreateCredential", request)
         description = parse_description(request.description)
@@ -128,7 +128,7 @@ class UserService:
         except PredicateFailedError as error:
             text = f"access key {access_key_id} exists already; try again"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
-        # The user may have gone meanwhile, with all the key pairs that were there to see.
+        # The user may have been deleted in the meantime, with all key pairs that were visible then.
         now = await self._users.find(owner.user_id)
         if now is None or now.user_uid != owner.user_uid:
             await self._credentials.delete(credential)
@@ -140,7 +140,7 @@ class UserService:
     async def ListCredentials(
         self, request: pb.ListCredentialsRequest, call: Call
     ) -> pb.ListCredentialsResponse:
-        """A page of a user's key pairs."""
+        """Returns a page of a user's key pairs."""
         caller = await self._callers.identify(call)
         owner = await self._owner(caller, "ListCredentials", request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
@@ -156,10 +156,10 @@ class UserService:
     async def DeleteCredential(
         self, request: pb.DeleteCredentialRequest, call: Call
     ) -> pb.DeleteCredentialResponse:
-        """Ends a key pair.
+        """Deletes a key pair.
 
-        Whose it is decides who may; to those who may not, a key pair of another user and one that
-        does not exist look alike.
+        The required permission depends on its owner. Callers without permission get the same answer for
+        another user's key pair and for one that does not exist.
         """
         caller = await self._callers.identify(call)
         access_key_id = parse_access_key_id(request.access_key_id)
@@ -175,7 +175,7 @@ class UserService:
         if credential is None:
             raise credential_not_found(access_key_id)
         if credential.access_key_id == caller.credential.access_key_id:
-            raise _oneself(f"access key {access_key_id} makes this call; end it with another one")
+            raise _oneself(f"access key {access_key_id} makes this call; use another to delete it")
         try:
             await self._credentials.delete(credential)
         finally:
@@ -193,7 +193,7 @@ class UserService:
         rpc: str,
         request: pb.CreateCredentialRequest | pb.ListCredentialsRequest,
     ) -> User:
-        """The user whose key pairs are meant: the one named, or the caller."""
+        """Returns the owner of the key pairs: the named user, or the caller."""
         named = request.user_id
         user_id = parse_user_id(named) if named else caller.user.user_id
         self._require(caller, rpc, request, user_id=user_id)

@@ -1,4 +1,4 @@
-"""Users: names, roles, and an end that takes their key pairs along."""
+"""Users: names, roles, and a deletion that also removes their key pairs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DELETIONS_PAGE = 100
 
 
 def user_not_found(user_id: str) -> TarnError:
-    """The error for a user that is not there."""
+    """Returns the error for a user that does not exist."""
     text = f"user {user_id} does not exist"
     return TarnError(Kind.NOT_FOUND, Reason.USER_NOT_FOUND, text, user_id=user_id)
 
@@ -44,10 +44,10 @@ class Users:
         self._ids = ids
 
     async def create(self, user_id: UserId, roles: Iterable[Role]) -> User:
-        """A new user, with a uid that no earlier user of this name had.
+        """Creates a user, with a uid that no earlier user of this name had.
 
         Raises:
-            TarnError: ALREADY_EXISTS, USER_EXISTS.
+            TarnError: ALREADY_EXISTS, USER_EXISTS if there is a user of this name.
         """
         names = tuple(role.value for role in roles)
         user = User(user_id, self._ids.nonce(), names, self._clock.now_us())
@@ -61,20 +61,20 @@ class Users:
         return user
 
     async def find(self, user_id: str) -> User | None:
-        """One user, None when there is none."""
+        """Returns a user, None if there is none."""
         found = await self._registers.get(AuthKeys.user(user_id))
         return None if found is None else decode_user(found.value)
 
     async def get(self, user_id: str) -> User:
-        """One user.
+        """Returns a user.
 
         Raises:
-            TarnError: NOT_FOUND, USER_NOT_FOUND.
+            TarnError: NOT_FOUND, USER_NOT_FOUND if there is none.
         """
         return decode_user((await self._row(user_id)).value)
 
     async def page(self, after: str, limit: int) -> list[User]:
-        """Up to `limit` users in byte order of their ids, beginning after one."""
+        """Returns up to `limit` users in byte order of their ids, after the id `after`."""
         start = AuthKeys.user(after + "\0" if after else "")
         rows = await self._registers.page(start, after_prefix(AuthKeys.user("")), limit)
         return [decode_user(value) for _, value in rows]
@@ -83,8 +83,8 @@ class Users:
         """Replaces a user's roles.
 
         Raises:
-            TarnError: NOT_FOUND, USER_NOT_FOUND; CONFLICT, TOO_MANY_RETRIES when others keep
-                changing the user.
+            TarnError: NOT_FOUND, USER_NOT_FOUND if there is none; CONFLICT, TOO_MANY_RETRIES if
+                concurrent changes of the user continue.
         """
         names = tuple(role.value for role in roles)
         for _ in range(_ATTEMPTS_MAX):
@@ -100,21 +100,21 @@ class Users:
     async def delete(self, user_id: UserId) -> None:
         """Deletes a user and its key pairs.
 
-        The intent is written down first, so that `finish_deletions` can remove what a crash leaves.
-        Then the user goes: its key pairs name a uid that nobody has any more, so all of them are
-        dead from here on, and only their rows are left to remove.
+        The intent is recorded first, so that `finish_deletions` can remove rows that a crash leaves. Then the
+        user is removed. Its key pairs name a uid that no user has, so all of them are invalid from here on,
+        and only their rows remain to be removed.
 
         Raises:
-            TarnError: NOT_FOUND, USER_NOT_FOUND; CONFLICT as `update_roles`.
+            TarnError: NOT_FOUND, USER_NOT_FOUND if there is none; CONFLICT as `update_roles`.
         """
         await self.end(decode_user((await self._row(user_id)).value))
 
     async def end(self, user: User) -> None:
-        """Deletes this life of a user, as `delete`; one that has ended is no error."""
+        """Deletes this life of a user, as `delete`; a life that has ended is not an error."""
         await self._begin_deletion(user)
         row = await self._registers.get(AuthKeys.user(user.user_id))
         for _ in range(_ATTEMPTS_MAX):
-            # Nobody, or a namesake: that one is not ours to delete.
+            # No user, or a later one of the same name, which must not be deleted.
             if row is None or not _is(user, row):
                 break
             try:
@@ -128,13 +128,13 @@ class Users:
         try:
             await self._end_deletion(user)
         except TarnError as error:
-            # The user is gone, as was asked; dead rows wait for `finish_deletions`.
+            # The user is deleted, as requested; the remaining rows wait for `finish_deletions`.
             _log.warning("rows of a deleted user remain", user_id=user.user_id, reason=error.reason)
 
     async def finish_deletions(self) -> int:
-        """Removes what deletions left that a crash cut short; returns how many. Repeatable.
+        """Finishes deletions that a crash interrupted; returns their number. Safe to repeat.
 
-        A deletion that never reached its user was answered with an error, so it is called off.
+        A deletion that never reached its user was answered with an error, so it is cancelled.
         """
         start = AuthKeys.deletion(None)
         count = 0
@@ -153,7 +153,7 @@ class Users:
         try:
             await self._registers.insert(AuthKeys.deletion(user.user_uid), encode_user(user))
         except PredicateFailedError:
-            return  # somebody deletes or deleted the same user; the uid is what counts
+            return  # another call deletes or deleted the same user; the uid is what counts
 
     async def _end_deletion(self, user: User) -> None:
         await self._credentials.delete_all(user.user_uid)
@@ -167,7 +167,7 @@ class Users:
 
 
 def _is(user: User, row: Versioned) -> bool:
-    """Whether a row is this life of the user."""
+    """Returns whether a row is this life of the user."""
     return decode_user(row.value).user_uid == user.user_uid
 
 

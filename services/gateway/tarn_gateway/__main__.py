@@ -1,7 +1,7 @@
-"""The gateway as a process of its own: `tarn-gateway [--config FILE]`.
+"""Runs the gateway as a separate process: `tarn-gateway [--config FILE]`.
 
-It reaches auth and graveler over gRPC, and the bodies of objects directly in the block store. Several of
-them may run over one store; none needs anything of the others.
+It calls auth and graveler over gRPC, and moves the bodies of objects directly to and from the block store.
+Several gateways may share one store; they do not depend on each other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def _assemble(
 
 
 def main() -> int:
-    """Runs a gateway until it is told to stop; the exit code."""
+    """Runs a gateway until it is asked to stop; returns the exit code."""
     return run("gateway", "The S3 endpoint of Tarn.", _assemble)
 
 

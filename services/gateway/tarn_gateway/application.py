@@ -1,4 +1,4 @@
-"""The gateway, put together."""
+"""Assembles the gateway from its parts."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ __all__ = ["GatewayApplication"]
 class GatewayApplication:
     """The S3 endpoint over graveler, auth and a block store, which their owners close.
 
-    An async context manager: entering it listens. It answers no rpc of its own.
+    An async context manager: entering it starts to listen. It serves no rpcs.
 
     Args:
-        settings: see there.
-        graveler: metadata.
-        access: who asks, and what they may do.
-        blocks: the bytes of objects.
+        settings: see `GatewaySettings`.
+        graveler: reads and writes metadata.
+        access: authenticates callers and provides their grants.
+        blocks: stores the bytes of objects.
         clock: time.
-        ids: block addresses, request ids.
+        ids: makes block addresses and request ids.
         tls: for https; None for http.
-        listens: told `("s3", "host:port")` once it listens.
+        listens: called with `("s3", "host:port")` once the endpoint listens.
     """
 
     name = "gateway"
@@ -77,14 +77,14 @@ class GatewayApplication:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it does."""
+        """The port on which the endpoint listens; valid after entering."""
         return self._port
 
     async def __aenter__(self) -> Self:
-        """Listens.
+        """Starts to listen.
 
         Raises:
-            OSError: the address is taken or not ours.
+            OSError: the address is in use or does not belong to this machine.
         """
         settings = self._settings
         await self._server.__aenter__()
@@ -101,12 +101,12 @@ class GatewayApplication:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Aborts what is left; `drain` first to lose nothing."""
+        """Aborts remaining requests; call `drain` first to lose none."""
         await self._server.__aexit__(*exc)
         await self._backend.removals.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops listening and lets requests under way finish, for at most `timeout_s`; then the removals
-        of blocks behind their answers, for as long again."""
+        """Stops listening and lets current requests finish, for at most `timeout_s`. Then waits for the
+        removals of blocks that follow their answers, again for at most `timeout_s`."""
         await self._server.drain(timeout_s)
         await self._backend.removals.drain(timeout_s)

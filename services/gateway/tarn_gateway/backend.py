@@ -1,4 +1,4 @@
-"""What operations work with: metadata, blocks, time, and the bounds they keep."""
+"""The resources that operations use: metadata, blocks, time and limits."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["Backend", "Bounds"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of operations.
+    """The limits of operations.
 
     Attributes:
-        call_timeout_s: how long one call to graveler or auth may take.
-        list_timeout_s: how long a listing may search; above `call_timeout_s` because a page may lie
-            behind many deleted keys.
-        complete_timeout_s: how long graveler may take to stage a completed upload.
+        call_timeout_s: time limit of one call to graveler or auth.
+        list_timeout_s: time limit of a listing; above `call_timeout_s` because many deleted keys may
+            precede a page.
+        complete_timeout_s: time limit for graveler to stage a completed upload.
         small_body_bytes: bodies up to this size are held in memory and stored in one piece.
-        refs_max: refs that a listing of a whole bucket looks through.
-        removals_max: blocks that may be removed behind answers at a time; further answers wait for
-            the removal of theirs.
-        payload: which bodies are accepted.
+        refs_max: number of refs that a listing of a whole bucket searches.
+        removals_max: number of blocks that may be removed after their answers concurrently; further
+            answers wait for their removal.
+        payload: the bodies that are accepted.
     """
 
     call_timeout_s: float = 10.0
@@ -46,11 +46,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Everything that operations reach for; they keep no state of their own.
+    """The shared resources of all operations, which keep no state of their own.
 
     Attributes:
-        locks: of keys that are written conditionally.
-        removals: blocks of refused writes that are being removed behind the answers.
+        locks: locks of keys that are written conditionally.
+        removals: blocks of refused writes that are being removed after the answers.
     """
 
     graveler: GravelerClient
@@ -64,8 +64,8 @@ class Backend:
     removals: TaskSet = field(default_factory=TaskSet)
 
     def call(self, request: S3Request, timeout_s: float = 0.0) -> Call:
-        """The context of one call to graveler, its time beginning now: bodies take as long as they
-        take, so a request as a whole has no deadline."""
+        """Returns the context of one call to graveler. Its time begins now: the transfer of a body is not
+        bounded, so a request as a whole has no deadline."""
         return Call(
             request.http.request_id,
             request.granted.grant.caller_token,
@@ -79,12 +79,12 @@ class Backend:
         head: Request | None = None,
         wanted: frozenset[Algorithm] = frozenset(),
     ) -> Payload:
-        """The request's body.
+        """Returns the request's body.
 
         Args:
-            request: whose body.
-            head: read its headers instead; see `completing`.
-            wanted: checksums to compute although the client sent none.
+            request: the request.
+            head: its headers replace the request's; see `completing`.
+            wanted: checksums to compute even if the client sent none.
 
         Raises:
             S3Error: as `open_payload`.

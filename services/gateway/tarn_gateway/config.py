@@ -1,4 +1,4 @@
-"""What an operator decides about the gateway, from the configuration of the installation."""
+"""The gateway's settings, from the configuration of the installation."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class GatewaySettings:
     """Settings of the S3 endpoint.
 
     Attributes:
-        host, port: where it listens; port 0 takes a free one.
-        reuse_port: several processes share the port (one gateway per core).
-        region: told to clients that ask, and the only one accepted in signatures.
-        domains: lower-case host names whose subdomains are buckets (virtual-host addressing); other
-            host names get path style.
-        access_log: a log line for every request, not only for failures of ours.
-        limits: of the HTTP server.
-        bounds: of operations.
+        host, port: the address to listen on; port 0 takes a free one.
+        reuse_port: whether several processes share the port (one gateway per core).
+        region: returned to clients that ask, and the only region accepted in signatures.
+        domains: lower-case host names whose subdomains are buckets (virtual-host addressing); requests
+            to other host names use path style.
+        access_log: whether to log every request, not only server errors.
+        limits: limits of the HTTP server.
+        bounds: limits of operations.
     """
 
     host: str = "127.0.0.1"
@@ -47,11 +47,11 @@ class GatewaySettings:
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
-    """The gateway's part of a configuration.
+    """Returns the gateway's settings.
 
     Args:
-        config: of the installation.
-        reuse_port: several processes of this machine listen on the one address.
+        config: the installation's configuration.
+        reuse_port: whether several processes of this machine listen on one address.
     """
     section = config.gateways.s3
     host, _, port = section.listen_address.rpartition(":")
@@ -68,10 +68,10 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
 
 
 def server_tls(config: Config) -> ssl.SSLContext | None:
-    """The endpoint's certificate; None for http.
+    """Returns the endpoint's certificate; None for http.
 
     Raises:
-        ConfigError: the files cannot be read or do not belong together.
+        ConfigError: the files cannot be read or do not match.
     """
     section = config.gateways.s3.tls
     if section.cert is None or section.key is None:

@@ -1,8 +1,8 @@
-"""Who asks, and may they: the gateway's half of authorisation (graveler decides again).
+"""Authenticates callers and checks their permissions, for the gateway (graveler checks again).
 
-The action is a column of the operation's row (`tarn_gateway.operations.table`), the resource follows from what
-the row is about. DeleteObjects and the sources of copies name more than one resource; their operations ask
-for each by `require`.
+The action is a column of the operation's row (`tarn_gateway.operations.table`). The resource follows from the
+row's `about`. DeleteObjects and the sources of copies name more than one resource; their operations check
+each with `require`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["Authenticator", "authorize", "require"]
 
 
 class Authenticator:
-    """Finds out whose request it is.
+    """Identifies the caller of a request.
 
     Args:
-        access: grants, cached for as long as auth lets them be.
-        clock: dates signatures, times out calls.
-        policy: what is asked of a signature.
-        timeout_s: for a question to auth.
+        access: provides grants, cached for as long as auth allows.
+        clock: checks the times of signatures and limits calls.
+        policy: requirements on a signature.
+        timeout_s: time limit of a call to auth.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Authenticator:
         self._timeout_s = timeout_s
 
     async def authenticate(self, request: Request) -> tuple[SignedRequest, SigningGrant]:
-        """The verified signature of a request, in headers or query, and its user's grant.
+        """Returns the verified signature of a request, from headers or query, and its user's grant.
 
         Raises:
-            S3Error: AccessDenied, SignatureDoesNotMatch and the others of `signing.sigv4`.
-            TarnError: CREDENTIAL_NOT_FOUND; what the way to auth raises.
+            S3Error: AccessDenied, SignatureDoesNotMatch and the other errors of `signing.sigv4`.
+            TarnError: CREDENTIAL_NOT_FOUND for an unknown key; any error of the call to auth.
         """
         signed = parse_authorization(request, self._clock.now_us(), self._policy)
         scope = (signed.access_key_id, signed.date, signed.region, signed.service)
@@ -80,7 +80,7 @@ def _bucket(request: S3Request) -> str:
 
 
 def _listed(request: S3Request) -> str:
-    """What a prefix can see: paths of a ref, or the refs of the repository."""
+    """Returns the resource of a prefix: paths of a ref, or the refs of the repository."""
     ref, slash, path = request.query.text("prefix").partition("/")
     if not (ref and slash):
         return repository_resource(request.bucket)
@@ -88,7 +88,7 @@ def _listed(request: S3Request) -> str:
 
 
 def _key(request: S3Request) -> str:
-    """A write names a branch, a read names the ref as the client spelled it (`tarn.core.access.actions`)."""
+    """A write names a branch; a read names the ref as the client spelled it (`tarn.core.access.actions`)."""
     target = request.target
     if request.operation.action is _WRITE:
         return object_resource(request.bucket, request.branch, target.path)
@@ -100,7 +100,7 @@ _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType
         About.SERVICE: _service,
         About.BUCKET: _bucket,
         About.REF: _listed,
-        About.KEYS: None,  # `deleting` asks for each
+        About.KEYS: None,  # `deleting` checks each
         About.KEY: _key,
         About.UPLOAD: _key,
     }
@@ -108,16 +108,16 @@ _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType
 
 
 def require(request: S3Request, action: Action | None, resource: str) -> None:
-    """Lets the caller through to one resource.
+    """Checks that the caller may perform an action on one resource.
 
     Args:
-        request: whose.
-        action: a column of the operation's row, e.g. `request.operation.source`. None is a column that is
-            empty: nobody may do what the table does not say.
+        request: the caller's request.
+        action: a column of the operation's row, e.g. `request.operation.source`. None means an empty
+            column: an access that the table does not list is denied to all callers.
         resource: see `tarn.core.access.actions`.
 
     Raises:
-        TarnError: DENIED, ACCESS_DENIED.
+        TarnError: DENIED with ACCESS_DENIED if the caller may not.
     """
     if action is None:
         text = (
@@ -128,11 +128,11 @@ def require(request: S3Request, action: Action | None, resource: str) -> None:
 
 
 def authorize(request: S3Request) -> None:
-    """Lets the request through to what its address names.
+    """Checks that the caller may perform the operation on the resource that the address names.
 
     Raises:
-        TarnError: DENIED, ACCESS_DENIED; what a malformed target raises.
-        S3Error: NoSuchKey for a ref that cannot be.
+        TarnError: DENIED with ACCESS_DENIED if the caller may not; the error of a malformed target.
+        S3Error: NoSuchKey for a ref that cannot exist.
     """
     operation = request.operation
     resource_of = _RESOURCES[operation.about]

@@ -1,7 +1,7 @@
 """The life of a request: address → signature → operation → permission → answer.
 
-The order is part of the safety: nobody learns anything before the signature is verified, what is not
-offered is refused before anything is done, and no operation runs whose action the caller is not allowed.
+The order is part of the security. A caller learns nothing before the signature is verified. Operations that
+are not offered are refused before any effect. No operation runs unless the caller may perform its action.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class S3Handler:
     """Answers requests; `refuse` is the `on_error` of the HTTP server that calls it.
 
     Args:
-        authenticator: finds out who asks.
-        backend: what operations work with.
+        authenticator: identifies callers.
+        backend: the resources of operations.
         traces: the access log.
         domains: lower-case host names whose subdomains are buckets.
     """
@@ -58,7 +58,7 @@ class S3Handler:
         self._domains = tuple(domains)
 
     async def __call__(self, request: Request) -> Response:
-        """Answers one request, or raises what `refuse` makes an answer of."""
+        """Answers one request. `refuse` turns every exception into an answer."""
         REQUEST_ID.set(request.request_id)
         trace = self._traces.begin(request)
         host = request.headers.text("host")
@@ -78,7 +78,7 @@ class S3Handler:
         return response
 
     def refuse(self, request: Request, error: Exception) -> Response:
-        """The answer for what was raised. What is broken on our side is logged with its traceback."""
+        """Returns the answer for an exception. Server errors are logged with their traceback."""
         trace = self._traces.of(request)
         if isinstance(error, TarnError):
             if error.kind in _OURS:
@@ -105,7 +105,7 @@ class S3Handler:
 
 
 def _writes(request: Request, trace: Trace) -> bool:
-    """Whether a missing ref is to be told as a missing bucket; see `from_tarn_error`."""
+    """Returns whether a missing ref is reported as a missing bucket; see `from_tarn_error`."""
     if trace.operation is not None:
         return trace.operation.missing_ref is MissingRef.OF_WRITE
     return request.method not in ("GET", "HEAD")

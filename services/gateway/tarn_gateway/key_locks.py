@@ -1,9 +1,9 @@
-"""Locks by key, so that conditional writers of one key do not all do what only one of them can finish.
+"""Locks by key, so that conditional writers of one key do not all do work that only one of them can finish.
 
-A lock decides nothing: graveler decides who wins, also between processes. It saves losers their work. A
-writer that waited looks at the key again before it writes a block, and is refused without one. Blocks are
-written durably, one group at a time; without the lock each loser adds a write and a removal to that queue,
-the winner waits behind them, and the losers are told long after a writer that comes new.
+A lock decides nothing: graveler decides the winner, also between processes. The lock saves losers their work.
+A writer that waited checks the key again before it writes a block, and may be refused without one. Blocks are
+written durably, one group at a time. Without the lock, each loser adds a write and a removal to that queue,
+the winner waits for them, and losers learn the result long after writers that arrive later.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from contextlib import asynccontextmanager
 __all__ = ["KeyLocks"]
 
 WAIT_S = 2.0
-"""A writer goes on without the lock after this time: the holder's store or graveler hangs."""
+"""Seconds after which a writer continues without the lock: the holder's store or graveler hangs."""
 
 
 class KeyLocks:
-    """One lock for each key that somebody holds or waits for, in order of arrival.
+    """One lock for each key that a caller holds or waits for, granted in order of arrival.
 
     Args:
-        wait_s: how long a caller waits for a lock before it goes on without.
+        wait_s: how long a caller waits for a lock before it continues without.
     """
 
     def __init__(self, *, wait_s: float = WAIT_S) -> None:
         self._wait_s = wait_s
-        # The lock and the number of callers that hold it, wait for it or went on without it.
+        # The lock, and the number of callers that hold it, wait for it or continued without it.
         self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What a row of the table of S3 operations says (`tarn_gateway.operations.table`)."""
+"""The columns of the table of S3 operations (`tarn_gateway.operations.table`)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ COPY_SOURCE = "x-amz-copy-source"
 """The one header that selects operations."""
 
 Perform = Callable[["Backend", "S3Request"], Awaitable["Response"]]
-"""Does an operation. The signature is verified and the caller is allowed what the row is about; no byte of
+"""Performs an operation. The signature is verified and the caller may access the row's resource. No byte of
 the body has been read."""
 
 
 class Addressed(enum.Enum):
-    """What the address of a request names; the first thing that selects a row."""
+    """The part of the address that a request names; the first criterion that selects a row."""
 
     SERVICE = "the service"
     BUCKET = "a bucket"
@@ -41,7 +41,7 @@ class Addressed(enum.Enum):
 
 
 class About(enum.Enum):
-    """What an operation is about: the resource that its caller must be allowed (`grants.authorize`)."""
+    """The resource of an operation, which its caller must be allowed to access (`grants.authorize`)."""
 
     SERVICE = "all repositories"
     BUCKET = "the repository"
@@ -54,7 +54,7 @@ class About(enum.Enum):
 
     @property
     def addressed(self) -> Addressed:
-        """What an address must name."""
+        """The part of the address that the request must name."""
         match self:
             case About.SERVICE:
                 return Addressed.SERVICE
@@ -65,12 +65,12 @@ class About(enum.Enum):
 
 
 class MissingRef(enum.Enum):
-    """How a branch, tag or commit that does not exist is told."""
+    """How a branch, tag or commit that does not exist is reported."""
 
     OF_READ = "NoSuchKey"
-    """S3A takes NoSuchKey for an absent path, which it is; it ends its job at NoSuchBucket."""
+    """S3A correctly takes NoSuchKey for an absent path, but ends its job at NoSuchBucket."""
     OF_WRITE = "NoSuchBucket"
-    """NoSuchKey as the answer to a PUT says nothing."""
+    """NoSuchKey as the answer to a PUT would not explain the failure."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,17 +79,17 @@ class Operation:
 
     Attributes:
         name: S3's.
-        method: of HTTP.
-        selected_by: the parameters of the query that select it, or the header `x-amz-copy-source`, with
-            blanks between; a parameter may have a value (`list-type=2`). All of them are in the request,
-            and no other one that selects anything.
-        about: see there.
-        action: that the caller must be allowed.
-        missing_ref: see there.
-        perform: does it.
-        source: the action that is asked for on the source of a copy.
-        if_match: the action that is asked for, beside `action`, by a request with `If-Match`: the answer
-            tells what is there.
+        method: the HTTP method.
+        selected_by: the query parameters that select it, or the header `x-amz-copy-source`, separated by
+            blanks; a parameter may have a value (`list-type=2`). The request has all of them, and no other
+            parameter that selects any row.
+        about: see `About`.
+        action: the action that the caller must be allowed.
+        missing_ref: see `MissingRef`.
+        perform: performs the operation.
+        source: the action that is required on the source of a copy.
+        if_match: the action that a request with `If-Match` requires in addition to `action`, because the
+            answer shows whether the object exists.
     """
 
     name: str
@@ -104,20 +104,20 @@ class Operation:
 
     @property
     def addressed(self) -> Addressed:
-        """What an address must name."""
+        """The part of the address that the request must name."""
         return self.about.addressed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NotOffered:
-    """An operation of S3 that Tarn does not offer; it is refused by name.
+    """An operation of S3 that Tarn does not offer. It is refused by name.
 
     Attributes:
         name: S3's.
         method: as `Operation.method`.
         selected_by: as `Operation.selected_by`.
-        addressed: what an address must name.
-        why: a sentence for the client: what to do instead.
+        addressed: the part of the address that the request must name.
+        why: a sentence for the client about the alternative.
         others: names of operations that the same request selects.
     """
 

@@ -1,9 +1,9 @@
-"""Where repositories keep their blocks, remembered for a few seconds.
+"""Caches the instance and namespace of repositories for a few seconds.
 
-Only what cannot change in a repository's life is kept: its instance and its namespace. Refs are never
-kept here (docs/design/hot-path.md, "What may be cached"). A record that has become wrong, because the
-repository was deleted and made again, is found out when graveler refuses to stage an entry of another
-instance.
+Only facts that cannot change in a repository's life are cached: its instance and its namespace. Refs are
+never cached here (docs/design/hot-path.md, "What may be cached"). A cached record is wrong if the repository
+was deleted and re-created. Then graveler refuses to stage an entry, because its instance is a different
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REPOSITORIES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class CachedRepository:
-    """One life of a repository and the place of its blocks."""
+    """One life of a repository and the namespace of its blocks."""
 
     repository_id: str
     instance_uid: str
@@ -33,7 +33,7 @@ class CachedRepository:
 class RepositoryCache:
     """A small cache over `GravelerClient.get_repository`.
 
-    Absence is not remembered: a repository can be used as soon as it was created.
+    Absence is not cached: a repository can be used as soon as it is created.
     """
 
     def __init__(self, graveler: GravelerClient, clock: Clock, *, ttl_s: float = _TTL_S) -> None:
@@ -43,7 +43,7 @@ class RepositoryCache:
         self._repositories: TtlCache[str, CachedRepository] = TtlCache(clock, _REPOSITORIES_MAX)
 
     async def get(self, call: Call, repository_id: str) -> CachedRepository:
-        """The repository of a repository.
+        """Returns a repository, possibly from the cache.
 
         Raises:
             TarnError: REPOSITORY_NOT_FOUND; DENIED if the caller may not read the repository.
@@ -54,7 +54,7 @@ class RepositoryCache:
         return await self.fresh(call, repository_id)
 
     async def fresh(self, call: Call, repository_id: str) -> CachedRepository:
-        """The same, asked for now. Raises as `get`."""
+        """Returns the repository without using the cache. Raises as `get`."""
         self._repositories.pop(repository_id)
         begin = self._clock.monotonic()
         found = await self._graveler.get_repository(call, repository_id)

@@ -1,9 +1,9 @@
-"""Which row of the table of S3 operations a request selects: address, method, and the parameters and the one
-header that select rows.
+"""Selects the row of the table of S3 operations for a request, by address, method, and the selecting
+parameters and header.
 
-Every request ends in an `Operation` or in the refusal that S3 gives for it, by name: an operation that is
-not offered must never be taken for one that is (`PUT ?acl` is no PutObject). So all selecting parameters of
-the whole table count, whatever the request is about: `PUT /bucket/key?uploads` is no PutObject either.
+Every request ends in an `Operation`, or in the refusal that S3 gives for it, by name. An operation that is
+not offered must never be mistaken for an offered one (`PUT ?acl` is not PutObject). So the selecting
+parameters of the whole table count for every request: `PUT /bucket/key?uploads` is not PutObject either.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIST_TYPES: Final[Mapping[str, Selectors]] = {
     "1": frozenset(),
     "2": frozenset({f"{_LIST_TYPE}=2"}),
 }
-"""The one parameter that selects by its value; the first version of listings is the one without it."""
+"""The only parameter that selects by its value; version 1 of listings has no such parameter."""
 
 _NOTHING: Final[Selectors] = frozenset()
 _COPIES: Final[Selectors] = frozenset({COPY_SOURCE})
@@ -49,7 +49,7 @@ def _rows_of(addressed: Addressed) -> dict[tuple[str, Selectors], Row]:
 
 
 def _allowed(rows: Mapping[tuple[str, Selectors], Row]) -> dict[Selectors, list[str]]:
-    """The methods of each set of selectors, for the header `Allow`."""
+    """Returns the methods of each set of selectors, for the header `Allow`."""
     methods = defaultdict(list)
     for (method, selectors), row in rows.items():
         if isinstance(row, Operation):
@@ -73,11 +73,11 @@ _COPYING: Final = frozenset(row.method for row in OPERATIONS if COPY_SOURCE in _
 
 
 def route(method: str, address: Address, query: Query, headers: Headers) -> Operation:
-    """The operation of a request.
+    """Returns the operation of a request.
 
     Raises:
         S3Error: NotImplemented for an operation that is not offered, with its name; MethodNotAllowed, with
-            the methods that are; InvalidArgument for parameters that do not go together.
+            the allowed methods; InvalidArgument for parameters that cannot be combined.
     """
     plain, rows = _OF_KEY if address.key else _OF_BUCKET if address.bucket else _OF_SERVICE
     parameters = query.values

@@ -1,8 +1,8 @@
-"""S3's errors: one table of codes, their rendering, and the way from a `TarnError` to one of them.
+"""S3's errors: the table of codes, their rendering, and the mapping from `TarnError`s.
 
-Codes and statuses are those of the S3 API reference; clients decide on them (S3A retries 5xx for minutes,
-takes 404 for "not there", 412 for "changed"), so a failure of ours goes to the code whose handling
-is right for it. Where S3 has no such failure the choice is explained beside the mapping.
+Codes and statuses are those of the S3 API reference. Clients act on them (S3A retries 5xx for minutes, and
+takes 404 for "absent" and 412 for "changed"), so each failure of ours maps to the code that makes clients
+react correctly. If S3 has no such failure, a comment beside the mapping explains the choice.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "AccessDenied": (403, "Access denied."),
     "AuthorizationHeaderMalformed": (400, "The Authorization header is malformed."),
     "AuthorizationQueryParametersError": (400, "The authorization query parameters are invalid."),
-    "BadDigest": (400, "A checksum that you sent differs from the one of the body received."),
+    "BadDigest": (400, "A checksum that you sent does not match the body received."),
     "BucketAlreadyExists": (409, "A repository of this name exists already."),
     "BucketAlreadyOwnedByYou": (409, "You own a repository of this name already."),
     "BucketNotEmpty": (409, "The repository is not empty."),
@@ -78,11 +78,11 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "InternalError": (500, "Internal error; please try again."),
     "InvalidAccessKeyId": (403, "There is no such access key id."),
     "InvalidArgument": (400, "An argument is invalid."),
-    "InvalidBucketName": (400, "This is no valid bucket name."),
+    "InvalidBucketName": (400, "The bucket name is invalid."),
     "InvalidDigest": (400, "Content-MD5 is not the base64 form of 16 bytes."),
-    "InvalidPart": (400, "A part does not exist, or its ETag or checksum is another one."),
+    "InvalidPart": (400, "A part does not exist, or its ETag or checksum differs."),
     "InvalidPartOrder": (400, "Parts must be listed by ascending part number."),
-    "InvalidRange": (416, "The range begins behind the end of the object."),
+    "InvalidRange": (416, "The range begins after the end of the object."),
     "InvalidRequest": (400, "The request is invalid."),
     "InvalidToken": (400, "The security token is invalid."),
     "InvalidURI": (400, "The URI cannot be parsed."),
@@ -98,14 +98,14 @@ CODES: Final[Mapping[S3Code, tuple[int, str]]] = {
     "NoSuchBucket": (404, "There is no such repository or branch."),
     "NoSuchKey": (404, "There is no such key."),
     "NoSuchUpload": (404, "There is no such upload; it may be completed or aborted."),
-    "NoSuchVersion": (404, "The object's data does not exist any more."),
+    "NoSuchVersion": (404, "The object's data no longer exists."),
     "NotImplemented": (501, "This is not implemented."),
     "OperationAborted": (409, "A conflicting operation is in progress; try again."),
     "PreconditionFailed": (412, "A precondition does not hold."),
     "RequestTimeTooSkewed": (403, "The request's time differs too much from the server's time."),
     "RequestTimeout": (400, "The body stopped arriving."),
     "ServiceUnavailable": (503, "The service is unavailable; please try again."),
-    "SignatureDoesNotMatch": (403, "The signature that we calculated is another one."),
+    "SignatureDoesNotMatch": (403, "The signature that we calculated differs from yours."),
     "SlowDown": (503, "Please slow down."),
     "XAmzContentSHA256Mismatch": (400, "x-amz-content-sha256 is not the hash of the body."),
 }
@@ -115,12 +115,12 @@ RETRY_AFTER_S: Final = 1
 
 
 class S3Error(Exception):
-    """An S3 error on its way to the client.
+    """An S3 error to be sent to the client.
 
     Args:
         code: a key of `CODES`.
         message: a sentence for people; None takes the table's.
-        headers: response headers beside the usual ones, e.g. Content-Range of a 416.
+        headers: additional response headers, e.g. Content-Range of a 416.
         extra: further elements of the error document, e.g. `ArgumentName`.
     """
 
@@ -140,7 +140,7 @@ class S3Error(Exception):
         super().__init__(f"{code}: {self.message}")
 
     def xml(self, resource: str, request_id: str) -> bytes:
-        """The error document."""
+        """Renders the error document."""
         extra = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in self.extra.items())
         return (
             '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -151,9 +151,9 @@ class S3Error(Exception):
 
 
 def error_response(error: S3Error, request: Request) -> Response:
-    """The answer for an error: XML body, and Retry-After when trying again is what helps.
+    """Returns the answer for an error: XML body, and Retry-After if a retry can succeed.
 
-    The server leaves the body away for HEAD by itself; 304 is no error (see `requests.conditions`).
+    The server omits the body for HEAD by itself; 304 is not an error (see `requests.conditions`).
     """
     headers = [("Content-Type", "application/xml"), *error.headers.items()]
     if error.status == 503 and "Retry-After" not in error.headers:
@@ -167,12 +167,12 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     Reason.REPOSITORY_DELETED: "NoSuchBucket",
     Reason.REPOSITORY_EXISTS: "BucketAlreadyExists",
     # A tag, commit or relative ref refuses every write for ever. 405 says so without looking like a
-    # missing permission (403 sends people to their policies), and no SDK retries it.
+    # missing permission (403 makes users check their policies), and no SDK retries it.
     Reason.REF_NOT_WRITABLE: "MethodNotAllowed",
     Reason.REF_AMBIGUOUS: "InvalidArgument",
     Reason.ENTRY_NOT_FOUND: "NoSuchKey",
     Reason.PRECONDITION_FAILED: "PreconditionFailed",
-    # The entry is there, its bytes are not: a plain NoSuchKey would hide the loss, 5xx would be
+    # The entry exists, its bytes do not: a plain NoSuchKey would hide the loss, 5xx would be
     # retried for minutes.
     Reason.BLOCK_NOT_FOUND: "NoSuchVersion",
     Reason.UPLOAD_NOT_FOUND: "NoSuchUpload",
@@ -180,7 +180,7 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     Reason.UPLOAD_PART_ORDER: "InvalidPartOrder",
     Reason.UPLOAD_PART_TOO_SMALL: "EntityTooSmall",
     # Another replica is completing the same upload: SDKs retry 503 by themselves and then get that
-    # one's answer; they give up at 409. Whatever kind it comes with.
+    # replica's answer; they give up at 409. Applies to every kind of error with this reason.
     Reason.UPLOAD_BUSY: "ServiceUnavailable",
     Reason.CREDENTIAL_NOT_FOUND: "InvalidAccessKeyId",
     Reason.SIGNATURE_MISMATCH: "SignatureDoesNotMatch",
@@ -210,7 +210,7 @@ _KINDS: Final[Mapping[Kind, S3Code]] = {
     Kind.INVALID: "InvalidArgument",
     Kind.DENIED: "AccessDenied",
     Kind.UNAUTHENTICATED: "AccessDenied",
-    # Nothing was applied and a new attempt decides anew: what a 503 means to every SDK.
+    # Nothing was applied and a new attempt decides anew: every SDK handles 503 so.
     Kind.CONFLICT: "ServiceUnavailable",
     Kind.FAILED_PRECONDITION: "PreconditionFailed",
     Kind.EXHAUSTED: "SlowDown",
@@ -230,13 +230,13 @@ _SECRET: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 
 def from_tarn_error(error: TarnError, *, write: bool = False) -> S3Error:
-    """The S3 error for a failure of ours.
+    """Returns the S3 error for a `TarnError`.
 
     Args:
         error: the failure.
-        write: whether the operation writes. A missing ref is NoSuchKey to a read (S3A then takes the
-            path for absent, which it is) and NoSuchBucket to a write (NoSuchKey as the answer to a
-            PUT says nothing).
+        write: whether the operation writes. A missing ref is NoSuchKey for a read (S3A then correctly takes
+            the path for absent) and NoSuchBucket for a write (NoSuchKey as the answer to a PUT would not
+            explain the failure).
     """
     if isinstance(error, BodyError):
         return _from_body_error(error)
@@ -245,7 +245,7 @@ def from_tarn_error(error: TarnError, *, write: bool = False) -> S3Error:
         code = _REASONS.get(error.reason, code)
         if error.reason in _REFS:
             code = "NoSuchBucket" if write else "NoSuchKey"
-    # What is broken inside is for the log, not for the client.
+    # Internal details belong in the log, not in the answer to the client.
     return S3Error(code, None if error.kind in _SECRET else error.message)
 
 

@@ -1,4 +1,4 @@
-"""A request that was understood: what it asks for, where, and who asks."""
+"""An authenticated request: its operation, its address and its caller."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["S3Request", "branch_to_write", "readable_ref"]
 class S3Request:
     """One authenticated request.
 
-    A plain class with slots: it is made for every request, and a frozen dataclass costs three times
-    as much to make. Nothing changes it after the handler has made it.
+    A plain class with slots: one is created for every request, and creating a frozen dataclass takes three
+    times as long. It is never changed after the handler has created it.
 
     Attributes:
         http: as received; its body is not read yet.
-        operation: the row of the table that it selects.
+        operation: the selected row of the table.
         address: bucket and key.
-        ref_path: the key, split into ref and path; None where the request names no key.
+        ref_path: the key, split into ref and path; None if the request names no key.
         query: decoded.
-        signed: its signature, verified.
-        granted: the signing key and what the caller may do.
+        signed: its verified signature.
+        granted: the signing key and the caller's permissions.
     """
 
     __slots__ = ("address", "granted", "http", "operation", "query", "ref_path", "signed")
@@ -58,7 +58,7 @@ class S3Request:
 
     @property
     def headers(self) -> Headers:
-        """Of the request."""
+        """The headers of the request."""
         return self.http.headers
 
     @property
@@ -68,26 +68,26 @@ class S3Request:
 
     @property
     def target(self) -> RefPath:
-        """The key's ref and path, of an operation on a key."""
+        """The key's ref and path, for an operation on a key."""
         assert self.ref_path is not None, "the router gives operations on keys a key"
         return self.ref_path
 
     @property
     def branch(self) -> BranchId:
-        """The branch of a key that is to be written.
+        """The branch of a key to write.
 
         Raises:
             TarnError: REF_NOT_WRITABLE for a tag-like, relative or commit ref; INVALID_ARGUMENT for
-                what is no ref at all.
+                a string that is not a ref.
         """
         return branch_to_write(self.target.ref)
 
     @property
     def path(self) -> str:
-        """The path of a key that is to be written; empty for the root of the branch.
+        """The path of a key to write; empty for the root of the branch.
 
         Raises:
-            TarnError: KEY_TOO_LONG.
+            TarnError: KEY_TOO_LONG for a path over the limit.
         """
         path = self.target.path
         return parse_path(path) if path else path
@@ -95,7 +95,7 @@ class S3Request:
 
 @lru_cache(maxsize=4096)
 def branch_to_write(ref: str) -> BranchId:
-    """The branch of a ref that is to be written; a tag's name passes, only graveler knows those.
+    """Returns the branch of a ref to write. A tag's name is accepted, because only graveler knows the tags.
 
     Raises:
         TarnError: as `S3Request.branch`.
@@ -108,11 +108,11 @@ def branch_to_write(ref: str) -> BranchId:
 
 
 def readable_ref(ref: str) -> str:
-    """A ref that may exist.
+    """Returns the ref if it may exist.
 
     Raises:
-        S3Error: NoSuchKey for what breaks the grammar. Clients probe for paths that were never written
-            (`s3a://lake/_temporary/0`, `.sparkStaging`); 400 ends their job, 404 is the truth.
+        S3Error: NoSuchKey for a string that breaks the grammar. Clients probe for paths that were never
+            written (`s3a://lake/_temporary/0`, `.sparkStaging`); 400 would end their job, 404 is correct.
     """
     try:
         parse_ref(ref)

@@ -1,7 +1,7 @@
-"""The access log: one canonical line per request, and what is known for it while the request is served.
+"""The access log: one canonical line per request, and the facts collected for it while the request is served.
 
-The line is written when the last byte was handed to the socket, so that it has true sizes and times. It
-never holds the query, which is a secret in a presigned URL, nor a header.
+The line is written after the last byte was handed to the socket, so its sizes and times are final. It
+never contains a header or the query, which is a secret in a presigned URL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Trace", "Traces"]
 
 
 class Trace:
-    """What the handler finds out about a request, each as soon as it is known."""
+    """Facts about a request, each recorded as soon as the handler knows it."""
 
     __slots__ = ("code", "operation", "path", "ref", "repository", "user")
 
@@ -32,15 +32,15 @@ class Trace:
 
     @property
     def operation_name(self) -> str:
-        """Empty until the router has named it."""
+        """The operation's name; empty until the router has determined it."""
         return "" if self.operation is None else self.operation.name
 
 
 class Traces:
-    """The requests that are being served, and their lines.
+    """The requests being served, and their log lines.
 
     Args:
-        access_log: whether requests that went well are logged; failures of ours always are.
+        access_log: whether successful requests are logged; server errors always are.
     """
 
     def __init__(self, *, access_log: bool) -> None:
@@ -51,16 +51,16 @@ class Traces:
         self._open: dict[str, Trace] = {}
 
     def begin(self, request: Request) -> Trace:
-        """The trace of a request, until `end` has its exchange."""
+        """Creates the trace of a request; it is kept until `end`."""
         trace = self._open[request.request_id] = Trace()
         return trace
 
     def of(self, request: Request) -> Trace:
-        """The trace that was begun; an empty one for a request that no handler saw."""
+        """Returns the trace of a request; an empty one if no handler received the request."""
         return self._open.get(request.request_id) or Trace()
 
     def end(self, exchange: Exchange) -> None:
-        """Writes the line; the observer of the HTTP server."""
+        """Writes the log line; this is the observer of the HTTP server."""
         request = exchange.request
         trace = self._open.pop(request.request_id, None) or Trace()
         failed = exchange.status >= 500

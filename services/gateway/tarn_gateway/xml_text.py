@@ -1,9 +1,9 @@
-"""Text in XML 1.0 documents.
+"""Escapes text for XML 1.0 documents.
 
-XML 1.0 cannot hold most control characters at all, not even as references. S3 writes them as character
-references anyway, which strict parsers refuse; its way out for clients is `encoding-type=url`. Here they
-become U+FFFD: a listing that holds one odd key stays readable to everybody, and the key itself is had
-with `encoding-type=url`. CR is written as a reference, because a parser would turn it into LF.
+XML 1.0 cannot contain most control characters, not even as references. S3 writes them as character
+references anyway, which strict parsers refuse; clients can avoid them with `encoding-type=url`. Here they
+become U+FFFD, so a listing with such a key stays readable for all clients, and `encoding-type=url` returns
+the exact key. CR is written as a reference, because a parser would turn it into LF.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _replace(match: re.Match[str]) -> str:
 
 
 def escape(text: str) -> str:
-    """Element content or attribute value that stands for `text`."""
+    """Returns element content or an attribute value that represents `text`."""
     # Most text is plain, and seven scans in C cost half of one search with a regular expression.
     if (
         text.isascii()
@@ -42,7 +42,7 @@ _PLAIN: Final = bytes(byte for byte in range(0x20, 0x7F) if chr(byte) not in _NA
 
 
 def escape_all(texts: Sequence[str]) -> Sequence[str]:
-    """`escape` of each text; plain ones are looked at all at once."""
+    """Applies `escape` to each text; checks all texts together whether they are plain."""
     together = "".join(texts)
     if together.isascii() and not together.encode().translate(None, _PLAIN):
         return texts
@@ -58,10 +58,10 @@ def _percent(match: re.Match[str]) -> str:
 
 
 def url_encode(text: str) -> str:
-    """A key as `encoding-type=url` wants it, `/` and `*` kept.
+    """Encodes a key for `encoding-type=url`; `/` and `*` are kept.
 
-    A space is `%20` and a plus `%2B`, which reads the same to clients that take `+` for a space (as
-    S3 writes it) and to those that do not.
+    A space becomes `%20` and a plus `%2B`. Both clients that decode `+` as a space (as S3 writes it) and
+    clients that do not read the same key.
     """
     return _ODD.sub(_percent, text)
 
@@ -70,13 +70,13 @@ _KEPT: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-
 
 
 def url_encode_all(texts: Sequence[str]) -> Sequence[str]:
-    """`url_encode` of each text; in a page of ASCII each character that is not kept is replaced in all
-    of them at once."""
+    """Applies `url_encode` to each text. In a page of ASCII, each character to escape is replaced in all
+    texts together."""
     together = "\n".join(texts)
     if not together.isascii() or together.count("\n") != len(texts) - 1:
         return [url_encode(text) for text in texts]
     odd = set(together.encode().translate(None, _KEPT + b"\n%"))
-    # The percent sign before those that put one in.
+    # The percent sign first, because the other replacements insert percent signs.
     for byte in (ord("%"), *odd):
         together = together.replace(chr(byte), _CODES[byte])
     return together.split("\n")

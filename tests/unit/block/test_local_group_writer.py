@@ -1,4 +1,4 @@
-"""What the group commit holds: bounded, and gone with the callers that nobody waits for."""
+"""Group writes: the memory that they hold is bounded, and is freed when their callers are cancelled."""
 
 import asyncio
 import fcntl

@@ -231,13 +231,13 @@ def test_a_rule_is_read_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
-        (None, "no rule says who may call it"),
-        (toy_rule("ReadToys"), "'ReadToys' is no action"),
+        (None, "it has no rule: set the option"),
+        (toy_rule("ReadToys"), "'ReadToys' is not an action"),
         (toy_rule(resource=""), "no resource"),
-        (toy_rule(resource="user/{user_id}"), r"\{user_id\} is no field of GetToyRequest"),
-        (with_access("a", action="ReadToys"), "'ReadToys' is no action"),
-        (with_access("a", resource="user/{user_id}"), "no field of GetToyRequest"),
-        (with_access("a", "a"), "two further accesses have one name"),
+        (toy_rule(resource="user/{user_id}"), r"\{user_id\} is not a field of GetToyRequest"),
+        (with_access("a", action="ReadToys"), "'ReadToys' is not an action"),
+        (with_access("a", resource="user/{user_id}"), "not a field of GetToyRequest"),
+        (with_access("a", "a"), "two further accesses have the same name"),
         (
             rule_pb2.Rule(action="ReadRepo", public_because="toys are for all"),
             "a public rpc has no action",

@@ -128,5 +128,5 @@ async def test_mutual_tls_keeps_others_out(tmp_path: Path) -> None:
 def test_half_a_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="certificate"):
         server_credentials(TlsFiles(authority=tmp_path))
-    with pytest.raises(ValueError, match="come together"):
+    with pytest.raises(ValueError, match="given together"):
         channel_credentials(TlsFiles(certificate=tmp_path))

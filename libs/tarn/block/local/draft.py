@@ -1,8 +1,8 @@
-"""Drafts: files on their way in, under a name that no reader looks at.
+"""Drafts: files that are still being written, under names that no reader looks up.
 
-A draft lies in `<namespace>/.tmp/`, in the file system of its final place, and gets its real name by a
-link, which never replaces anything. Its writer holds a `flock` on it: `sweep` removes what a killed
-process left, by age, and never the draft of a living one.
+A draft lies in `<namespace>/.tmp/`, in the same file system as its final path. A hard link gives it the final
+name and never replaces an existing file. The writer holds a `flock` on the draft, so `sweep` removes old
+drafts of killed processes and never the draft of a live writer.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _SPLICE_BYTES: Final = 64 << 20
 
 
 class Source(Protocol):
-    """A complete file that can get a block's name. Its methods block and raise OSError."""
+    """A complete file that can be linked under a block's name. Its methods block and raise `OSError`."""
 
     def link(self, target: Sequence[str]) -> None:
-        """Gives it the name; FileExistsError if the name is taken."""
+        """Links the file under the name; raises `FileExistsError` if the name is taken."""
         ...
 
     def equals(self, other: int) -> bool:
-        """Whether an open file holds the same bytes."""
+        """Returns whether the open file `other` holds the same bytes."""
         ...
 
 
 class Drafts:
-    """Makes drafts under names that are unique without randomness: time, process, and a count; a name
-    that a dead process of the same number left is stepped over."""
+    """Creates drafts with names that are unique without randomness: time, process id and a count. If a dead
+    process with the same id left such a name, the next count is used."""
 
     def __init__(self, tree: Tree, clock: Clock) -> None:
         self.tree = tree
@@ -46,7 +46,7 @@ class Drafts:
         self._count = 0
 
     def create(self, directory: Sequence[str]) -> Draft:
-        """An empty draft in the namespace's directory `directory`; blocks, raises OSError."""
+        """Creates an empty draft in the namespace's directory `directory`. Blocks; raises `OSError`."""
         for attempt in range(1, _NAME_ATTEMPTS + 1):
             self._count += 1
             name = f"{self.clock.now_us():x}-{os.getpid()}-{self._count}"
@@ -61,7 +61,7 @@ class Drafts:
 
 
 class Draft:
-    """One draft. All methods block and raise OSError; one thread at a time."""
+    """One draft. All methods block and raise `OSError`; use it from one thread at a time."""
 
     def __init__(self, drafts: Drafts, names: tuple[str, ...], fd: int) -> None:
         self._tree = drafts.tree
@@ -82,12 +82,12 @@ class Draft:
                 done += os.write(self._fd, view[done:])
 
     def append_file(self, source: int) -> None:
-        """Appends a whole file from its start, inside the kernel where the file systems can."""
+        """Appends a whole file from its start, inside the kernel if the file systems support it."""
         size = os.fstat(source).st_size
         done = 0
         with suppress(
             OSError
-        ):  # EXDEV, EINVAL, ENOSYS, EOPNOTSUPP: the loop below goes on from here
+        ):  # EXDEV, EINVAL, ENOSYS, EOPNOTSUPP: the loop below continues from here
             while done < size:
                 copied = os.copy_file_range(source, self._fd, min(size - done, _SPLICE_BYTES), done)
                 if copied == 0:
@@ -98,25 +98,25 @@ class Draft:
             done += len(chunk)
 
     def size(self) -> int:
-        """Bytes so far."""
+        """Returns the bytes written so far."""
         return os.fstat(self._fd).st_size
 
     def seal(self) -> None:
-        """Dates the file and makes its bytes durable; nothing is written after."""
+        """Sets the file's time and makes its bytes durable; no write may follow."""
         now_ns = self._clock.now_us() * 1000
         os.utime(self._fd, ns=(now_ns, now_ns))
         self._tree.sync_file(self._fd)
 
     def link(self, target: Sequence[str], *, create: bool = True) -> None:
-        """Gives the draft its name; see `Tree.link`."""
+        """Links the draft under the name `target`; see `Tree.link`."""
         self._tree.link(self._names, target, create=create)
 
     def equals(self, other: int) -> bool:
-        """Whether a file holds the same bytes."""
+        """Returns whether the open file `other` holds the same bytes."""
         return _same(self._fd, other)
 
     def discard(self) -> None:
-        """Removes the draft's own name and closes it; the block keeps the name that it got. Idempotent."""
+        """Closes the draft and removes its temporary name; a linked block keeps its own name. Idempotent."""
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
@@ -128,12 +128,12 @@ class Draft:
 
 
 class Part:
-    """A part of an upload that becomes the whole block: linked, not copied.
+    """A part of an upload that becomes the whole block. The part is linked, not copied.
 
     Args:
-        tree: where it is.
-        names: its path.
-        clock: dates the block. Its part may be days old, and collections spare what is young.
+        tree: the store's directory tree.
+        names: the part's path.
+        clock: gives the block's time. The part may be days old, and garbage collection spares young blocks.
     """
 
     def __init__(self, tree: Tree, names: Sequence[str], clock: Clock) -> None:
@@ -142,7 +142,7 @@ class Part:
         self._clock = clock
 
     def size(self) -> int:
-        """Its bytes."""
+        """Returns the part's size in bytes."""
         return self._tree.stat(self._names).st_size
 
     def link(self, target: Sequence[str]) -> None:
@@ -175,11 +175,11 @@ def _same(one: int, other: int) -> bool:
 
 
 def sweep(tree: Tree, directory: Sequence[str], before_us: int) -> int:
-    """Removes drafts last written before a time whose writers are dead; returns how many."""
+    """Removes drafts that were last written before `before_us` and whose writers are dead; returns their number."""
     removed = 0
     for name in tree.names((*directory, DRAFTS)):
         names = (*directory, DRAFTS, name)
-        with suppress(OSError):  # gone, or no draft of ours: opening the store must not fail on it
+        with suppress(OSError):  # gone, or not a draft: the store must open all the same
             if tree.stat(names).st_mtime_ns // 1000 >= before_us:
                 continue
             fd = tree.open_read(names)
@@ -188,7 +188,7 @@ def sweep(tree: Tree, directory: Sequence[str], before_us: int) -> int:
                 tree.remove(names, keep=len(names) - 1)
                 removed += 1
             except BlockingIOError:
-                continue  # its writer lives
+                continue  # its writer is alive
             finally:
                 os.close(fd)
     return removed

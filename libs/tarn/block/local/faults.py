@@ -1,4 +1,4 @@
-"""From the errors of the file system and of sqlite to Tarn's own."""
+"""Translates errors of the file system and of sqlite into `TarnError`s."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IN_THE_WAY: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR})
 
 
 def from_os(error: OSError, doing: str) -> TarnError:
-    """The error that callers see; `doing` says what could not be done, with its block path."""
+    """Returns the error for callers; `doing` names the failed action and its block path."""
     code = errno.errorcode.get(error.errno or 0, "unknown")
     if error.errno in _FULL:
         text = f"{doing}: the disk is full ({code})"
@@ -36,7 +36,7 @@ def from_os(error: OSError, doing: str) -> TarnError:
 
 
 def from_sqlite(error: sqlite3.Error, doing: str) -> TarnError:
-    """The same for the file of small bodies. A failed transaction was rolled back: not applied."""
+    """Like `from_os`, for the sqlite file. A failed transaction was rolled back: it was not applied."""
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
     name: str = getattr(error, "sqlite_errorname", type(error).__name__)
     text = f"{doing}: {error} ({name})"
@@ -48,7 +48,7 @@ def from_sqlite(error: sqlite3.Error, doing: str) -> TarnError:
 
 
 class Faults:
-    """A `with` block that turns system errors into `TarnError`s.
+    """A context manager that turns system errors into `TarnError`s.
 
     Args:
         doing: completes the sentence "cannot ...", e.g. `write block data/x`.

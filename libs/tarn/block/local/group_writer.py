@@ -1,13 +1,14 @@
-"""The group commit: one thread per process that makes names appear in a store.
+"""Group writes: one thread per process makes the names of blocks appear in a store.
 
-Whoever wants a name waits in its queue. The thread locks out the other processes, takes all that is
-ready, and gives the names in one transaction with one fsync. Because the rows of small bodies and the links of
-large ones both appear under this lock, a path is written once, whatever the size of its two writers.
+A caller that needs a name waits in the queue of this thread. The thread locks out the other processes, takes
+all requests that are ready, and executes them in one transaction with one fsync. Rows of small bodies and
+links of large ones appear under the same lock, so a path is written once, whatever the sizes of two
+competing bodies.
 
-The lock is a `flock` on a file of its own: it queues processes fairly enough, and a killed process frees
-it. Waiting for it is not bounded here; callers have deadlines of their own. A request is handed to the
-writer only once the lock is held. Until then a caller that is cancelled takes its request with it, body and
-all; afterwards the request is carried out, and its outcome reaches nobody.
+The lock is a `flock` on a separate file: it queues processes fairly enough, and the death of a process
+releases it. The wait for the lock has no bound here; callers have their own deadlines. The thread takes
+requests only once it holds the lock. Until then the cancellation of a caller also removes its request and
+body. Afterwards the request is executed, and its outcome is discarded.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ __all__ = ["GroupWriter"]
 
 HELD_REQUESTS_MAX: Final = 4096
 HELD_BYTES_MAX: Final = 64 << 20
-"""What the process holds of requests that are not answered, waiting or being written: above either
-bound a request is refused, unless nothing is held. A writer elsewhere that keeps the lock (a stopped
-process, a disk that hangs) must not fill the memory of this one."""
+"""Bounds on the unanswered requests of this process, queued or being written. A request above either bound
+is rejected, unless there is no other. Another process that keeps the lock (a stopped process, a disk
+that hangs) must not fill the memory of this one."""
 _BATCH_MAX: Final = 256
 _BATCH_BYTES_MAX: Final = 4 << 20
-_DOING: Final = "cannot commit small blocks"
+_DOING: Final = "cannot write small blocks"
 
 
 @hot_value
@@ -82,11 +83,11 @@ class GroupWriter:
     """The queue and its thread.
 
     Args:
-        database: the file of small bodies.
-        lock: the lock file's descriptor, which this closes.
-        tree: where large blocks are.
-        clock: dates the rows.
-        fsync: whether a commit waits for the disk.
+        database: the sqlite file of small bodies.
+        lock: the lock file's descriptor; this object closes it.
+        tree: holds the large blocks.
+        clock: gives the rows' times.
+        fsync: whether a transaction waits for the disk.
     """
 
     def __init__(self, database: Path, lock: int, tree: Tree, clock: Clock, *, fsync: bool) -> None:
@@ -97,29 +98,29 @@ class GroupWriter:
         self._fsync = fsync
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        # Oldest first. Invariant: changed under the guard, which is notified of more and of the close.
+        # Oldest first. Invariant: changed under the guard, which is notified of new requests and of the close.
         self._waiting: dict[asyncio.Future[int], _Request] = {}
         self._guard = threading.Condition()
         self._open = True
-        self._taken: list[_Waiter] = []  # by the thread; not answered yet
-        # Counted on the loop's thread.
+        self._taken: list[_Waiter] = []  # taken by the thread, not answered yet
+        # Changed only on the event loop's thread.
         self.held_requests = 0
         self.held_bytes = 0
-        # Daemonic, because a process that forgot to close must still be able to end: what was
-        # acknowledged is on disk already.
+        # Daemonic, because a process that forgot to close must still be able to end: acknowledged writes
+        # are already on disk.
         self._thread = threading.Thread(target=self._run, name="tarn-block-commit", daemon=True)
         self._thread.start()
 
     async def insert(self, namespace: int, path: str, file: str, body: bytes) -> bool:
-        """Adds a small body; False if a block of either kind has the path. `file` is where a large
-        one would be, from the root."""
+        """Adds a small body; returns False if a small or a large block has the path. `file` is the path of
+        such a large block, relative to the root."""
         return bool(await self._ask(_Insert(namespace, path, file, body)))
 
     async def place(self, namespace: int, path: str, link: Callable[[], None]) -> bool:
-        """Calls `link` under the lock; False if a block of either kind has the path.
+        """Calls `link` under the lock; returns False if a small or a large block has the path.
 
         Raises:
-            OSError: from `link`.
+            OSError: `link` failed.
         """
         return bool(await self._ask(_Link(namespace, path, link)))
 
@@ -128,11 +129,11 @@ class GroupWriter:
         await self._ask(_Delete(namespace, paths))
 
     async def register(self, name: str) -> int:
-        """The number of a namespace, made with its directory if it is new."""
+        """Returns the number of a namespace; a new namespace is registered and its directory created."""
         return await self._ask(_Register(name))
 
     async def close(self) -> None:
-        """Serves what is queued, then ends the thread. Idempotent."""
+        """Executes the queued requests, then ends the thread. Idempotent."""
         with self._guard:
             self._open = False
             self._guard.notify()
@@ -154,7 +155,7 @@ class GroupWriter:
         except asyncio.CancelledError:
             with self._guard:
                 withdrawn = self._waiting.pop(done, None)
-            if withdrawn is not None:  # else the thread has it, and `_settle` releases it
+            if withdrawn is not None:  # otherwise the thread has it, and `_settle` releases it
                 self._release(withdrawn)
             raise
 
@@ -187,14 +188,14 @@ class GroupWriter:
             self._answer(_end, self._ended)
 
     def _wait(self) -> bool:
-        """Waits for a request; False: the store is closed and there is none."""
+        """Waits for a request. Returns False if the store is closed and the queue is empty."""
         with self._guard:
             while self._open and not self._waiting:
                 self._guard.wait()
             return bool(self._waiting)
 
     def _serve(self, writer: SmallWriter | None) -> SmallWriter | None:
-        """GroupWriter what is ready and answers it; the connection is opened at the first time."""
+        """Executes the ready requests and answers them. The first call opens the connection."""
         outcomes: Sequence[_Outcome]
         try:
             writer = writer or SmallWriter(self._database, fsync=self._fsync)
@@ -213,7 +214,7 @@ class GroupWriter:
         return writer
 
     def _take(self) -> None:
-        """Takes the oldest requests: from here on they are carried out, whoever waits for them."""
+        """Takes the oldest requests. From here on they are executed even if their callers leave."""
         size_bytes = 0
         with self._guard:
             for done, request in self._waiting.items():
@@ -235,7 +236,7 @@ class GroupWriter:
                 done.set_result(outcome)
 
     def _answer(self, call: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _commit(self, writer: SmallWriter, batch: Sequence[_Request]) -> list[_Outcome]:
@@ -254,7 +255,7 @@ class GroupWriter:
         except (sqlite3.Error, OSError) as error:
             writer.rollback()
             failure = _failure(error)
-            # A link is made whatever becomes of the rows; any other answer was about the rows.
+            # A link stays, whether or not the rows were written; every other answer depends on the rows.
             for at, request in enumerate(batch):
                 if not (isinstance(request, _Link) and outcomes[at] == 1):
                     outcomes[at] = failure
@@ -300,7 +301,7 @@ class GroupWriter:
             except FileExistsError:
                 outcomes[at] = 0
             except OSError as error:
-                outcomes[at] = error  # as it is: its caller knows what a missing file means
+                outcomes[at] = error  # unchanged: its caller knows the meaning of a missing file
 
 
 def _full(requests: int, size_bytes: int) -> TarnError:

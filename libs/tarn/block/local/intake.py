@@ -1,8 +1,8 @@
-"""How bodies enter: small ones as rows, large ones and everything under `_tarn/` as files.
+"""Gives complete bodies their names: small ones as rows, large ones and everything under `_tarn/` as files.
 
-A large body: draft → bytes synced → link under the commit lock (nobody else has the path, in either kind)
-→ directory synced → acknowledged. Files under `_tarn/` skip the lock, as no row ever has such a path;
-there a taken name is fine when the bytes are equal.
+A large body takes these steps: draft → bytes synced → linked under the writers' lock (no row or file has
+the path) → directory synced → acknowledged. Files under `_tarn/` skip the lock, because no row ever has
+such a path. There, an existing file with equal bytes is not an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tarn.block.port import BlockExistsError, BlockKey
 __all__ = ["Intake", "LocalWriter"]
 
 _HOLD_BYTES: Final = 256 << 10
-"""What a writer gathers before it goes to a thread; larger writes go there directly, uncopied."""
+"""Bytes that a writer collects before it hands them to a thread; larger writes are handed over uncopied."""
 
 
 class Intake:
@@ -52,11 +52,11 @@ class Intake:
         self._group_writer = group_writer
 
     def is_small(self, path: str, size_bytes: int) -> bool:
-        """Whether a body becomes a row. Metadata never does: other engines read it from the directory."""
+        """Returns whether a body becomes a row. Metadata never does: other engines read it from the directory."""
         return size_bytes <= self.small_bytes_max and not path.startswith(METADATA_PREFIX)
 
     def begin(self, ns: LocalNamespace, key: BlockKey) -> LocalWriter:
-        """A writer of a block."""
+        """Creates the writer of a block."""
         keep_max = self.small_bytes_max if self.is_small(key.path, 0) else -1
         return LocalWriter(
             self,
@@ -80,10 +80,10 @@ class Intake:
 
         Args:
             ns: the namespace.
-            key: the name.
+            key: the block's name.
             source: the file.
-            is_shared: another call may find the file and acknowledge it, as completions of one upload
-                do. Then it stays when its directory cannot be synced; else it is removed.
+            is_shared: whether another call may find the file and acknowledge it, as completions of one
+                upload do. If its directory cannot be synced, a shared file stays and any other is removed.
         """
         target = ns.file(key.path)
         if key.path.startswith(METADATA_PREFIX):
@@ -104,7 +104,7 @@ class Intake:
                     return False
             finally:
                 os.close(other)
-        self.tree.sync_dir(target[:-1])  # the other writer may not have come so far
+        self.tree.sync_dir(target[:-1])  # the other writer may not have synced it yet
         return True
 
     def _confirm(self, target: tuple[str, ...], keep: int, *, is_shared: bool) -> None:
@@ -112,21 +112,21 @@ class Intake:
             self.tree.sync_dir(target[:-1])
         except OSError:
             if not is_shared:
-                self.tree.remove(target, keep)  # a writer's own address: no other call looks there
+                self.tree.remove(target, keep)  # no other call reads this writer's address
             raise
 
 
 class LocalWriter:
-    """A `BlockWriter`. It holds up to 256 KiB in memory and turns to a draft above.
+    """A `BlockWriter`. It holds up to 256 KiB in memory and switches to a draft above that.
 
     Args:
         intake: the store's.
         ns: the namespace.
         what: names the block in errors.
-        keep_max: bodies up to this size go to `keep`; -1 sends all to `place`.
-        keep: takes a whole small body.
-        place: takes a sealed draft.
-        receipt: of a part, see `PartWriter`.
+        keep_max: bodies up to this size are passed to `keep`; -1 passes all to `place`.
+        keep: stores a whole small body.
+        place: links a sealed draft.
+        receipt: identifies a part, see `PartWriter`.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class LocalWriter:
         await self.finish_with(b"")
 
     async def finish_with(self, last: bytes | bytearray | memoryview) -> None:
-        """Writes the last bytes and finishes, in one visit of a thread."""
+        """Writes the last bytes and finishes, in one call of a thread."""
         self._check()
         try:
             with self._intake.guard, self._faults, memoryview(last).cast("B") as view:
@@ -189,7 +189,7 @@ class LocalWriter:
         draft, self._draft = self._draft, None
         try:
             if draft is not None:
-                with suppress(OSError):  # `sweep` takes what could not be removed
+                with suppress(OSError):  # `sweep` removes it later
                     await self._intake.threads.run(draft.discard)
         finally:
             if self._counted:

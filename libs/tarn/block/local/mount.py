@@ -1,4 +1,4 @@
-"""What file system a directory is on: locks and shared memory are for the processes of one machine."""
+"""Detects network file systems: locks and shared memory work only between the processes of one machine."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _NETWORK_FUSE: Final = ("fuse.sshfs", "fuse.s3fs", "fuse.glusterfs", "fuse.cephf
 
 
 def file_system_of(device: int, mountinfo: str) -> str | None:
-    """The type of the file system with a device number (`st_dev`), from the text of
-    `/proc/self/mountinfo` (proc(5)); None if it is not listed, as are btrfs subvolumes."""
+    """Returns the type of the file system with a device number (`st_dev`), from the text of
+    `/proc/self/mountinfo` (proc(5)); None if it is not listed, as btrfs subvolumes are not."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in mountinfo.splitlines():
         mount, _, source = line.partition(" - ")
@@ -43,10 +43,10 @@ def file_system_of(device: int, mountinfo: str) -> str | None:
 
 
 def refuse_network(root: Path) -> None:
-    """Refuses a directory that other machines may have mounted; what cannot be found out is allowed.
+    """Rejects a directory that other machines may have mounted; if the type is unknown, allows it.
 
     Raises:
-        TarnError: FAILED_PRECONDITION.
+        TarnError: FAILED_PRECONDITION if the directory is on a network file system.
     """
     kind: str | None = None
     with suppress(FileNotFoundError, PermissionError):

@@ -1,4 +1,4 @@
-"""Namespaces of a local store, and which blocks they hold."""
+"""Maps namespaces of a local store to their numbers and directories, and finds blocks in them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _KNOWN_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LocalNamespace:
-    """A namespace's place.
+    """The location of a namespace.
 
     Attributes:
-        number: its id among the rows; -1 before anything was written to it.
-        name: its path from the root.
-        names: the same, split.
+        number: its id in the sqlite file; -1 before the first write to it.
+        name: its path relative to the root.
+        names: the segments of `name`.
     """
 
     number: int
@@ -32,12 +32,12 @@ class LocalNamespace:
     names: tuple[str, ...]
 
     def file(self, path: str) -> tuple[str, ...]:
-        """Where a large block of this checked path is."""
+        """Returns the file path of a large block; `path` is checked already."""
         return (*self.names, *path.split("/"))
 
 
 class Namespaces:
-    """Finds namespaces and blocks; remembers namespaces, which are never renumbered."""
+    """Finds namespaces and blocks. Caches namespaces, whose numbers never change."""
 
     def __init__(self, tree: Tree, reader: SmallReader, group_writer: GroupWriter) -> None:
         self._tree = tree
@@ -46,10 +46,10 @@ class Namespaces:
         self._known: BoundedMap[str, LocalNamespace] = BoundedMap(_KNOWN_MAX)
 
     def look(self, namespace: str) -> LocalNamespace:
-        """The namespace, for reading.
+        """Returns the namespace, for reading.
 
         Raises:
-            TarnError: INVALID, if it is not `local://` and safe names.
+            TarnError: INVALID if it is not `local://` followed by safe names.
         """
         if ns := self._known.get(namespace):
             return ns
@@ -60,10 +60,10 @@ class Namespaces:
         return ns if number is None else self._remember(namespace, ns)
 
     async def enter(self, namespace: str) -> LocalNamespace:
-        """The namespace, for writing: made if it is new.
+        """Returns the namespace, for writing; creates it if it is new.
 
         Raises:
-            TarnError: INVALID as `look`, and `NamespaceOverlapError`.
+            TarnError: INVALID as `look`; `NamespaceOverlapError` if it would overlap another namespace.
         """
         ns = self.look(namespace)
         if ns.number >= 0:
@@ -76,16 +76,16 @@ class Namespaces:
         return ns
 
     def is_row(self, ns: LocalNamespace, path: str) -> bool:
-        """Whether a block is a row; none of `_tarn/` ever is."""
+        """Returns whether a block is a row; no block under `_tarn/` is."""
         if ns.number < 0 or path.startswith(METADATA_PREFIX):
             return False
         return self._reader.stat(ns.number, path) is not None
 
     def stat(self, ns: LocalNamespace, key: BlockKey) -> BlockInfo:
-        """Size and time of a block of either kind.
+        """Returns size and time of a block, row or file.
 
         Raises:
-            BlockNotFoundError: there is none.
+            BlockNotFoundError: the block does not exist.
         """
         if ns.number >= 0 and not key.path.startswith(METADATA_PREFIX):
             info = self._reader.stat(ns.number, key.path)

@@ -1,4 +1,4 @@
-"""Opens a local store: refuses a root that cannot keep its promises, and clears what the dead left."""
+"""Opens a local store: rejects a root on which its guarantees cannot hold, and removes drafts of dead processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OWN: Final = ".tarn"
 """The driver's own directory in the root; no namespace can have this name."""
 _PROBE: Final = "probe-"
 DRAFT_AGE_US: Final = 24 * 3600 * 1_000_000
-"""A draft not written to for so long is removed at the next opening, if its writer is dead."""
+"""Age, without a write, at which opening the store removes a draft whose writer is dead."""
 SMALL_BYTES_LIMIT: Final = 1 << 20
 
 
@@ -45,24 +45,24 @@ async def open_local(
     threads: int = 8,
     read_only: bool = False,
 ) -> LocalBlockStore:
-    """Opens the store of a directory, which is made if it is absent.
+    """Opens the store of a directory, which is created if it is absent.
 
     Args:
-        root: an own directory on a local file system with hard links.
-        clock: dates blocks and tells the age of drafts.
+        root: a directory used for nothing else, on a local file system with hard links.
+        clock: gives the blocks' times and the age of drafts.
         durability: `fsync`: an acknowledged block survives a power failure. `os`: it survives the death
-            of the process, and the operating system writes it to disk in its own time: of what it has
-            not written, a power failure takes the last rows, and may take or damage any file.
+            of the process; the operating system writes it to disk later. A power failure then loses
+            the latest rows, and may lose or damage any file not yet written.
         small_bytes_max: bodies up to this size become rows; 0 to 1 MiB.
-        files_max: descriptors that transfers may hold at a time; more fail as EXHAUSTED.
-        threads: for long reads, and as many for long writes.
-        read_only: look at a store that is there: nothing is made, probed or swept. Its users only see
-            it as `tarn.block.reading.ReadBlocks`.
+        files_max: descriptors that transfers may hold concurrently; further transfers fail as EXHAUSTED.
+        threads: number of threads for long reads, and of those for long writes.
+        read_only: open an existing store without creating, probing or sweeping anything. Callers use it
+            only as `tarn.block.reading.ReadBlocks`.
 
     Raises:
-        TarnError: INVALID for bad arguments; INTERNAL or UNAVAILABLE if the root cannot be used (not
-            writable, no hard links); FAILED_PRECONDITION on a network file system; NOT_FOUND if it is to be
-            read only and is not there.
+        TarnError: INVALID if an argument is out of bounds; INTERNAL or UNAVAILABLE if the root cannot be
+            used (not writable, no hard links); FAILED_PRECONDITION if it is on a network file system;
+            NOT_FOUND if `read_only` is set and there is no store.
     """
     if not 0 <= small_bytes_max <= SMALL_BYTES_LIMIT or files_max < 1 or threads < 1:
         text = f"small_bytes_max must be 0 to {SMALL_BYTES_LIMIT}, files_max and threads at least 1"
@@ -96,7 +96,7 @@ async def open_local(
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What a store stands on. `lock` and the files inside `tree` and `reader` are closed by the store."""
+    """The resources of a store. The store closes `lock` and the files inside `tree` and `reader`."""
 
     database: Path
     tree: Tree
@@ -132,7 +132,7 @@ def _prepare(root: Path, clock: Clock, *, sync: bool) -> _Ground:
 
 
 def _look_at(root: Path) -> _Ground:
-    """What there is, untouched. Nobody can lock: the descriptor is that of the null device."""
+    """Opens what exists, unchanged. Locking is impossible: the descriptor is that of the null device."""
     root = root.absolute()
     database = root / _OWN / "small.sqlite"
     if not database.is_file():
@@ -156,14 +156,14 @@ def _look_at(root: Path) -> _Ground:
 
 
 def _lock(tree: Tree) -> int:
-    """The lock file, locked, after a probe of what the store needs of its file system."""
+    """Returns the lock file, locked, after probing the features that the store needs of its file system."""
     with tree.open_dir([_OWN], create=True) as own:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = os.open("small.lock", flags, FILE_MODE, dir_fd=own)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for name in os.listdir(own):  # noqa: PTH208 - of a descriptor, not of a path
-                if name.startswith(_PROBE):  # of a killed process: only who has the lock probes
+                if name.startswith(_PROBE):  # of a killed process: only the lock's holder probes
                     os.unlink(name, dir_fd=own)
             probe = f"{_PROBE}{os.getpid()}"
             os.close(tree.create([_OWN], probe))

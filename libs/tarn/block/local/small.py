@@ -1,14 +1,13 @@
 """Small bodies in one sqlite file, shared by the processes of a machine.
 
-A file and a directory fsync per small block gives about 2,000 blocks a second; rows of one WAL transaction
-share a single fsync. Rows are appended in the order of arrival and found through an index on
-(namespace, path): `data/<hour>/<uuidv7>` paths sort by time, so that index grows at its end too.
+With an fsync of file and directory for each small block, a disk stores about 2,000 blocks a second. Rows of
+one WAL transaction share a single fsync. Rows are appended in the order of arrival and found through an
+index on (namespace, path). `data/<hour>/<uuidv7>` paths sort by time, so that index also grows at its end.
 
-The file must never be opened and closed by anything but sqlite in a process that uses it: closing any
-descriptor of a file drops the POSIX locks that sqlite holds on it. That is why locks between writers are
-taken on a file of their own.
+In a process that uses the file, only sqlite may open and close it: closing any descriptor of a file drops
+the POSIX locks that sqlite holds on it. That is why the lock between writers is a separate file.
 
-This module holds the statements; `commit.py` decides when they run.
+This module holds the statements; `group_writer.py` decides when they run.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ Row = tuple[int, str, int, bytes]
 """(namespace id, path, mtime_us, body): one row to insert."""
 
 _SCHEMA_VERSION: Final = 1
-# 7 bodies of 1 KiB share a page, and a chain of overflow pages for 64 KiB is 8 long.
+# 7 bodies of 1 KiB share a page, and a body of 64 KiB has a chain of 8 overflow pages.
 _PAGE_BYTES: Final = 8192
-# How much WAL gathers before a commit copies it into the main file.
+# Size of the WAL at which a transaction copies it into the main file.
 _CHECKPOINT_PAGES: Final = 2048
 _WAL_BYTES_KEPT: Final = 64 << 20
 _BUSY_S: Final = 10.0
@@ -52,7 +51,7 @@ CREATE UNIQUE INDEX blocks_by_path ON blocks (namespace, path);
 
 
 class NamespaceOverlapError(TarnError):
-    """One namespace would lie inside another: their blocks could have the same file."""
+    """One namespace would lie inside another: two of their blocks could have the same file path."""
 
     def __init__(self, name: str, other: str) -> None:
         text = (
@@ -62,15 +61,15 @@ class NamespaceOverlapError(TarnError):
 
 
 def create_small(path: Path) -> None:
-    """Makes the file with its tables if it is not there. The caller holds the writers' lock.
+    """Creates the file with its tables if it does not exist. The caller holds the writers' lock.
 
     Raises:
-        sqlite3.Error: it cannot be made or is not ours.
-        OSError: likewise.
-        TarnError: UNIMPLEMENTED, if a newer version wrote it.
+        sqlite3.Error: the file cannot be created or is not a database.
+        OSError: the file cannot be created.
+        TarnError: UNIMPLEMENTED if a newer version of Tarn wrote the file.
     """
     with suppress(FileExistsError):
-        # Made before sqlite sees it, for its mode; O_EXCL, so that nobody has it open when it is closed.
+        # Created before sqlite opens it, to set its mode; O_EXCL, so that no other process has it open at the close.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
     with closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -85,22 +84,22 @@ def create_small(path: Path) -> None:
 
 
 def _connect(path: Path, *, fsync: bool) -> sqlite3.Connection:
-    """Autocommit: transactions are written out. The caller keeps to one thread at a time."""
+    """Opens a connection in autocommit mode: transactions are explicit. One thread at a time may use it."""
     connection = sqlite3.connect(
         path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
     )
-    # FULL: fsync of the WAL in each commit. NORMAL: only before checkpoints, never corrupt.
+    # FULL: fsync of the WAL in each transaction. NORMAL: only before checkpoints, never corrupt.
     connection.execute(f"PRAGMA synchronous={'FULL' if fsync else 'NORMAL'}")
     connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}").fetchall()
     connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT}").fetchall()
-    # Distributions build sqlite to zero what is deleted: each freed page would be written to the WAL.
+    # Distributions build sqlite to zero deleted bytes: each freed page would be written to the WAL.
     connection.execute("PRAGMA secure_delete=OFF").fetchall()
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
     return connection
 
 
 def _look_into(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, nor fold the log into the file when it is closed."""
+    """Opens a connection that cannot write, and does not fold the WAL into the file when it is closed."""
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=ro",
         uri=True,
@@ -113,36 +112,36 @@ def _look_into(path: Path) -> sqlite3.Connection:
 
 
 class SmallReader:
-    """Reads committed rows; every call is its own snapshot, and short enough for the loop's thread.
+    """Reads committed rows. Every call has its own snapshot and is short enough for the loop's thread.
 
-    Every statement is fetched to its end: a cursor left open would keep its snapshot, and later reads of
-    the connection would not see newer commits.
+    Every statement is fetched to its end: an open cursor would keep its snapshot, and later reads of
+    the connection would not see newer transactions.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._connection = _look_into(path) if read_only else _connect(path, fsync=False)
 
     def namespace_id(self, name: str) -> int | None:
-        """The number of a registered namespace."""
+        """Returns the number of a namespace; None if it is not registered."""
         sql = "SELECT id FROM namespaces WHERE name=?"
         rows: list[tuple[int]] = self._connection.execute(sql, (name,)).fetchall()
         return rows[0][0] if rows else None
 
     def namespaces(self) -> list[str]:
-        """Names of all registered namespaces.
+        """Returns the names of all registered namespaces.
 
         Raises:
-            TarnError: CORRUPT: a page of the file is torn, so that a row has no name.
+            TarnError: CORRUPT if a torn page leaves a row without a name.
         """
         rows = self._connection.execute("SELECT name FROM namespaces ORDER BY name").fetchall()
         names = [name for (name,) in rows]
         if not all(isinstance(name, str) for name in names):
-            text = "the database of small blocks names a namespace that is no text: the file is damaged"
+            text = "the database of small blocks has a namespace whose name is not text: the file is damaged"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
         return names
 
     def read(self, namespace: int, path: str, start: int, length: int | None) -> bytes | None:
-        """The body, or its part clipped to its end; None if there is no such row."""
+        """Returns the body, or the requested part clipped to its end; None if there is no such row."""
         sql = "SELECT body FROM blocks WHERE namespace=? AND path=?"
         rows: list[tuple[bytes]] = self._connection.execute(sql, (namespace, path)).fetchall()
         if not rows:
@@ -151,23 +150,23 @@ class SmallReader:
         return body if start == 0 and length is None else body[start:][:length]
 
     def stat(self, namespace: int, path: str) -> BlockInfo | None:
-        """Size and time; None if there is no such row. Does not load the body."""
+        """Returns size and time without loading the body; None if there is no such row."""
         sql = "SELECT length(body), mtime_us FROM blocks WHERE namespace=? AND path=?"
         rows = self._connection.execute(sql, (namespace, path)).fetchall()
         return BlockInfo(path, *rows[0]) if rows else None
 
     def list(self, namespace: int, prefix: str, after: str, limit: int) -> list[BlockInfo]:
-        """As `BlockStore.list_page`, of rows only. Paths compare as UTF-8 bytes."""
+        """Like `BlockStore.list_page`, but only for rows. Paths compare as UTF-8 bytes."""
         sql = (
             "SELECT path, length(body), mtime_us FROM blocks"
             " WHERE namespace=? AND path>? AND path>=? ORDER BY path LIMIT ?"
         )
         rows = self._connection.execute(sql, (namespace, after, prefix, limit)).fetchall()
-        # Paths with the prefix are neighbours, and the first of them is not below the prefix itself.
+        # Paths with the prefix are adjacent, and the first of them is not below the prefix itself.
         return [BlockInfo(*row) for row in rows if row[0].startswith(prefix)]
 
     def close(self) -> None:
-        """Releases the file."""
+        """Closes the file."""
         self._connection.close()
 
 
@@ -182,19 +181,19 @@ class SmallWriter:
         self._connection.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Ends it; durable when it returns, if the store syncs."""
+        """Ends the transaction. It is durable on return if the store syncs."""
         self._connection.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Forgets the open transaction, if there is one."""
+        """Rolls back the open transaction, if there is one."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def register(self, name: str) -> int:
-        """The number of a namespace, given now if it is new.
+        """Returns the number of a namespace; assigns one if the namespace is new.
 
         Raises:
-            NamespaceOverlapError: a registered one lies above or below it in the directory tree.
+            NamespaceOverlapError: a registered namespace lies above or below it in the directory tree.
         """
         rows = self._connection.execute("SELECT id, name FROM namespaces").fetchall()
         for number, other in rows:
@@ -207,20 +206,20 @@ class SmallWriter:
         return cursor.lastrowid
 
     def has(self, namespace: int, path: str) -> bool:
-        """Whether there is such a row, also one of the open transaction."""
+        """Returns whether there is such a row, including rows of the open transaction."""
         sql = "SELECT 1 FROM blocks WHERE namespace=? AND path=?"
         return bool(self._connection.execute(sql, (namespace, path)).fetchall())
 
     def insert(self, rows: Sequence[Row]) -> set[int]:
-        """Adds rows; returns the positions of those whose path was taken.
+        """Adds rows; returns the positions of rows whose path is taken.
 
-        One statement carries many rows, because each statement hands the interpreter lock to the loop's
-        thread and has to win it back. Only a group with a taken path is repeated row by row.
+        One statement carries many rows, because each statement releases the interpreter lock to the loop's
+        thread and must reacquire it. Only a group with a taken path is repeated row by row.
         """
         taken: set[int] = set()
         start = 0
         while start < len(rows):
-            # Powers of two: few different statements, which stay prepared.
+            # Powers of two: few distinct statements, which stay prepared.
             count = min(_INSERT_ROWS_MAX, 1 << ((len(rows) - start).bit_length() - 1))
             group = rows[start : start + count]
             if not self._insert_group(group):
@@ -239,7 +238,7 @@ class SmallWriter:
         return True
 
     def delete(self, namespace: int, paths: Sequence[str]) -> None:
-        """Removes rows, absent ones too. Their pages are used again by later bodies."""
+        """Removes rows. Absent rows are not an error. Later bodies reuse the pages."""
         for start in range(0, len(paths), _DELETE_PATHS_MAX):
             group = paths[start : start + _DELETE_PATHS_MAX]
             marks = ",".join("?" * len(group))
@@ -247,5 +246,5 @@ class SmallWriter:
             self._connection.execute(sql, (namespace, *group))
 
     def close(self) -> None:
-        """Releases the file; the last connection of all processes folds the WAL into it."""
+        """Closes the file. The last connection of all processes folds the WAL into it."""
         self._connection.close()

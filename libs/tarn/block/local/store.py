@@ -1,4 +1,4 @@
-"""The local block store: the port, on the two kinds of places where a machine keeps blocks."""
+"""The local block store: implements the block port over rows of a sqlite file and plain files."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["BlockFile", "LocalBlockStore"]
 
 _INLINE_BYTES: Final = 256 << 10
-"""Reads up to this size stay on the loop's thread, longer ones must not keep it from a cold disk."""
+"""Reads up to this size run on the loop's thread; longer ones could block it on a slow disk."""
 _DELETE_BATCH: Final = 500
 
 
 class BlockFile(io.FileIO):
-    """An open block, counted until it is closed."""
+    """An open block file, counted until it is closed."""
 
     def __init__(self, fd: int, files: OpenFiles) -> None:
         super().__init__(fd, "rb")
         self._files: OpenFiles | None = files
 
     def close(self) -> None:
-        """Closes the descriptor. Idempotent; on the loop's thread."""
+        """Closes the descriptor. Idempotent; call it on the loop's thread."""
         super().close()
         files, self._files = self._files, None
         if files is not None:
@@ -48,12 +48,12 @@ class BlockFile(io.FileIO):
 
 
 class LocalBlockStore:
-    """Blocks under one root directory; made by `open_local`. Implements `BlockStore` and `FileBacked`.
+    """Blocks under one root directory; opened by `open_local`. Implements `BlockStore` and `FileBacked`.
 
-    Several processes may use one root; each opens its own store, on the event loop that it uses it on.
-    Where a block is: a row of `<root>/.tarn/small.sqlite` up to `small_bytes_max`, else the file
-    `<root>/<namespace>/<path>`; under `_tarn/` always the file. A read looks for the row first: it is
-    the common case, and its miss (5 us) is small beside reading more than 64 KiB.
+    Several processes may use one root. Each opens its own store, on the event loop that uses it.
+    A block up to `small_bytes_max` is a row of `<root>/.tarn/small.sqlite`; a larger one is the file
+    `<root>/<namespace>/<path>`; a block under `_tarn/` is always a file. A read looks for the row first:
+    rows are the common case, and a miss (5 us) is cheap compared to reading more than 64 KiB.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LocalBlockStore:
 
     @property
     def uploads(self) -> LocalUploads:
-        """Multipart writing."""
+        """Returns the store's multipart uploads."""
         return self._uploads
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
@@ -118,8 +118,8 @@ class LocalBlockStore:
                     self._close(fd)
 
     async def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
-        """See `BlockStore.stream`. CORRUPT comes with the first chunk when the block is too short, and
-        later only if it shrinks meanwhile. One chunk is read ahead."""
+        """See `BlockStore.stream`. A block that is too short raises CORRUPT with the first chunk; one that
+        shrinks during the read, later. One chunk is read ahead."""
         check_path(key.path)
         check_span(start, length)
         with self._guard:
@@ -196,15 +196,15 @@ class LocalBlockStore:
             return list(heapq.merge(rows, files, key=lambda info: info.path))[:limit]
 
     async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
-        """See `BlockStore.delete_many`. Rows are gone for good when it returns; the removal of files is
-        not synced, and a power failure may bring some back."""
+        """See `BlockStore.delete_many`. Rows are durably removed on return; the removal of files is not
+        synced, and a power failure may restore some."""
         for path in paths:
             check_path(path)
         with self._guard, Faults(f"delete blocks in {namespace}"):
             ns = self._namespaces.look(namespace)
             for start in range(0, len(paths), _DELETE_BATCH):
                 group = paths[start : start + _DELETE_BATCH]
-                # Files first: on a full disk they make the room that deleting rows needs in the WAL.
+                # Files first: on a full disk they free the space that deleting rows needs in the WAL.
                 await self._threads.run(lambda group=group: self._remove(ns, group))  # type: ignore[misc]
                 if ns.number >= 0:
                     await self._group_writer.delete(ns.number, group)
@@ -214,7 +214,7 @@ class LocalBlockStore:
             self._tree.remove(ns.file(path), keep=len(ns.names))
 
     async def close(self) -> None:
-        """See `BlockStore.close`: calls in progress end, open writers are aborted, streams break off."""
+        """See `BlockStore.close`: calls in progress end, open writers are aborted, streams are interrupted."""
         if self._closing is not None:
             await self._closing.wait()
             return
@@ -243,7 +243,7 @@ class LocalBlockStore:
             raise from_sqlite(error, f"cannot read block {key.path} in {key.namespace}") from error
 
     def _open(self, ns: LocalNamespace, key: BlockKey) -> int:
-        """A counted descriptor of a large block; `_close` takes it back."""
+        """Returns a counted descriptor of a large block; `_close` releases it."""
         self._files.take()
         try:
             return self._tree.open_read(ns.file(key.path))
@@ -260,7 +260,7 @@ class LocalBlockStore:
 
 
 def _pread(fd: int, at: int, count: int) -> bytes:
-    """Up to `count` bytes, fewer only at the end of the file."""
+    """Returns up to `count` bytes; fewer only at the end of the file."""
     chunk = os.pread(fd, count, at)
     if len(chunk) == count or not chunk:
         return chunk

@@ -1,6 +1,6 @@
-"""Threads for the calls that may wait for a disk: large reads and writes, and their fsync.
+"""Threads for calls that may wait for a disk: large reads and writes, and their fsync.
 
-Short calls stay on the loop's thread: a hand-over of the interpreter lock costs more than a 1 KiB file.
+Short calls stay on the loop's thread: handing over the interpreter lock costs more than reading a 1 KiB file.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A bounded pool whose work is never abandoned half way.
+    """A bounded pool of threads. Work that has begun is never abandoned.
 
     Args:
-        name: shown in thread lists.
-        count: threads; more work than this queues.
+        name: shown in lists of threads.
+        count: number of threads; further work queues.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -37,5 +37,5 @@ class Threads:
         return await finish_work(self.start(work))
 
     def close(self) -> None:
-        """Waits for running work and ends the threads; blocks."""
+        """Waits for running work and ends the threads. Blocks."""
         self._pool.shutdown(wait=True)

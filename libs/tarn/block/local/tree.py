@@ -1,11 +1,11 @@
-"""The directory tree of a local store, reached through descriptors only.
+"""The directory tree of a local store, accessed through descriptors only.
 
-Every path is walked from the root's descriptor, one `openat(O_NOFOLLOW)` per segment. So neither `..` nor
-a symbolic link, planted before or during the walk, can lead out of a namespace; that holds without the
-race of a `realpath` check, which this replaces.
+Every path is walked from the root's descriptor, with one `openat(O_NOFOLLOW)` per segment. So neither `..`
+nor a symbolic link, planted before or during the walk, can lead out of a namespace. A `realpath` check
+would leave a race; this does not.
 
-Durability: a file counts when its bytes, its name and every directory above it are on disk. A directory's
-own name is synced when this process makes it and when it first uses one that another process made.
+Durability: a file counts when its bytes, its name and every directory above it are on disk. The name of a
+directory is synced when this process creates it, and on the first use of one that another process created.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _LINK_ATTEMPTS = 8
 
 
 def make_root(root: Path) -> None:
-    """Makes a directory, if it is missing, and those above it; its name is durable afterwards.
+    """Creates a directory and its missing parents; its name is durable afterwards.
 
-    Where it begins, it also syncs a name that it found: whoever made it may have died before its sync.
-    Blocks, raises `OSError`.
+    Also syncs the name of the first directory that already exists: its creator may have died before the sync.
+    Blocks; raises `OSError`.
     """
     if not root.is_dir():
         if root.parent != root:
             make_root(root.parent)
         root.mkdir(DIR_MODE, exist_ok=True)
-    with suppress(PermissionError):  # a directory that we may pass but not read: not of our making
+    with suppress(PermissionError):  # we may enter but not read it, so we did not create it
         above = os.open(root.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(above)
@@ -57,7 +57,7 @@ class Tree:
 
     Args:
         root: an existing directory.
-        sync: fsync names before they count.
+        sync: whether names are fsynced before they count.
     """
 
     def __init__(self, root: Path, *, sync: bool) -> None:
@@ -68,12 +68,12 @@ class Tree:
         self._known: set[tuple[str, ...]] = set()
 
     def close(self) -> None:
-        """Releases the root's descriptor."""
+        """Closes the root's descriptor."""
         os.close(self._root)
 
     @contextmanager
     def open_dir(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
-        """A descriptor of a directory for the length of the `with` block."""
+        """Opens a directory for the `with` block and yields its descriptor."""
         current = os.dup(self._root)
         try:
             for depth, name in enumerate(names):
@@ -107,11 +107,11 @@ class Tree:
         return child
 
     def open_read(self, names: Sequence[str]) -> int:
-        """A descriptor of a regular file.
+        """Opens a regular file and returns its descriptor.
 
         Raises:
-            FileNotFoundError: there is none (also when a directory has the name).
-            OSError: ELOOP, if a symbolic link is in the way.
+            FileNotFoundError: the file does not exist, or a directory has the name.
+            OSError: ELOOP if a symbolic link is on the path.
         """
         with self.open_dir(names[:-1]) as parent:
             fd = os.open(names[-1], _READ, dir_fd=parent)
@@ -121,7 +121,7 @@ class Tree:
         raise FileNotFoundError(errno.ENOENT, "not a regular file", names[-1])
 
     def create(self, directory: Sequence[str], name: str) -> int:
-        """A descriptor of a new, empty file, open for reading and writing.
+        """Creates an empty file and returns its descriptor, open for reading and writing.
 
         Raises:
             FileExistsError: the name is taken.
@@ -130,7 +130,7 @@ class Tree:
             return os.open(name, _CREATE, FILE_MODE, dir_fd=parent)
 
     def stat(self, names: Sequence[str]) -> os.stat_result:
-        """Facts about a regular file. Raises as `open_read`."""
+        """Returns the attributes of a regular file. Raises as `open_read`."""
         with self.open_dir(names[:-1]) as parent:
             found = os.stat(names[-1], dir_fd=parent, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
@@ -140,8 +140,8 @@ class Tree:
         return found
 
     def exists(self, path: str) -> bool:
-        """Whether anything has this `/`-joined path, a link or a directory too. One system call, only
-        used to refuse: it follows links on its way and must not decide what is read or written."""
+        """Returns whether this `/`-joined path exists, as a file, link or directory. One system call. Use it
+        only to refuse: it follows links on the way and must not decide what is read or written."""
         try:
             os.stat(path, dir_fd=self._root, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -149,16 +149,16 @@ class Tree:
         return True
 
     def link(self, source: Sequence[str], target: Sequence[str], *, create: bool = True) -> None:
-        """Gives a file a second name without replacing anything; `sync_dir` makes it durable.
+        """Gives a file a second name without replacing anything; `sync_dir` makes the name durable.
 
         Args:
             source: an existing file.
             target: the new name.
-            create: make the directories of the target.
+            create: whether to create missing directories of the target.
 
         Raises:
             FileExistsError: the name is taken.
-            FileNotFoundError: no source, or no target directory.
+            FileNotFoundError: the source or the target's directory does not exist.
         """
         for attempt in range(1, _LINK_ATTEMPTS + 1):
             try:
@@ -174,7 +174,7 @@ class Tree:
                         follow_symlinks=False,
                     )
             except FileNotFoundError:
-                # `remove` of a neighbour's last file may take the directory between mkdir and link.
+                # A concurrent `remove` of the directory's last file may delete the directory before the link.
                 if not create or attempt == _LINK_ATTEMPTS:
                     raise
             else:
@@ -188,18 +188,18 @@ class Tree:
 
     def sync_file(self, fd: int) -> None:
         """Makes a file's bytes and size durable, unless this tree does not sync. fdatasync is enough: it
-        writes the inode whenever the size or the extents changed; only its times may stay behind."""
+        writes the inode whenever the size or the extents changed; only the times may be old."""
         if self._sync:
             os.fdatasync(fd)
 
     def remove(self, names: Sequence[str], keep: int) -> None:
-        """Removes a file, if it is there, and then its directories that are empty.
+        """Removes a file, if it exists, and then its directories that are empty.
 
-        Not synced: a removed file that a power failure brings back is removed by the next collection.
+        Not synced: if a power failure restores a removed file, the next garbage collection removes it.
 
         Args:
             names: the file.
-            keep: this many leading directories are never removed.
+            keep: number of leading directories that are never removed.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
             with self.open_dir(names[:-1]) as parent:
@@ -207,7 +207,7 @@ class Tree:
             self.prune(names[:-1], keep)
 
     def prune(self, names: Sequence[str], keep: int) -> None:
-        """Removes a directory and those above it, as far as they are empty; `keep` as in `remove`."""
+        """Removes a directory and its parents as far as they are empty; `keep` as in `remove`."""
         for depth in range(len(names), keep, -1):
             try:
                 with self.open_dir(names[: depth - 1]) as parent:
@@ -219,7 +219,7 @@ class Tree:
             self._known.discard(tuple(names[:depth]))
 
     def names(self, names: Sequence[str]) -> list[str]:
-        """What a directory holds, in no order; empty if there is no such directory."""
+        """Returns the names in a directory, unordered; empty if the directory does not exist."""
         try:
             with self.open_dir(names) as fd:
                 return os.listdir(fd)  # noqa: PTH208 - of a descriptor, not of a path
@@ -229,9 +229,9 @@ class Tree:
     def list_files(
         self, base: Sequence[str], prefix: str, after: str, limit: int
     ) -> list[BlockInfo]:
-        """Regular files below `base` in byte order of their path, as `BlockStore.list_page`.
+        """Yields regular files below `base` in byte order of their path, like `BlockStore.list_page`.
 
-        Costs one read of each directory on the way to the page; subtrees outside of the prefix or
+        Cost: one read of each directory up to the end of the page. Subtrees outside the prefix or
         before `after` are not opened. Names that begin with `.` directly below `base` are skipped.
         """
         page: list[BlockInfo] = []
@@ -244,7 +244,7 @@ class Tree:
 
 
 def _enter(parent: int, name: str) -> int:
-    """Opens a child directory; a symbolic link is ELOOP, a file in its place is "not found"."""
+    """Opens a child directory; a symbolic link raises ELOOP, a file in its place "not found"."""
     try:
         return os.open(name, _DIRECTORY, dir_fd=parent)
     except NotADirectoryError:
@@ -255,10 +255,10 @@ def _enter(parent: int, name: str) -> int:
 
 
 def _walk(fd: int, here: str, prefix: str, after: str) -> Iterator[BlockInfo]:
-    """Files below an open directory whose own path is `here` (empty, or ending in `/`)."""
+    """Yields files below an open directory whose own path is `here` (empty, or ending in `/`)."""
     for path, is_dir in _children(fd, here, prefix):
         name = path[len(here) :].rstrip("/")
-        with suppress(FileNotFoundError, NotADirectoryError):  # removed since it was listed
+        with suppress(FileNotFoundError, NotADirectoryError):  # removed after it was listed
             if not is_dir:
                 if path > after and path.startswith(prefix):
                     found = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -272,7 +272,7 @@ def _walk(fd: int, here: str, prefix: str, after: str) -> Iterator[BlockInfo]:
 
 
 def _children(fd: int, here: str, prefix: str) -> list[tuple[str, bool]]:
-    """Paths (directories with their `/`, which is how they sort among files) that may match."""
+    """Returns paths that may match. Directories end in `/`: that is how they sort among files."""
     inner, slash, _ = prefix[len(here) :].partition("/")
     if slash:  # the prefix names the one child that matters
         return [(here + inner + "/", True)]

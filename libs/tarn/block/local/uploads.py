@@ -1,7 +1,7 @@
 """Parts of uploads: files `<namespace>/.uploads/<upload>/<part>-<attempt>`, joined inside the kernel.
 
-Parts are files whatever their size, so that any process can join them. A part keeps its name until the
-upload is discarded: a repeated or concurrent `complete` finds it again.
+Parts are files at any size, so that any process can join them. A part keeps its name until the upload is
+discarded, so a repeated or concurrent `complete` finds it again.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class LocalUploads:
         self._intake = intake
 
     async def begin(self, key: BlockKey, upload: str) -> None:
-        """See `BlockUploads.begin`. Here the first part makes what is needed."""
+        """See `BlockUploads.begin`. Only checks the names: the first part creates the directories."""
         check_path(key.path)
         check_upload(upload)
         self._namespaces.look(key.namespace)
 
     async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> LocalWriter:
-        """See `BlockUploads.open_part`. `finish` raises `BlockNotFoundError` if the upload was discarded
-        meanwhile: a late part leaves nothing behind."""
+        """See `BlockUploads.open_part`. If the upload was discarded in the meantime, `finish` raises
+        `BlockNotFoundError`: a late part leaves nothing behind."""
         check_path(key.path)
         name = check_part(part, attempt)
         what = f"part {part} of upload {check_upload(upload)}"
@@ -52,7 +52,7 @@ class LocalUploads:
             ns = await self._namespaces.enter(key.namespace)
             base = (*ns.names, UPLOADS, upload)
             with self._intake.tree.open_dir(base, create=True):
-                pass  # made here and not by `finish`, which must notice a discard
+                pass  # created here and not by `finish`, which must notice a discard
         return LocalWriter(
             self._intake,
             ns,
@@ -92,11 +92,11 @@ class LocalUploads:
             try:
                 return await self._join(ns, key, [(*ns.names, UPLOADS, upload, n) for n in names])
             except (BlockExistsError, FileNotFoundError):
-                # Another completion was first, or a part is missing: discarded after one, or never there.
+                # Another completion was first, or a part is missing: discarded after one, or never written.
                 return await self._finished(ns, key)
 
     async def _finished(self, ns: LocalNamespace, key: BlockKey) -> int:
-        """The size of the block that is there; durable, though whoever linked it may not have synced yet."""
+        """Returns the size of the existing block and makes it durable: its creator may not have synced it yet."""
         size = self._namespaces.stat(ns, key).size
         with suppress(FileNotFoundError):  # a row
             directory = ns.file(key.path)[:-1]
@@ -133,7 +133,7 @@ class LocalUploads:
             return whole.size()
         finally:
             if draft is not None:
-                with suppress(OSError):  # `sweep` takes what could not be removed
+                with suppress(OSError):  # `sweep` removes it later
                     await intake.threads.run(draft.discard)
             intake.files.give()
 

@@ -1,7 +1,7 @@
 """Blocks in buckets of an S3 server.
 
-`open_s3` opens a store. Bodies go through `obstore`; what it does not offer (multipart calls, listing with
-any prefix, batches of deletes) goes through boto3 in threads of its own.
+`open_s3` opens a store. Bodies are sent and read through `obstore`. The calls that it lacks (multipart, listing
+with any prefix, batches of deletes) use boto3, in separate threads.
 """
 
 from tarn.block.s3.opening import open_s3

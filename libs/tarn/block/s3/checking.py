@@ -1,4 +1,4 @@
-"""What a server is asked before a store is opened on it."""
+"""Tests an S3 server for the features that the store needs, before a store is opened on it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 _BODY: Final = b"tarn"
 _LACKS: Final = (Failure.LACKING, Failure.OTHER)
-"""How servers refuse a header that they do not know; others ignore it."""
+"""Failures with which servers reject a header that they do not know; other servers ignore it."""
 
 
 class ServerCheck:
-    """Uses an object of its own as the store will use others, and removes it.
+    """Creates an object, uses it as the store will use its objects, and removes it.
 
     Args:
         wire: makes the calls.
         retrying: repeats them.
-        probe: a name that nobody else has.
-        stamp: names the write.
+        probe: a name that no other process uses.
+        stamp: identifies the write.
     """
 
     def __init__(self, wire: Wire, retrying: Retrying, probe: ObjectKey, stamp: str) -> None:
@@ -40,11 +40,11 @@ class ServerCheck:
         self._stamp = stamp
 
     async def run(self) -> Abilities:
-        """What the server can do beyond what it must.
+        """Returns the optional features that the server has.
 
         Raises:
-            CallError: it does not do what it must, or does not let us.
-            TarnError: UNAVAILABLE if it does not answer.
+            CallError: the server lacks a required feature or denies us access.
+            TarnError: UNAVAILABLE if the server does not answer.
         """
         try:
             return await self._run()
@@ -56,8 +56,8 @@ class ServerCheck:
     async def _run(self) -> Abilities:
         wire, probe = self._wire, self._probe
         try:
-            # GET, not HEAD: only an answer with a body says what is wrong. Without the permission to
-            # list, S3 answers 403 for what is not there.
+            # GET, not HEAD: only an answer with a body gives the error. Without the permission to
+            # list, S3 answers 403 for absent objects.
             await self._ask("look for an object", lambda: wire.get(probe, 0, 1))
         except CallError as fault:
             if fault.failure is not Failure.ABSENT:
@@ -73,7 +73,7 @@ class ServerCheck:
             raise CallError(Failure.LACKING, "metadata of objects")
         rows, _ = await self._ask("list objects", lambda: wire.page(probe.bucket, probe.key, "", 1))
         if [row.key for row in rows] != [probe.key]:
-            raise CallError(Failure.LACKING, "listings that show what was just written")
+            raise CallError(Failure.LACKING, "listings that include the newest objects")
         put = await self._is_refused(
             "write an object once", lambda: wire.put(probe, _BODY, self._stamp, if_absent=True)
         )
@@ -106,7 +106,7 @@ class ServerCheck:
         return await self._retrying(doing, lambda: self._retrying.once(call))
 
     async def _is_refused(self, doing: str, call: Callable[[], Awaitable[object]]) -> bool:
-        """Whether a conditional write is refused, as it must be: the object is there."""
+        """Returns whether the server refuses a conditional write. It must, because the object exists."""
         try:
             await self._ask(doing, call)
         except CallError as fault:

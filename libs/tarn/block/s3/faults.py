@@ -1,7 +1,7 @@
-"""What went wrong with one attempt at one call, told apart once for both client libraries.
+"""Classifies the failure of one attempt at one call, in the same way for both client libraries.
 
-`obstore` puts status and code of the answer into its text only, boto3 into a dict. Everything above
-works with `CallError` and never sees either.
+`obstore` gives status and code of the answer only in its message, boto3 in a dict. All other modules
+use `CallError` and never see either.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["CallError", "Failure", "RAISED", "fault_of", "refused"]
 
 RAISED: Final = (BaseError, BotoCoreError, ClientError, OSError, TimeoutError)
-"""What the libraries raise for a failed call; `FileNotFoundError` of obstore is an OSError."""
+"""The exceptions that the libraries raise for a failed call; obstore's `FileNotFoundError` is an `OSError`."""
 
 
 class Failure(enum.Enum):
-    """How a call failed."""
+    """The ways in which a call fails."""
 
     ABSENT = "there is no such object"
     NO_BUCKET = "there is no such bucket"
     NO_UPLOAD = "there is no such multipart upload"
-    TAKEN = "an object of this name exists, or is being written"
-    BAD_PART = "a part is not the one that was uploaded last"
-    TOO_SMALL = "a part that is not the last one has less than 5 MiB"
+    TAKEN = "an object of this name exists or is being written"
+    BAD_PART = "a part was replaced by a later upload of the same part"
+    TOO_SMALL = "a part other than the last has less than 5 MiB"
     PAST_END = "the range begins after the object's end"
-    BUSY = "the server asks for patience, or could not be reached"
+    BUSY = "the server is overloaded or could not be reached"
     REGION = "the bucket is in another region"
     REFUSED = "the server does not let these credentials do this"
-    LACKING = "the server does not offer this"
+    LACKING = "the server does not support this"
     OTHER = "the server refused the request"
 
 
@@ -47,8 +47,8 @@ class CallError(Exception):
     """One failed attempt.
 
     Args:
-        failure: how.
-        text: what the server or the network said; holds no credentials.
+        failure: the kind of failure.
+        text: the message of the server or the network; contains no credentials.
     """
 
     def __init__(self, failure: Failure, text: str) -> None:
@@ -100,7 +100,7 @@ _MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
 
 
 def fault_of(error: BaseException) -> CallError:
-    """The fault that an exception of `RAISED` stands for."""
+    """Returns the fault for an exception of `RAISED`."""
     if isinstance(error, ClientError):
         said = error.response.get("Error", {})
         code = str(said.get("Code", ""))
@@ -129,7 +129,7 @@ def _of_obstore(error: BaseException) -> CallError:
     if isinstance(error, FileNotFoundError):
         return CallError(Failure.ABSENT, "404")
     first = text.partition("\n")[0][:300]
-    # Without a status there was no answer: refused, cut or timed-out connections.
+    # No status means no answer: the connection was refused, cut or timed out.
     return CallError(Failure.BUSY if status is None else Failure.OTHER, first)
 
 
@@ -142,11 +142,11 @@ def _fault(status: int, code: str, message: str) -> CallError:
 
 
 def refused(fault: CallError, doing: str) -> TarnError:
-    """The error for a fault that nothing below explains; `doing` completes "cannot ..."."""
+    """Returns the error for a fault that the store does not handle; `doing` completes "cannot ..."."""
     text = f"cannot {doing}: {fault}"
     if fault.failure is Failure.BUSY:
         return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
     if fault.failure is Failure.NO_BUCKET:
         return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-    # Not DENIED or INVALID: it is the installation that was refused, not its client.
+    # Not DENIED or INVALID: the server refused the installation, not its client.
     return TarnError(Kind.INTERNAL, Reason.INTERNAL, text)

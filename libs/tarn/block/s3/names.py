@@ -1,4 +1,4 @@
-"""Where a namespace's blocks are: `s3://<bucket>/<name>/<name>` is a bucket and a prefix of keys."""
+"""Maps namespaces and blocks to S3: `s3://<bucket>/<name>/<name>` is a bucket and a key prefix."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["OWN", "S3Namespace", "ObjectKey", "namespace_of", "object_key_of"]
 
 OWN: Final = ".tarn/"
-"""Keys of the driver itself, below the namespace; `check_path` lets no block begin so."""
+"""Prefix of the driver's own keys, below the namespace; `check_path` allows no block path that begins so."""
 _RESERVED: Final = frozenset({"data", "_tarn"})
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class S3Namespace:
-    """A namespace's place.
+    """The location of a namespace.
 
     Attributes:
         bucket: its bucket.
-        root: what its keys begin with: empty, or ending in `/`.
+        root: the prefix of its keys: empty, or ending in `/`.
     """
 
     bucket: str
     root: str
 
     def own(self, name: str) -> ObjectKey:
-        """A key of the driver."""
+        """Returns a key reserved for the driver."""
         return ObjectKey(self.bucket, self.root + OWN + name)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """An object of the server."""
+    """The bucket and key of an object."""
 
     bucket: str
     key: str
@@ -46,11 +46,11 @@ class ObjectKey:
 
 
 def namespace_of(namespace: str) -> S3Namespace:
-    """The place of a namespace.
+    """Returns the location of a namespace.
 
     Raises:
-        TarnError: INVALID if it is not `s3://` and safe names, or has a name that blocks of another
-            namespace begin with: then the blocks of one would be among those of the other.
+        TarnError: INVALID if it is not `s3://` followed by safe names, or contains a segment with which block
+            paths begin: its blocks could then be listed among those of another namespace.
     """
     bucket, *names = parse_namespace(namespace, "s3")
     taken = _RESERVED.intersection(names)
@@ -61,11 +61,11 @@ def namespace_of(namespace: str) -> S3Namespace:
 
 
 def object_key_of(ns: S3Namespace, path: str) -> ObjectKey:
-    """The object of a block.
+    """Returns the object key of a block.
 
     Raises:
-        TarnError: INVALID as `check_path`; also for control characters, which neither XML listings nor
-            all servers carry, and for a key longer than S3's limit.
+        TarnError: INVALID as `check_path`; also for control characters, which XML listings and some
+            servers cannot carry, and for a key longer than S3's limit.
     """
     check_path(path)
     key = ns.root + path

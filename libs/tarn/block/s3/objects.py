@@ -1,12 +1,11 @@
-"""Objects of a server, with everything that makes a call on them sure: repetition, and the check of whose
-object it is that answers to a name.
+"""Objects of a server, with safe calls: repeats them, and checks which write made the object under a name.
 
-Write-once. Every object carries the stamp of the write that made it. Where the server has conditional
-writes (`If-None-Match: *`) it decides between racing writers, and the loser looks: its own stamp
-means that an answer was lost, equal bytes under `_tarn/` that another one wrote the same; all else is
-BlockExistsError. Where it has none, the name is looked up before each attempt: that finds every
-object that is there, but two writers that race may both believe that they wrote. It does no harm to
-`data/`, whose names are made for one write, nor to `_tarn/`, whose names are made of the content.
+Write-once: every object carries the stamp of the write that made it. If the server has conditional writes
+(`If-None-Match: *`), it decides between racing writers, and the loser reads the object. If the object has the
+loser's own stamp, an answer was lost. If it has equal bytes under `_tarn/`, another writer wrote the same.
+Everything else is `BlockExistsError`. If the server lacks conditional writes, the name is looked up before
+each attempt. That finds every existing object, but two racing writers may both believe that they wrote. This
+does no harm: names under `data/` are made for one write, and names under `_tarn/` derive from the content.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ T = TypeVar("T")
 _WINDOW_BYTES_MAX: Final = 8 << 20
 _WINDOW_BYTES_MIN: Final = 256 << 10
 _WINDOWS_BYTES: Final = 256 << 20
-"""What all streams of a process may hold: the more of them, the smaller their windows."""
+"""Bound on the memory of all streams of a process: with more streams, each has a smaller window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What not every server has.
+    """Optional features of a server.
 
     Attributes:
         put_if_absent: PutObject with `If-None-Match: *`.
-        complete_if_absent: CompleteMultipartUpload with it.
+        complete_if_absent: CompleteMultipartUpload with `If-None-Match: *`.
     """
 
     put_if_absent: bool
@@ -52,13 +51,13 @@ class Abilities:
 
 
 class Objects:
-    """Calls on objects that are repeated as far as is safe. Raises `TarnError`s only.
+    """Calls on objects, repeated as far as is safe. Raises only `TarnError`s.
 
     Args:
         wire: makes the calls.
         retrying: repeats them.
-        abilities: of the server.
-        limits: of this process.
+        abilities: the server's optional features.
+        limits: the limits of this process.
         chance: makes stamps.
     """
 
@@ -78,7 +77,7 @@ class Objects:
         self._streams = 0
 
     def stamp(self) -> str:
-        """A name for one write."""
+        """Returns a new unique stamp for one write."""
         return self._chance.randbytes(16).hex()
 
     async def _run(self, doing: str, attempt: Callable[[], Awaitable[T]], size: int = 0) -> T:
@@ -93,7 +92,7 @@ class Objects:
     # Reading
 
     async def find(self, at: ObjectKey) -> Found | None:
-        """Size and stamp of an object; None if there is none."""
+        """Returns size and stamp of an object; None if it does not exist."""
         return await self._run(f"look at {at}", lambda: self._find(at))
 
     async def _find(self, at: ObjectKey) -> Found | None:
@@ -105,7 +104,7 @@ class Objects:
             raise
 
     async def window(self, at: ObjectKey, start: int, end: int) -> tuple[memoryview, int] | None:
-        """Bytes `[start, end)`, clipped, and the size of the whole; None if there is no object."""
+        """Returns bytes `[start, end)`, clipped, and the size of the whole object; None if it does not exist."""
 
         async def attempt() -> tuple[memoryview, int] | None:
             try:
@@ -123,9 +122,9 @@ class Objects:
     async def windows(
         self, at: ObjectKey, start: int, end: int | None
     ) -> AsyncIterator[memoryview]:
-        """The bytes up to `end` (or the object's) in pieces that may be large; ends early where the
-        object does, and gives nothing if there is none. Nothing is on its way while the caller works,
-        so a slow client keeps neither a request nor a connection."""
+        """Yields the bytes up to `end`, or the object's end, in pieces that may be large. Yields nothing if
+        the object does not exist. No request is open while the caller works, so a slow client occupies
+        neither a request nor a connection."""
         self._streams += 1
         try:
             while end is None or start < end:
@@ -146,7 +145,7 @@ class Objects:
     async def page(
         self, bucket: str, prefix: str, after: str, limit: int
     ) -> tuple[list[Listed], bool]:
-        """Up to `limit` objects after a key, and whether there may be more."""
+        """Returns up to `limit` objects after a key, and whether there may be more."""
         limit = min(limit, PAGE_MAX)
 
         async def attempt() -> tuple[list[Listed], bool]:
@@ -186,10 +185,10 @@ class Objects:
     async def _is_done(
         self, key: BlockKey, at: ObjectKey, stamp: str, digest: Callable[[], bytes]
     ) -> bool:
-        """Whether the object is the one that the write `stamp` was to make; False if there is none.
+        """Returns True if the write `stamp` made the object, or metadata has equal bytes; False if it is absent.
 
         Raises:
-            BlockExistsError: it is another one.
+            BlockExistsError: another write made the object.
         """
         found = await self._find(at)
         if found is None:
@@ -205,7 +204,7 @@ class Objects:
         raise BlockExistsError(key)
 
     async def set(self, at: ObjectKey, body: bytes | bytearray) -> None:
-        """Writes an object of the driver's own, over what is there."""
+        """Writes one of the driver's own objects, replacing an existing one."""
         stamp = self.stamp()
 
         async def attempt() -> None:
@@ -214,7 +213,7 @@ class Objects:
         await self._run(f"write {at}", attempt)
 
     async def delete(self, bucket: str, keys: Sequence[str]) -> None:
-        """Removes objects, absent ones too."""
+        """Removes objects. Absent ones are not an error."""
         for start in range(0, len(keys), PAGE_MAX):
             some = keys[start : start + PAGE_MAX]
 
@@ -226,7 +225,7 @@ class Objects:
     # Multipart uploads
 
     async def begin(self, at: ObjectKey, stamp: str) -> str:
-        """Begins a multipart upload of a key that is this write's alone; its id."""
+        """Begins a multipart upload of a key that only this write uses; returns the upload id."""
         tries = 0
 
         async def attempt() -> str:
@@ -236,7 +235,7 @@ class Objects:
 
         upload_id = await self._run(f"begin to write {at}", attempt)
         if tries > 1:
-            # An answer may have been lost, and with it the id of an upload that nobody would end.
+            # An answer may have been lost, and with it the id of an upload that then would never end.
             with suppress(TarnError):
                 for other in await self._unfinished(at):
                     if other != upload_id:
@@ -248,8 +247,8 @@ class Objects:
         return await self._run(doing, lambda: self._once(lambda: self._wire.unfinished(at)))
 
     async def part(self, at: ObjectKey, upload_id: str, number: int, body: PartBody) -> str | None:
-        """Uploads one part; its ETag, or None if there is no such upload. May be repeated: the same
-        bytes are put in the same place."""
+        """Uploads one part; returns its ETag, or None if the upload does not exist. Safe to repeat: the same
+        bytes replace themselves."""
 
         async def attempt() -> str | None:
             try:
@@ -272,10 +271,10 @@ class Objects:
         stamp: str,
         digest: Callable[[], bytes],
     ) -> None:
-        """Makes a block of the parts of our own writer.
+        """Completes our own writer's multipart upload.
 
         Raises:
-            BlockExistsError: another block has the name. The upload is still there.
+            BlockExistsError: another block has the name. The upload still exists.
         """
         conditional = self._abilities.complete_if_absent
 
@@ -298,10 +297,10 @@ class Objects:
         await self._run(f"write {at}", attempt)
 
     async def join(self, at: ObjectKey, upload_id: str, parts: Sequence[tuple[int, str]]) -> bool:
-        """Makes an object of a client's parts; False if there is no such upload (any more).
+        """Completes an upload of a client's parts; returns False if the upload does not exist.
 
         Raises:
-            TarnError: UPLOAD_PART_INVALID if a part was replaced since its ETag was given out.
+            TarnError: UPLOAD_PART_INVALID if a part was replaced after its ETag was returned.
         """
 
         async def attempt() -> bool:
@@ -311,7 +310,7 @@ class Objects:
                 if fault.failure in (Failure.NO_UPLOAD, Failure.ABSENT):
                     return False
                 if fault.failure is Failure.BAD_PART:
-                    text = "a part was uploaded again by a request that was late; upload it again"
+                    text = "a late request replaced a part of the upload; upload the part again"
                     raise TarnError(
                         Kind.INVALID, Reason.UPLOAD_PART_INVALID, f"{text} ({fault.text})"
                     ) from fault
@@ -321,7 +320,7 @@ class Objects:
         return await self._run(f"complete {at}", attempt)
 
     async def abort(self, at: ObjectKey, upload_id: str) -> None:
-        """Ends a multipart upload and removes its parts; no error if it has ended."""
+        """Aborts a multipart upload and removes its parts. An upload that has ended is not an error."""
 
         async def attempt() -> None:
             try:

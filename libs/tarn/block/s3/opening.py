@@ -1,7 +1,7 @@
-"""Opens an S3 store: makes the clients, and finds out at once whether the server will do.
+"""Opens an S3 store: makes the clients, and checks immediately that the server is suitable.
 
-The check writes, reads, lists and removes an object of its own, because that is what fails later
-otherwise: a missing bucket, credentials that may read but not write, a wrong region, a server
+The check writes, reads, lists and removes an object of its own. It finds problems that would otherwise
+appear later: a missing bucket, credentials that may read but not write, a wrong region, a server
 without conditional writes.
 """
 
@@ -39,9 +39,9 @@ __all__ = ["open_s3"]
 
 _THREADS_MAX: Final = 256
 _BYTES_PER_SECOND_MIN: Final = 1 << 20
-"""The slowest transfer that obstore waits for; see `Retrying`."""
+"""Speed of the slowest transfer that obstore waits for, bytes per second; see `Retrying`."""
 _CREDENTIALS_SECONDS: Final = 300
-"""How long obstore may keep credentials that boto3 renews in time."""
+"""Seconds for which obstore may use credentials; boto3 renews them in time."""
 
 _log = structlog.get_logger()
 
@@ -63,13 +63,13 @@ async def open_s3(
     """Opens a store; the caller closes it.
 
     Args:
-        settings: which server.
+        settings: the server and its credentials.
         clock: measures deadlines.
-        chance: names writes and spreads retries; must not repeat from process to process.
-        limits: of this process.
+        chance: makes stamps and jitter; must not repeat from process to process.
+        limits: the limits of this process.
 
     Raises:
-        TarnError: it cannot be used; says why, and which setting to look at.
+        TarnError: the server cannot be used; the message gives the reason and the setting to check.
     """
     limits = limits or S3Limits()
     ns = namespace_of(settings.namespace)
@@ -113,10 +113,10 @@ def _boto(session: Any, settings: S3Settings, limits: S3Limits) -> Any:  # noqa:
     config = botocore.config.Config(
         s3={
             "addressing_style": "path" if settings.path_style else "virtual",
-            # The signature covers the bytes of a part: what arrives damaged is refused.
+            # The signature covers the bytes of a part: damaged parts are refused.
             "payload_signing_enabled": True,
         },
-        # Only where S3 requires them: other servers do not know the newer ones.
+        # Checksums only where S3 requires them: other servers do not know the newer ones.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         retries={"total_max_attempts": 1},  # `Retrying` repeats
@@ -176,7 +176,7 @@ class _Buckets:
         )
 
     def _credentials(self) -> S3Credential:
-        """Asked by obstore in a thread of its own; boto3 renews what expires."""
+        """Called by obstore in its own thread; boto3 renews expiring credentials."""
         found = self._session.get_credentials()
         if found is None:
             raise ValueError("no AWS credentials are configured")
@@ -190,7 +190,7 @@ class _Buckets:
 
 
 def _endpoint(settings: S3Settings, bucket: str) -> str:
-    """What obstore wants to hear: with the bucket in the host name if it shall be there."""
+    """Returns the endpoint in obstore's form: with the bucket in the host name, unless in path style."""
     endpoint = settings.endpoint or ""
     if settings.path_style:
         return endpoint
@@ -199,10 +199,10 @@ def _endpoint(settings: S3Settings, bucket: str) -> str:
 
 
 async def _checked(check: ServerCheck, settings: S3Settings) -> Abilities:
-    """What the server can do.
+    """Returns the server's optional features.
 
     Raises:
-        TarnError: INVALID with the setting to look at; UNAVAILABLE if the server does not answer.
+        TarnError: INVALID with the setting to check; UNAVAILABLE if the server does not answer.
     """
     doing = f"open the block store {settings.namespace}"
     try:

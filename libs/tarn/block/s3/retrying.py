@@ -1,7 +1,7 @@
-"""The one place that repeats requests: a bounded number of times, with growing random pauses, in a deadline.
+"""The only place that repeats S3 requests: a bounded number of times, with growing random pauses and a deadline.
 
-Both libraries are told not to repeat anything themselves: after a lost answer only who knows what was
-asked can tell "already done" from "done by somebody else".
+Retries are switched off in both libraries: after a lost answer only the code that knows the purpose of a
+request can tell "already done" from "done by another writer".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 _BYTES_PER_SECOND_MIN: Final = 1 << 20
-"""Slower transfers time out; what a request carries beyond a chunk gets as much longer."""
+"""Slower transfers time out. A request with more than one chunk gets proportionally more time."""
 
 
 def _seconds_of(size: int) -> float:
@@ -31,12 +31,12 @@ def _seconds_of(size: int) -> float:
 
 
 class Retrying:
-    """Runs attempts; also bounds how many requests are on their way at one time.
+    """Runs attempts and bounds the number of concurrent requests.
 
     Args:
-        limits: how often, how long, how many.
+        limits: bounds on attempts, time and concurrency.
         clock: measures the deadline and waits.
-        chance: spreads the pauses, so that callers that failed together do not return together.
+        chance: spreads the pauses, so that callers that failed together do not retry together.
     """
 
     def __init__(self, limits: S3Limits, clock: Clock, chance: random.Random) -> None:
@@ -46,15 +46,15 @@ class Retrying:
         self._room = asyncio.Semaphore(limits.requests)
 
     async def once(self, attempt: Callable[[], Awaitable[T]], size: int = 0) -> T:
-        """One attempt, when there is room for it.
+        """Makes one attempt as soon as the limit on concurrent requests allows.
 
         Args:
             attempt: makes one request.
-            size: bytes of its body; large ones get more time.
+            size: bytes of its body; large bodies get more time.
 
         Raises:
-            CallError: how it failed.
-            TarnError: EXHAUSTED if there was no room for a whole deadline.
+            CallError: the attempt failed.
+            TarnError: EXHAUSTED if the limit allowed no request for a whole deadline.
         """
         await self._enter()
         try:
@@ -70,21 +70,21 @@ class Retrying:
             async with asyncio.timeout(self._limits.deadline_seconds):
                 await self._room.acquire()
         except TimeoutError:
-            text = f"{self._limits.requests} requests to the object store are under way, the limit"
+            text = f"{self._limits.requests} requests to the object store are under way, which is the limit"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text) from None
 
     async def __call__(self, doing: str, attempt: Callable[[], Awaitable[T]], size: int = 0) -> T:
-        """Repeats what fails as BUSY. Each request inside of `attempt` goes through `once`.
+        """Repeats an attempt while it fails as BUSY. Each request inside `attempt` uses `once`.
 
         Args:
             doing: completes the sentence "cannot ...".
-            attempt: must be safe to repeat, also when an earlier one was done and its answer lost.
+            attempt: must be safe to repeat, even if an earlier attempt took effect and its answer was lost.
             size: bytes of its body.
 
         Raises:
-            CallError: another failure than BUSY, at once.
-            TarnError: UNAVAILABLE after the last attempt. A block that could not be written may be
-                there nevertheless; nobody knows its name, so to the caller it is not.
+            CallError: any failure other than BUSY, immediately.
+            TarnError: UNAVAILABLE after the last attempt. A block whose write failed may still exist. Its
+                name is known to no other process, so for the caller it does not exist.
         """
         limits = self._limits
         deadline_seconds = limits.deadline_seconds + 2 * _seconds_of(size)

@@ -1,4 +1,4 @@
-"""What an S3 store is opened with."""
+"""The settings and limits with which an S3 store is opened."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["PART_BYTES_MAX", "PART_BYTES_MIN", "S3Limits", "S3Settings"]
 
 PART_BYTES_MIN: Final = 5 << 20
-"""S3's smallest part but the last."""
+"""S3's minimum size of a part other than the last."""
 PART_BYTES_MAX: Final = 1 << 30
-"""A part of ours is held in memory."""
+"""Maximum size of our own parts, which are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Limits:
-    """What one process asks of the server, and how long it tries.
+    """Limits on the requests of one process and on their retries.
 
     Attributes:
-        part_bytes: bodies up to this size are put in one request, larger ones in parts of it.
-        requests: requests at one time.
-        large_writes: bodies larger than a chunk that may be written at one time, each of which holds a
+        part_bytes: bodies up to this size are put in one request; larger ones in parts of this size.
+        requests: maximum number of concurrent requests.
+        large_writes: maximum number of concurrent writes of bodies larger than a chunk; each holds one
             part in memory.
-        attempts: of one request, the first one included.
-        attempt_seconds: of one attempt.
-        deadline_seconds: of all attempts, the pauses between them included.
-        connect_seconds: of a new connection.
-        pause_seconds: upper end of the first pause; each next one may be twice as long.
-        pause_seconds_max: upper end of every pause.
+        attempts: attempts of one request, including the first.
+        attempt_seconds: time limit of one attempt.
+        deadline_seconds: time limit of all attempts, including the pauses between them.
+        connect_seconds: time limit of opening a connection.
+        pause_seconds: upper bound of the first pause; each next bound may be twice as long.
+        pause_seconds_max: upper bound of every pause.
     """
 
     part_bytes: int = 8 << 20
@@ -51,21 +51,21 @@ class S3Limits:
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Which server, and as whom. Its repr holds no secret.
+    """The server and its credentials. Its repr contains no secret.
 
     Attributes:
-        namespace: of the repositories that name none, `s3://bucket/prefix`; the server is checked there.
-        region: that requests are signed for.
+        namespace: the default for repositories, `s3://bucket/prefix`; the server is checked there.
+        region: the region that requests are signed for.
         endpoint: URL of the server; None: AWS.
-        path_style: whether the bucket is in the path, not in the host name.
-        ca: certificates that the server's may descend from beside those of the system, PEM.
+        path_style: whether the bucket is in the path instead of the host name.
+        ca: PEM file of authorities that may have signed the server's certificate, in addition to the system's.
         access_key_id: static credentials; None: profile, environment, container or instance, as in
             every AWS SDK.
-        secret_access_key: set with it.
-        session_token: of temporary static credentials.
+        secret_access_key: set together with `access_key_id`.
+        session_token: set for temporary static credentials.
         profile: named profile of the credentials file.
-        credentials_file: instead of `~/.aws/credentials`.
-        spool: folder where large parts of uploads are kept until they are complete; None: the system's.
+        credentials_file: replaces `~/.aws/credentials`.
+        spool: folder for large parts of uploads that are not complete yet; None: the system's.
     """
 
     namespace: str

@@ -1,8 +1,8 @@
-"""A part of a client on its way in: in memory while it is small, else in a file without a name.
+"""Holds a client's part until it can be sent: in memory while it is small, else in an unnamed file.
 
-A part goes to the server in one request, which names its length first, may have to be repeated, and must
-not begin before the client's checksums were compared: so it has to be somewhere, and parts may have
-5 GiB.
+A part is sent to the server in one request. The request states its length first, may have to be repeated, and
+must not begin before the client's checksums are verified. So the whole part must be stored, and a part may
+have 5 GiB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class PartBody(Protocol):
-    """The bytes of a part, for one attempt or many."""
+    """The bytes of a part, for one or more attempts."""
 
     @property
     def size(self) -> int:
@@ -33,13 +33,13 @@ class PartBody(Protocol):
         ...
 
     def open(self) -> io.RawIOBase | io.BytesIO:
-        """The bytes from their start, to be closed. Runs in a thread."""
+        """Returns the bytes from their start; the caller closes the stream. Runs in a thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Bytes in memory, which nobody may change."""
+    """Bytes in memory, which must not change."""
 
     data: bytes | bytearray
 
@@ -66,8 +66,8 @@ class Filed:
 
 
 class _Reader(io.RawIOBase):
-    """The bytes of a file from its start, with a position and a descriptor of its own: an attempt that
-    timed out may still read while the next one begins, and after the file was closed."""
+    """The bytes of a file from its start, with its own position and descriptor. A timed-out attempt may
+    still read while the next one begins, and after the file was closed."""
 
     def __init__(self, fd: int, size: int) -> None:
         super().__init__()
@@ -80,21 +80,21 @@ class _Reader(io.RawIOBase):
         return True
 
     def seekable(self) -> bool:
-        """Yes: the body is read once for its signature, once to be sent."""
+        """Returns True: the body is read once for its signature and once to be sent."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves the position."""
+        """Sets the position and returns it."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         self._at = base + offset
         return self._at
 
     def tell(self) -> int:
-        """The position."""
+        """Returns the position."""
         return self._at
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # no Buffer before 3.12
-        """Fills a buffer as far as there are bytes."""
+        """Fills the buffer with the available bytes; returns their number."""
         with memoryview(buffer).cast("B") as view:
             size = os.preadv(self._fd, [view[: self._size - self._at]], self._at)
         self._at += size
@@ -108,11 +108,11 @@ class _Reader(io.RawIOBase):
 
 
 class Spool:
-    """Holds bytes until they are sent.
+    """Stores bytes until they are sent.
 
     Args:
-        folder: of the file; None: the system's.
-        memory_bytes: above these, it is a file.
+        folder: holds the file; None: the system's temporary folder.
+        memory_bytes: a larger body is stored in a file.
     """
 
     def __init__(self, folder: Path | None, memory_bytes: int) -> None:
@@ -123,10 +123,10 @@ class Spool:
         self.size = 0
 
     async def write(self, view: memoryview) -> None:
-        """Takes all of the bytes.
+        """Appends all of the bytes.
 
         Raises:
-            TarnError: UNAVAILABLE if the disk is full; INTERNAL if there is no file to be had.
+            TarnError: UNAVAILABLE if the disk is full; INTERNAL if the file cannot be created.
         """
         self._held += view
         self.size += len(view)
@@ -158,14 +158,14 @@ class Spool:
                 done += os.write(self._file, view[done:])
 
     async def body(self) -> Held | Filed:
-        """All bytes; until `close`."""
+        """Returns all bytes; valid until `close`."""
         if self._file is None:
             return Held(self._held)
         await self._spill()
         return Filed(self._file, self.size)
 
     def close(self) -> None:
-        """Forgets the bytes. Idempotent."""
+        """Discards the bytes. Idempotent."""
         self._held = bytearray()
         fd, self._file = self._file, None
         if fd is not None:

@@ -1,4 +1,4 @@
-"""The block store over buckets: checks names, and turns objects into blocks."""
+"""The block store over buckets: checks names and implements the block port with objects."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["S3BlockStore"]
 
 _AFTER_OWN: Final = OWN[:-1] + chr(ord("/") + 1)
-"""Greater than every key of the driver's own, not greater than any other that follows them."""
+"""Greater than every key of the driver's own, and not greater than any other key that follows them."""
 
 
 class S3BlockStore:
-    """`BlockStore` of one server; namespaces `s3://<bucket>/<prefix>` of any bucket it has.
+    """`BlockStore` of one server; serves namespaces `s3://<bucket>/<prefix>` of any of its buckets.
 
     Args:
-        wire: is closed with the store.
-        objects: the calls.
-        folder: where large parts of uploads are kept until they are complete; None: the system's.
+        wire: closed with the store.
+        objects: makes the calls.
+        folder: holds large parts of uploads until they are complete; None: the system's temporary folder.
     """
 
     def __init__(self, wire: Wire, objects: Objects, folder: Path | None = None) -> None:
@@ -47,7 +47,7 @@ class S3BlockStore:
 
     @property
     def uploads(self) -> S3Uploads:
-        """Multipart writing."""
+        """Returns the store's multipart uploads."""
         return self._uploads
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
@@ -56,7 +56,7 @@ class S3BlockStore:
         with memoryview(body).cast("B") as view:
             if len(view) <= self._objects.limits.part_bytes:
                 with self._guard:
-                    # A copy, unless nobody can change it: an attempt that timed out may still read.
+                    # Copied unless immutable: a timed-out attempt may still read it.
                     whole = body if isinstance(body, bytes) else bytes(view)
                     await self._objects.put(key, at, whole)
                 return

@@ -1,18 +1,18 @@
-"""A client's multipart upload as one multipart upload of the server.
+"""Implements a client's multipart upload as one multipart upload of the server.
 
     <root>.tarn/uploads/<upload>/id                 the server's own id of the upload, written by `begin`
     <root>.tarn/uploads/<upload>/<part>-<attempt>   a part that is kept aside
 
-A part of 5 MiB or more goes straight into the server's upload, and its receipt is its ETag: completing
-moves no bytes. Of two attempts at such a part, the server keeps the one that ended last; completing with
-the other one is refused by its ETag.
+A part of 5 MiB or more is sent directly to the server's upload. Its receipt is its ETag, so completing
+moves no bytes. Of two attempts at such a part, the server keeps the one that ended last. Completing with
+the other one is refused because of its ETag.
 
-Smaller parts are kept aside as objects, because only the last one of an upload may be so small and nobody
-knows yet which one that is. It is sent when the upload is completed; if all are small, the block is
+Smaller parts are kept aside as objects, because only the last part of an upload may be so small, and the
+last part is not known yet. It is sent when the upload is completed. If all parts are small, the block is
 written from them. The gateway refuses uploads with a small part in the middle, as S3 does.
 
-An upload that has no `id` object is over: `discard` removes it before it looks for parts, and a late
-part looks for it after it was written, so one of them sees the other.
+An upload without an `id` object has ended. `discard` removes that object before it looks for parts, and a
+late part checks for it after the part is written. So at least one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ID_BYTES_MAX: Final = 4096
 
 
 def _receipt_of(etag: str) -> str:
-    """An ETag as a receipt: it may hold any characters, a receipt only letters, digits, `_` and `-`."""
+    """Encodes an ETag, which may hold any characters, in the letters, digits, `_` and `-` of a receipt."""
     receipt = "s3-" + etag.strip('"').encode().hex()
     if not _RECEIPT.fullmatch(receipt):
         text = f"the server's ETag {etag[:80]!r} is empty or too long"
@@ -52,7 +52,7 @@ def _receipt_of(etag: str) -> str:
 
 
 def _etag_of(receipt: str) -> str | None:
-    """The ETag in a receipt; None for a part that is kept aside, whose receipt is its attempt."""
+    """Returns the ETag in a receipt; None for a part that is kept aside, whose receipt is its attempt."""
     found = _RECEIPT.fullmatch(receipt)
     return None if found is None else f'"{bytes.fromhex(found[1]).decode()}"'
 
@@ -61,9 +61,9 @@ class S3Uploads:
     """`BlockUploads` of an S3 store.
 
     Args:
-        objects: the server.
-        large: the count of large writers.
-        guard: of the store.
+        objects: makes the calls.
+        large: limits concurrent large writers.
+        guard: counts the calls that use the store.
         folder: where large parts are kept until they are complete; None: the system's.
     """
 
@@ -77,7 +77,7 @@ class S3Uploads:
         self._known: BoundedMap[ObjectKey, str] = BoundedMap(_KNOWN_MAX)
 
     async def begin(self, key: BlockKey, upload: str) -> None:
-        """See `BlockUploads.begin`: two requests."""
+        """See `BlockUploads.begin`. Makes two requests."""
         ns, at = _places(key, upload)
         with self.guard:
             upload_id = await self.objects.begin(at, self.objects.stamp())
@@ -86,7 +86,7 @@ class S3Uploads:
             self._known.put(mark, upload_id)
 
     async def upload_id(self, mark: ObjectKey) -> str | None:
-        """The server's id of an upload; None if it is over or never began."""
+        """Returns the server's id of an upload; None if it has ended or never began."""
         if known := self._known.get(mark):
             return known
         found = await self.objects.window(mark, 0, _ID_BYTES_MAX)
@@ -101,7 +101,7 @@ class S3Uploads:
         _places(key, upload)
         check_part(part, attempt)
         if _RECEIPT.fullmatch(attempt):
-            text = f"attempt {attempt[:80]!r} looks like a receipt"
+            text = f"the attempt name {attempt[:80]!r} has the form of a receipt; choose another"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         with self.guard:
             return S3PartWriter(self, key, upload, part, attempt)
@@ -111,7 +111,7 @@ class S3Uploads:
 
         Raises:
             TarnError: UPLOAD_PART_INVALID, see `BlockUploads.complete`; UPLOAD_PART_TOO_SMALL if a
-                part of less than 5 MiB comes before one of more.
+                part of less than 5 MiB precedes a larger one.
         """
         ns, at = _places(key, upload)
         if not 1 <= len(parts) <= PART_NUMBER_MAX:
@@ -146,7 +146,7 @@ class S3Uploads:
             return found.size
 
     async def _kept(self, ns: S3Namespace, upload: str) -> dict[str, int]:
-        """Keys and sizes of everything that is kept for an upload."""
+        """Returns keys and sizes of all objects that are kept for an upload."""
         prefix = ns.own(f"uploads/{upload}/").key
         sizes: dict[str, int] = {}
         after, more = "", True
@@ -166,29 +166,29 @@ class S3Uploads:
         etags: dict[int, str],
         asides: dict[int, ObjectKey],
     ) -> None:
-        """Completes the server's upload; if the last part was too small for it, sends that before."""
+        """Completes the server's upload; first sends the last part if it was kept aside as too small."""
         last = order[-1]
         small = [part for part in asides if part != last]
         if small:
-            text = f"part {small[0]} has less than 5 MiB, and is not the last one"
+            text = f"part {small[0]} has less than 5 MiB and is not the last part"
             raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_TOO_SMALL, text, part=str(small[0]))
         if last in asides:
             found = await self.objects.window(asides[last], 0, PART_BYTES_MIN)
             if found is None or len(found[0]) != found[1]:
-                raise BlockNotFoundError(key)  # discarded meanwhile
+                raise BlockNotFoundError(key)  # discarded in the meantime
             etag = await self.objects.part(at, upload_id, last, Held(bytes(found[0])))
             if etag is None:
-                return  # the upload is over, as `complete` will see
+                return  # the upload has ended, as `complete` will see
             etags[last] = etag
         await self.objects.join(at, upload_id, [(part, etags[part]) for part in order])
 
     async def _compose(
         self, key: BlockKey, at: ObjectKey, sources: Sequence[tuple[ObjectKey, int]]
     ) -> None:
-        """Writes the block anew from parts that are too small for an upload of the server.
+        """Writes the block from parts that are too small for an upload of the server.
 
         Raises:
-            BlockNotFoundError: a part was discarded meanwhile; there is no block rather than a short one.
+            BlockNotFoundError: a part was discarded in the meantime. No block is written, rather than a short one.
         """
         async with S3Writer(self.objects, self.large, self.guard, key, at) as writer:
             for place, size in sources:
@@ -231,13 +231,13 @@ def _aside(ns: S3Namespace, upload: str, name: str) -> ObjectKey:
 
 
 class S3PartWriter:
-    """A `PartWriter`: sends the part when it is complete, as a request of the server or aside.
+    """A `PartWriter`. Sends the complete part, to the server's upload or to an object kept aside.
 
     Args:
-        uploads: the upload's.
+        uploads: the uploads of the store.
         key: the block that is uploaded.
         upload: name of the upload.
-        part: number.
+        part: number of the part, from 1.
         attempt: name of this attempt.
     """
 
@@ -268,7 +268,7 @@ class S3PartWriter:
         """See `BlockWriter.finish`.
 
         Raises:
-            BlockNotFoundError: the upload was discarded; nothing of the part is left.
+            BlockNotFoundError: the upload was discarded; no bytes of the part remain.
         """
         self._check()
         try:
@@ -299,7 +299,7 @@ class S3PartWriter:
         objects = self._uploads.objects
         with (await self._spool.body()).open() as source:
             await objects.set(self._aside, source.read() or b"")
-        # Not what this process remembers: the upload may have been discarded by another one.
+        # Not from this process's memory: another process may have discarded the upload.
         if await objects.find(self._mark) is None:
             await objects.delete(self._aside.bucket, [self._aside.key])
             raise BlockNotFoundError(self._key)

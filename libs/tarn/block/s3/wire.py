@@ -1,7 +1,7 @@
-"""The calls of S3, one attempt each. Bodies of objects go through obstore, everything else through boto3.
+"""The calls of S3, one attempt each. Bodies of objects use obstore, everything else uses boto3.
 
-boto3 blocks, so its calls run in threads of this object; a call that its caller no longer waits for goes
-on in its thread until it is answered or times out.
+boto3 blocks, so its calls run in threads of this object. If the caller stops waiting, a call continues in its
+thread until it is answered or times out.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = ["Found", "Listed", "PAGE_MAX", "STAMP", "Wire"]
 T = TypeVar("T")
 
 STAMP: Final = "tarn-write"
-"""Metadata of every object: which write made it. After a lost answer it tells our object from another's."""
+"""Metadata of every object: the write that made it. After a lost answer it tells our object from another's."""
 _BUCKETS_MAX: Final = 256
 PAGE_MAX: Final = 1000
-"""S3's limit of one page, and of one batch."""
+"""S3's limit on one page, and on one batch of deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What HEAD says of an object.
+    """The result of HEAD on an object.
 
     Attributes:
         size: bytes.
-        mtime_us: when it was written, in whole seconds; more than that HEAD does not tell.
-        stamp: of the write that made it; empty if it was not made here.
+        mtime_us: when it was written; HEAD gives whole seconds only.
+        stamp: the stamp of the write that made it; empty if Tarn did not make it.
     """
 
     size: int
@@ -61,12 +61,12 @@ def _seconds_us(when: datetime) -> int:
 
 
 class Wire:
-    """One attempt at each call. Raises what the libraries raise (`faults.RAISED`).
+    """One attempt at each call. Raises the libraries' exceptions (`faults.RAISED`).
 
     Args:
-        boto: a boto3 client that repeats nothing.
+        boto: a boto3 client with retries off.
         open_bucket: makes the obstore of a bucket.
-        threads: boto3 calls at one time.
+        threads: maximum number of concurrent boto3 calls.
     """
 
     def __init__(self, boto: Any, open_bucket: Callable[[str], S3Store], threads: int) -> None:  # noqa: ANN401 - boto3 has no types
@@ -76,7 +76,7 @@ class Wire:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tarn-s3")
 
     def close(self) -> None:
-        """Ends the threads, when their calls are done."""
+        """Waits for the threads' calls and ends the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._boto.close()
 
@@ -106,7 +106,7 @@ class Wire:
         )
 
     async def get(self, at: ObjectKey, start: int, end: int) -> tuple[memoryview, int]:
-        """GetObject of `[start, end)`, clipped, and the size of the whole; PAST_END from its end on."""
+        """GetObject of `[start, end)`, clipped; also returns the whole size. PAST_END from its end on."""
         bucket = self._bucket(at.bucket)
         found = await obstore.get_async(bucket, at.key, options={"range": (start, end)})
         size = found.meta["size"]
@@ -122,7 +122,7 @@ class Wire:
     async def page(
         self, bucket: str, prefix: str, after: str, limit: int
     ) -> tuple[list[Listed], bool]:
-        """ListObjectsV2: up to `limit` rows (at most `PAGE_MAX`), and whether there are more."""
+        """ListObjectsV2: returns up to `limit` rows (at most `PAGE_MAX`), and whether there are more."""
 
         def work() -> tuple[list[Listed], bool]:
             start = {"StartAfter": after} if after else {}
@@ -136,7 +136,7 @@ class Wire:
         return await self._call(work)
 
     async def delete(self, bucket: str, keys: Sequence[str]) -> None:
-        """DeleteObjects, at most `PAGE_MAX`. A `CallError` if some could not be removed."""
+        """DeleteObjects, at most `PAGE_MAX`. Raises `CallError` if some could not be removed."""
         listed = [{"Key": key} for key in keys]
 
         def work() -> None:
@@ -153,7 +153,7 @@ class Wire:
     # Multipart uploads
 
     async def begin(self, at: ObjectKey, stamp: str) -> str:
-        """CreateMultipartUpload; its id."""
+        """CreateMultipartUpload; returns the upload id."""
 
         def work() -> str:
             begun = self._boto.create_multipart_upload(
@@ -164,7 +164,7 @@ class Wire:
         return await self._call(work)
 
     async def part(self, at: ObjectKey, upload_id: str, number: int, body: PartBody) -> str:
-        """UploadPart; its ETag."""
+        """UploadPart; returns the ETag."""
 
         def work() -> str:
             with body.open() as source:
@@ -206,7 +206,7 @@ class Wire:
         await self._call(work)
 
     async def unfinished(self, at: ObjectKey) -> list[str]:
-        """ListMultipartUploads of exactly this key: ids, one page of them."""
+        """ListMultipartUploads of exactly this key; returns upload ids, one page of them."""
 
         def work() -> list[str]:
             page = self._boto.list_multipart_uploads(Bucket=at.bucket, Prefix=at.key)

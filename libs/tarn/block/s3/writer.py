@@ -1,7 +1,7 @@
-"""A body of unknown size on its way in: held up to one part, then sent in parts of a multipart upload.
+"""Writes a body of unknown size: holds up to one part, then sends the parts of a multipart upload.
 
-A writer sends a part before it takes more: that is the back pressure, and it bounds a transfer to one
-part of memory. Large writers are counted, because a part is much more than a chunk.
+A writer sends a part before it accepts more: this is the back pressure, and it limits a transfer to one
+part of memory. Large writers are counted, because a part is much larger than a chunk.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["LargeWrites", "S3Writer"]
 
 _SMALL_BYTES: Final = CHUNK_BYTES
-"""What every writer may hold uncounted, as in the other drivers."""
+"""Bytes that every writer may hold without being counted, as in the other drivers."""
 
 
 class LargeWrites:
-    """Room for writers that hold more than a chunk.
+    """Limits the number of writers that hold more than a chunk.
 
     Args:
-        limit: of them at one time.
-        seconds: that one waits for its turn: long enough for a burst, not for ever.
+        limit: maximum number of such writers.
+        seconds: how long a writer waits for its turn: long enough for a burst, but bounded.
     """
 
     def __init__(self, limit: int, seconds: float) -> None:
@@ -39,20 +39,20 @@ class LargeWrites:
         self._seconds = seconds
 
     async def enter(self) -> None:
-        """Waits for a place; each writer takes one, so that none waits for another for ever.
+        """Waits for a free place. Each writer takes only one, so that writers cannot deadlock.
 
         Raises:
-            TarnError: EXHAUSTED when it took too long.
+            TarnError: EXHAUSTED if no place became free in time.
         """
         try:
             async with asyncio.timeout(self._seconds):
                 await self._room.acquire()
         except TimeoutError:
-            text = f"{self._limit} large bodies are being written, the limit"
+            text = f"{self._limit} large bodies are being written, which is the limit"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text) from None
 
     def leave(self) -> None:
-        """Makes the place free."""
+        """Frees the place."""
         self._room.release()
 
 
@@ -60,9 +60,9 @@ class S3Writer:
     """A `BlockWriter`.
 
     Args:
-        objects: the server.
-        large: the count of large writers.
-        guard: of the store.
+        objects: makes the calls.
+        large: limits concurrent large writers.
+        guard: counts the calls that use the store.
         key: the block, for errors.
         at: its object.
     """
@@ -101,7 +101,7 @@ class S3Writer:
                 done += size
 
     async def _send(self) -> None:
-        """Sends what is held as the next part."""
+        """Sends the held bytes as the next part."""
         number = len(self._parts) + 1
         if number > PART_NUMBER_MAX:
             text = f"a block has more than {PART_NUMBER_MAX} parts; enlarge blockstore.s3.part_size"
@@ -113,7 +113,7 @@ class S3Writer:
             await asyncio.to_thread(self._digest.update, self._held)
         etag = await self._objects.part(self._at, self._upload_id, number, Held(self._held))
         if etag is None:
-            text = f"the multipart upload of {self._at} was ended by somebody else"
+            text = f"another process ended the multipart upload of {self._at}"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         self._parts.append((number, etag))
         self._held = bytearray()
@@ -141,7 +141,7 @@ class S3Writer:
         return b"" if self._digest is None else self._digest.digest()
 
     async def abort(self) -> None:
-        """See `BlockWriter.abort`. What cannot be removed is left to the bucket's lifecycle rule."""
+        """See `BlockWriter.abort`. The bucket's lifecycle rule removes what this cannot."""
         self._ended = True
         self._held = bytearray()
         upload_id, self._upload_id = self._upload_id, None

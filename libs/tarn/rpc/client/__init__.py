@@ -1,1 +1,1 @@
-"""How a client calls a service: its replicas, connections, streams and retries."""
+"""The client side of calls: replicas, connections, streams and retries."""

@@ -1,4 +1,4 @@
-"""From a configured address to the ones that can be connected to."""
+"""Resolves configured addresses to the addresses to connect to."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["host_of", "is_literal", "resolve"]
 
 
 def host_of(address: str) -> str:
-    """The host of `host:port`, without brackets; empty for a Unix socket."""
+    """Returns the host of `host:port`, without brackets; empty for a Unix socket."""
     if address.startswith("unix:"):
         return ""
     return address.rpartition(":")[0].strip("[]")
 
 
 def is_literal(address: str) -> bool:
-    """Whether an address needs no look-up: an IP address or a Unix socket."""
+    """Returns whether an address needs no look-up: an IP address or a Unix socket."""
     host = host_of(address)
     if not host:
         return True
@@ -30,10 +30,10 @@ def is_literal(address: str) -> bool:
 
 
 async def resolve(addresses: Iterable[str]) -> dict[str, str]:
-    """Every IP address behind the configured ones, each with the host name that it was found by.
+    """Maps every IP address behind the configured ones to the host name that resolved to it.
 
-    One name may stand for many replicas (a headless service); each becomes an address of its own, so
-    that load goes to all of them. A name that is not known now gives none.
+    One name may stand for many replicas (a headless service). Each becomes a separate address, so that
+    all of them receive load. A name that does not resolve now adds no address.
     """
     found: dict[str, str] = {}
     loop = asyncio.get_running_loop()

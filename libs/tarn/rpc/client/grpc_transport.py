@@ -1,7 +1,7 @@
 """Calls to services behind gRPC: several addresses, deadlines, and the only place that retries.
 
-Only UNAVAILABLE is tried again, because only it promises that nothing was done: either a handler
-said so, or no connection was there to send on. A connection that breaks under a call promises
+Only UNAVAILABLE is retried, because only it guarantees that the call had no effect: either a handler
+said so, or there was no connection to send on. A connection that breaks during a call guarantees
 nothing: a read becomes UNAVAILABLE, a change UNKNOWN_OUTCOME.
 """
 
@@ -40,13 +40,13 @@ _log = structlog.get_logger()
 class GrpcTransport:
     """A `Transport` to the replicas of one service.
 
-    Names are looked up again now and then, so that new replicas get their share and gone ones none.
+    Names are resolved again periodically, so that new replicas receive load and removed ones receive none.
 
     Args:
         addresses: each `host:port` or `unix:/path`; a name may stand for many replicas.
-        credentials: None for plain text.
-        clock: deadlines.
-        rng: jitter.
+        credentials: TLS credentials; None for plain text.
+        clock: measures deadlines.
+        rng: adds jitter.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GrpcTransport:
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
-        """One rare call; see `Transport.unary`."""
+        """Makes one unary call; see `Transport.unary`."""
         self._start()
         known = self._method(service, method)
         for attempt in range(_ATTEMPTS_MAX):
@@ -93,7 +93,7 @@ class GrpcTransport:
     async def operate(
         self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
     ) -> Message:
-        """One hot operation; see `Transport.operate`."""
+        """Sends one operation on the stream; see `Transport.operate`."""
         streams = self._streams.get(service.full_name)
         if streams is None:
             self._start()
@@ -101,7 +101,7 @@ class GrpcTransport:
         return await streams.operate(operation, call, read_only=read_only)
 
     async def close(self) -> None:
-        """Ends what is in flight and lets go of the connections. Idempotent."""
+        """Ends calls in flight and closes the connections. Idempotent."""
         self._closed = True
         self._changed.set()
         for streams in self._streams.values():
@@ -112,7 +112,7 @@ class GrpcTransport:
             await peer.channel.close()
 
     def _start(self) -> None:
-        """Begins with the first call: only then is there an event loop for sure."""
+        """Called by the first call, because only then is an event loop sure to run."""
         if self._closed:
             raise unavailable_error("the transport has been closed")
         if self._started:
@@ -126,7 +126,7 @@ class GrpcTransport:
     async def _keep_resolving(self) -> None:
         while True:
             found = await resolve(self._addresses)
-            # An empty answer is a failure of the name service, not the end of all replicas.
+            # An empty answer is a failure of the name service, not the loss of all replicas.
             if found and found.keys() != self._peers.keys():
                 _log.info("replicas changed", addresses=sorted(found))
                 self._connect(found)
@@ -135,7 +135,7 @@ class GrpcTransport:
             )
 
     def _connect(self, found: dict[str, str]) -> None:
-        """Makes the peers those of `found`: address to the host name that its certificate shows."""
+        """Replaces the peers with those of `found`, which maps an address to the host name in its certificate."""
         for address in self._peers.keys() - found.keys():
             peer = self._peers.pop(address)
             for streams in self._streams.values():
@@ -165,10 +165,10 @@ class GrpcTransport:
         return methods[method]
 
     async def _ready_peer(self, call: Call) -> Peer:
-        """The least busy peer that is connected, waiting a while for one if there is none.
+        """Returns the least busy connected peer; waits a limited time if none is connected.
 
         Raises:
-            TarnError: UNAVAILABLE if none is in time.
+            TarnError: UNAVAILABLE if no peer connects in time.
         """
         if peer := _least_busy(self._peers.values()):
             return peer
@@ -190,7 +190,7 @@ def _least_busy(peers: Iterable[Peer]) -> Peer | None:
 
 
 async def _until_ready(peers: Iterable[Peer], changed: asyncio.Event) -> None:
-    """Returns when a peer is connected or `changed` is set, whichever is first."""
+    """Returns as soon as a peer is connected or `changed` is set."""
     first = asyncio.Event()
 
     async def tell(waiting: Awaitable[object]) -> None:

@@ -1,7 +1,7 @@
-"""Calls to services of the same process: same handlers, same errors, no wire.
+"""Calls to services of the same process: the same handlers and errors as over gRPC, without a wire.
 
-Request and response pass as they are: who sends a request does not touch it afterwards, and a handler
-changes neither its request nor, later, its response.
+Request and response are passed without a copy. So the caller must not modify a request after the call, and
+a handler must modify neither its request nor, later, its response.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ class InProcessTransport:
     """A `Transport` to the handlers of `endpoints`.
 
     Raises:
-        TypeError: when it is built with a handler that lacks an rpc of its service, or with an rpc that
-            has no rule.
+        TypeError: a handler lacks an rpc of its service, or an rpc has no rule. Raised by the constructor.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], clock: Clock) -> None:
         self._in_flight = InFlight(clock)
         self._handles: dict[tuple[str, str], Handle] = {}
-        # The hot ones again, by the descriptor itself: to ask it for its name costs more.
+        # The hot ones again, keyed by the descriptor itself: asking it for its name costs more.
         self._operations: dict[ServiceDescriptor, Handle] = {}
         for endpoint in endpoints:
             check_handler(endpoint)
@@ -46,7 +45,7 @@ class InProcessTransport:
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
-        """One rare call; see `Transport.unary`."""
+        """Makes one unary call; see `Transport.unary`."""
         handle = self._handle(service, method)
         if rules_of(service)[method].read_only:
             return await self._in_flight.read(handle, request, call)
@@ -55,18 +54,18 @@ class InProcessTransport:
     async def operate(
         self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
     ) -> Message:
-        """One hot operation; see `Transport.operate`. Its header stays empty: `call` says it all."""
+        """Runs one operation; see `Transport.operate`. Its header stays empty: `call` has the same data."""
         handle = self._operations.get(service) or self._handle(service, OPERATE)
         if read_only:
             return await self._in_flight.read(handle, operation, call)
         return await self._in_flight.change(handle, operation, call)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Waits for changes that outlived their callers; False if they took longer."""
+        """Waits for changes that outlived their callers; returns False if that exceeds `timeout_s`."""
         return await self._in_flight.drain(timeout_s)
 
     async def close(self) -> None:
-        """Cancels what still runs; a caller that waits gets UNKNOWN_OUTCOME. Idempotent."""
+        """Cancels running calls; their callers get UNKNOWN_OUTCOME. Idempotent."""
         await self._in_flight.close()
 
     def _handle(self, service: ServiceDescriptor, method: str) -> Handle:

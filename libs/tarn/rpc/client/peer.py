@@ -1,4 +1,4 @@
-"""One replica of a service, as a client sees it: its connection, and what a failure on it means."""
+"""One replica of a service, seen by a client: its connection, and the meaning of a failure on it."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from tarn.rpc.wire.methods import UnaryMethod
 
 __all__ = ["Peer"]
 
-# What gRPC refuses by itself, before any handler: too many calls or too large a request (responses of
-# changes are small), and rpcs that an older service does not have.
+# Statuses that gRPC itself returns before any handler runs: too many calls, a request that is too large
+# (responses of changes are small), and rpcs that an older service does not have.
 _REFUSED = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: Reason.OVERLOADED,
     grpc.StatusCode.UNIMPLEMENTED: Reason.NOT_IMPLEMENTED,
 }
 
-_TIMEOUT_SECONDS_MAX = 24 * 3600.0  # gRPC knows no infinite deadline
+_TIMEOUT_SECONDS_MAX = 24 * 3600.0  # gRPC supports no infinite deadline
 
 
 class Peer:
     """One address with its connection.
 
     Attributes:
-        channel: keeps connecting by itself.
-        in_flight: unary calls that wait for their answers.
+        channel: the gRPC channel, which reconnects by itself.
+        in_flight: number of unary calls without an answer.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Peer:
         if credentials is None:
             self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         else:
-            # We connect to an IP address; the certificate is for the name that led to it.
+            # We connect to an IP address; the certificate is for the name that resolved to it.
             named = ("grpc.ssl_target_name_override", host), ("grpc.default_authority", host)
             options = [*CHANNEL_OPTIONS, *(named if host else ())]
             self.channel = grpc.aio.secure_channel(address, credentials, options=options)
@@ -62,17 +62,17 @@ class Peer:
 
     @property
     def is_ready(self) -> bool:
-        """Connected now; starts to connect if not."""
+        """Returns whether the channel is connected; if it is not, starts to connect."""
         state = self.channel.get_state(try_to_connect=True)
         return state is grpc.ChannelConnectivity.READY
 
     async def unary(
         self, method: UnaryMethod, request: Message, call: Call, timeout_s: float
     ) -> Message:
-        """One attempt.
+        """Makes one attempt.
 
         Raises:
-            TarnError: what the handler raised, or what the loss of the connection means.
+            TarnError: the handler's error, or the error for a lost connection.
         """
         invoke = self._calls.get(method.path)
         if invoke is None:
@@ -91,7 +91,7 @@ class Peer:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Not we were cancelled: the channel was closed under the call.
+            # This task was not cancelled: the channel was closed during the call.
             raise _lost(method, f"the connection to {self.address} was closed") from None
         finally:
             self.in_flight -= 1
@@ -100,7 +100,7 @@ class Peer:
 def _failure(method: UnaryMethod, error: grpc.aio.AioRpcError, call: Call, peer: str) -> TarnError:
     if spoken := error_from_trailers(error.trailing_metadata()):
         return spoken
-    # gRPC itself speaks, on this side or on the other.
+    # The status is gRPC's own, from this side or the other.
     code, text = error.code(), f"{peer}: {error.details()}"
     if code in _REFUSED:
         return TarnError(kind_of(code), _REFUSED[code], text)
@@ -114,7 +114,7 @@ def _failure(method: UnaryMethod, error: grpc.aio.AioRpcError, call: Call, peer:
 
 
 def _lost(method: UnaryMethod, text: str) -> TarnError:
-    """The connection broke under a call that may have reached its handler."""
+    """Returns the error for a connection that broke during a call that may have reached its handler."""
     return unavailable_error(text) if method.read_only else unknown_outcome_error(text)
 
 

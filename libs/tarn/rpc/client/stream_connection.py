@@ -1,6 +1,6 @@
-"""One coalesced stream to one address, from the client's side: sends, matches, notices its loss.
+"""The client's side of one coalesced stream to one address: sends operations, matches results, detects loss.
 
-The protocol of both sides is in `tarn.rpc.wire.stream`.
+`tarn.rpc.wire.stream` describes the protocol of both sides.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tarn_proto.common.v1.operation_pb2 import OperationError, OperationHeader
 __all__ = ["StreamConnection", "Pending", "WINDOW"]
 
 WINDOW = 1024
-"""Operations of one stream that may wait for their answers; more stay unsent, on our side."""
+"""Bound on the unanswered operations of one stream; further operations wait unsent in the client."""
 
 ATTEMPTS_MAX = 5
-"""How often one read is sent: one that kills every server it reaches shall not reach them all."""
+"""Bound on sending one read. A read that crashes every server it reaches must not reach all of them."""
 
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
-"""What a header says at most; the field holds 32 bits, and a deadline may be infinite."""
+"""Greatest value in a header: the field has 32 bits, and a deadline may be infinite."""
 
 _log = structlog.get_logger()
 
@@ -46,11 +46,11 @@ Stream = grpc.aio.StreamStreamCall[bytes, Message]
 
 
 class OperationMessage(Protocol):
-    """The Operation of any service."""
+    """The `Operation` message of any service."""
 
     @property
     def header(self) -> OperationHeader:
-        """Filled in by the connection that sends it."""
+        """The header, filled in by the connection that sends the operation."""
         ...
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
@@ -59,26 +59,26 @@ class OperationMessage(Protocol):
 
 
 class ResultMessage(Protocol):
-    """The OperationResult of any service."""
+    """The `OperationResult` message of any service."""
 
     operation_id: int
 
     @property
     def error(self) -> OperationError:
-        """Set if it failed."""
+        """The error; set if the operation failed."""
         ...
 
     def HasField(self, field_name: Literal["error"]) -> bool:  # noqa: N802 - protobuf's name
-        """Whether it failed."""
+        """Returns whether the field is set: for `error`, whether the operation failed."""
         ...
 
 
 class ResultBatch(Protocol):
-    """The OperateResponse of any service."""
+    """The `OperateResponse` message of any service."""
 
     @property
     def results(self) -> Iterable[ResultMessage]:
-        """In any order."""
+        """The results, in any order."""
         ...
 
 
@@ -86,9 +86,9 @@ class Pending:
     """An operation whose caller waits.
 
     Attributes:
-        answer: what the caller waits for; done early when the caller leaves or time is up.
-        queue: where it waits to be sent; None once it is on its way.
-        attempts: how often it was handed to gRPC, which is the moment from which it may take effect.
+        answer: the future that the caller awaits; done early when the caller leaves or the deadline passes.
+        queue: the queue in which the operation waits to be sent; None once it is sent.
+        attempts: number of times it was handed to gRPC. From the first time on, it may take effect.
     """
 
     __slots__ = ("answer", "attempts", "call", "operation", "operation_id", "queue", "read_only")
@@ -97,7 +97,7 @@ class Pending:
         self, operation: Message, operation_id: int, call: Call, *, read_only: bool
     ) -> None:
         self.operation = cast("OperationMessage", operation)
-        # Here, where a text that is no text fails its caller and not the stream of all.
+        # Set here so that an invalid string fails this caller, not the shared stream.
         self.operation.header.request_id = call.request_id
         self.operation.header.caller_token = call.caller_token
         self.operation_id = operation_id
@@ -108,30 +108,30 @@ class Pending:
         self.attempts = 0
 
     def wait_in(self, queue: deque[Pending]) -> None:
-        """Joins the end of a queue."""
+        """Appends the operation to a queue."""
         self.queue = queue
         queue.append(self)
 
     def withdraw(self) -> None:
-        """Leaves its queue, if it is in one. The oldest leave first, so this is O(1) in practice."""
+        """Removes the operation from its queue, if any. The oldest leave first, so this is O(1) in practice."""
         if self.queue is not None:
             self.queue.remove(self)
             self.queue = None
 
     def encode(self, now: float) -> bytes:
-        """As it is sent now: with what is left of its time."""
+        """Encodes the operation with its remaining time at `now`."""
         header = self.operation.header
         header.operation_id = self.operation_id
         header.timeout_ms = max(1, int(min((self.call.deadline - now) * 1000, TIMEOUT_MS_MAX)))
         return self.operation.SerializeToString()
 
     def fail(self, error: TarnError) -> None:
-        """Ends the caller's wait."""
+        """Ends the caller's wait with an error."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
     def expire(self) -> None:
-        """Time is up: says whether anything may have happened."""
+        """Fails the operation at its deadline; the error says whether it may have taken effect."""
         request_id = self.call.request_id
         if not self.attempts:
             self.fail(unavailable_error(f"no stream took request {request_id} in time"))
@@ -141,21 +141,21 @@ class Pending:
             self.fail(unknown_outcome_error(f"no answer to the write of request {request_id}"))
 
     def may_be_sent_again(self) -> bool:
-        """After the stream that it was sent on was lost.
+        """Returns whether the operation may be sent again after the loss of its stream.
 
-        Never for a write: the first attempt may still be on its way through a server that we no
-        longer hear. If we sent it again and a newer write of another caller were acknowledged in
+        Never for a write: the first attempt may still be executed by a server that we have lost contact
+        with. If we sent the write again and a newer write of another caller were acknowledged in
         between, a late first attempt, or our second, would undo that newer write. The S3 client
-        retries instead: its attempts are in order for itself, and nobody else was told of success.
+        retries instead: its own attempts are in order, and no caller has been told of success.
         """
         return self.read_only and self.attempts < ATTEMPTS_MAX
 
 
 class LaneOwner(Protocol):
-    """Takes over what a connection cannot send."""
+    """Takes over operations that a connection cannot send."""
 
     def lane_opened(self) -> None:
-        """The connection takes operations from now on."""
+        """Called when the connection starts to accept operations."""
         ...
 
     def dispatch(self, pending: Pending) -> None:
@@ -164,10 +164,10 @@ class LaneOwner(Protocol):
 
 
 class StreamConnection:
-    """A stream to one address that is opened again whenever it is lost.
+    """A stream to one address that is reopened whenever it is lost.
 
     Attributes:
-        is_open: takes operations; false while connecting and once the other side asked to stop.
+        is_open: whether it accepts operations; false while connecting and after the server asked to stop.
     """
 
     def __init__(
@@ -196,21 +196,21 @@ class StreamConnection:
 
     @property
     def load(self) -> int:
-        """Operations that this connection has taken and not answered."""
+        """Number of operations that this connection has accepted and not answered."""
         return len(self._unsent) + len(self._sent)
 
     def submit(self, pending: Pending) -> None:
-        """Takes an operation; it goes with all others of this tick of the event loop."""
+        """Accepts an operation; it is sent together with all others of this tick of the event loop."""
         pending.wait_in(self._unsent)
         self._wake.set()
 
     def retire(self) -> None:
-        """Takes nothing more; `run` returns when what was sent is answered."""
+        """Stops accepting operations; `run` returns when all sent operations are answered."""
         self._retired = True
         self._stop_sending()
 
     async def run(self) -> None:
-        """Keeps the stream up until the connection is retired or this is cancelled."""
+        """Keeps the stream open until the connection is retired or this task is cancelled."""
         failures = 0
         while not self._retired:
             opened = await self._run_once()
@@ -219,9 +219,9 @@ class StreamConnection:
                 await self._clock.sleep(backoff_seconds(self._rng, failures))
 
     async def _run_once(self) -> bool:
-        """One life of the stream; whether it had one."""
+        """Runs one stream until it ends; returns whether it was opened."""
         opened = False
-        # Connecting has no deadline of its own: operations wait elsewhere, each with its own.
+        # Connecting has no deadline of its own: operations wait elsewhere, each with its own deadline.
         stream: Stream = self._open_stream(wait_for_ready=True)
         try:
             await stream.wait_for_connection()
@@ -235,7 +235,7 @@ class StreamConnection:
             error = str(lost.exceptions[0]).splitlines()[0]
             _log.warning("stream lost", address=self.address, error=error)
         except* Exception as broken:  # noqa: BLE001 - see below
-            # A bug, here or in gRPC, costs this stream and not the connection.
+            # A bug, here or in gRPC, ends this stream and not the connection.
             _log.error("stream broken", address=self.address, exc_info=broken)
         finally:
             stream.cancel()
@@ -244,10 +244,10 @@ class StreamConnection:
         return opened
 
     async def _write(self, stream: Stream) -> None:
-        """Sends what is there, one message at a time, until sending stops."""
+        """Sends queued operations, one message at a time, until sending stops."""
         while self.is_open:
             if stream.done():
-                return  # known to be lost: what is unsent stays so
+                return  # the stream is lost: the rest stays unsent
             if batch := self._next_batch():
                 await stream.write(batch)
             else:
@@ -257,7 +257,7 @@ class StreamConnection:
         self._hand_over_unsent()
 
     async def _read(self, stream: Stream) -> None:
-        """Hands results to who waits for them, until the stream ends."""
+        """Delivers results to their callers until the stream ends."""
         while (message := await stream.read()) is not grpc.aio.EOF:
             for result in cast("ResultBatch", message).results:
                 if not result.operation_id:
@@ -265,7 +265,7 @@ class StreamConnection:
                     continue
                 pending = self._sent.pop(result.operation_id, None)
                 if pending is None or pending.answer.done():
-                    continue  # too late: the caller has gone
+                    continue  # too late: the caller has left
                 if result.HasField("error"):
                     pending.answer.set_exception(error_from_operation(result.error))
                 else:
@@ -274,7 +274,7 @@ class StreamConnection:
                 self._wake.set()
 
     def _next_batch(self) -> bytes:
-        """Encodes what may go now; empty if nothing may."""
+        """Encodes the operations that may be sent now; empty if there are none."""
         batch = Batch()
         now = self._clock.monotonic()
         unsent, sent = self._unsent, self._sent
@@ -299,7 +299,7 @@ class StreamConnection:
         self._wake.set()
 
     def _hand_over(self) -> None:
-        """After the loss of the stream: nothing is left behind in this connection."""
+        """After the loss of the stream, fails or hands over every operation of this connection."""
         sent, self._sent = self._sent, {}
         for pending in sent.values():
             if pending.answer.done():

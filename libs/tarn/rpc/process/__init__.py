@@ -1,1 +1,1 @@
-"""How a service runs as a process: start, stop, configuration, logs, traces, TLS."""
+"""Runs a service as a process: start, stop, configuration, logs, traces, TLS."""

@@ -1,9 +1,9 @@
-"""Errors that nobody waits for, as log lines.
+"""Logs errors that no code waits for.
 
-asyncio reports an exception that was never retrieved, a task that was destroyed while it ran and an error
-in a callback to the loop's exception handler; Python reports a coroutine that was never awaited as a
-warning. By default both are bare text on standard error, which no alert finds. Here each is one line with
-the event `unhandled error`, which is a defect of Tarn, always.
+asyncio reports exceptions that were never retrieved, tasks that were destroyed while they ran and errors
+in callbacks to the loop's exception handler. Python reports coroutines that were never awaited as
+warnings. By default both are plain text on standard error, which no alert finds. Here each is one log line
+with the event `unhandled error`. Every such line is a defect of Tarn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop that logs such errors as long as it lives, its close included."""
+    """Returns an event loop that logs such errors for its whole life, including its close."""
     loop = uvloop.new_event_loop()
     loop.set_exception_handler(_report)
     return loop
@@ -33,18 +33,18 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 @contextmanager
 def warnings_logged() -> Iterator[None]:
-    """For the block, Python's warnings are log lines (of the logger `py.warnings`)."""
+    """Within the block, Python's warnings become log lines (of the logger `py.warnings`)."""
     logging.captureWarnings(capture=True)
     try:
         yield
     finally:
-        # What is only found by the garbage collector is told while there is a log.
+        # Collected now, so that errors which only the garbage collector finds are logged.
         gc.collect()
         logging.captureWarnings(capture=False)
 
 
 def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """What asyncio's own handler tells, as keys: the message, what it is about, and the traceback."""
+    """Logs the content of asyncio's own report as keys: message, subject and traceback."""
     about = {
         name: repr(value) for name, value in context.items() if name not in ("message", "exception")
     }

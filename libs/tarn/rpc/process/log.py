@@ -1,8 +1,8 @@
-"""Logs: one JSON object (or one line of text) per event, secrets taken out, request ids put in.
+"""Logs: one JSON object (or one line of text) per event, with secrets removed and request ids added.
 
-An event is a constant lower-case phrase, what varies are keys. `REQUEST_ID` follows one request into
-every line that is written while it is served. Lines of libraries that use the standard `logging` go
-the same way.
+An event is a constant lower-case phrase; variable data are keys. `REQUEST_ID` is added to every line that
+is written while a request is served. Libraries that use the standard `logging` write through the same
+processors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tarn.rpc.process.system import SystemClock
 __all__ = ["LineLogger", "LogConfig", "REQUEST_ID", "add_request_id", "logging_to", "redact"]
 
 REQUEST_ID: ContextVar[str] = ContextVar("tarn_request_id", default="")
-"""The request being served; its own variable because setting it costs a tenth of structlog's bind."""
+"""The request being served. A separate variable, because setting it costs a tenth of structlog's bind."""
 
 REDACTED = "[redacted]"
 
@@ -44,7 +44,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What is logged, how and where.
+    """Level, format and destination of log lines.
 
     Attributes:
         level: `debug`, `info`, `warning` or `error`.
@@ -65,21 +65,21 @@ class LogConfig:
 
 class LineLogger(structlog.BoundLoggerBase):
     """Writes the one line of a request as the configured loggers do, at a third of their cost: they
-    hand its values on by keywords, which copies them call by call."""
+    pass its values as keywords, which copies them in each call."""
 
     @classmethod
     def bound(cls) -> LineLogger:
-        """One for the configuration of now."""
+        """Returns a logger for the current configuration."""
         logger: LineLogger = structlog.wrap_logger(None, wrapper_class=cls).bind()
         return logger
 
     def write(self, level: str, event: str, values: EventDict) -> None:
-        """Writes a line, whatever the level is that was set.
+        """Writes a line, regardless of the configured level.
 
         Args:
             level: `info`, `warning` or `error`.
-            event: what happened.
-            values: the rest of the line; changed on its way.
+            event: a constant phrase.
+            values: the line's other keys; the processors modify it.
         """
         values["event"] = event
         line: object = values
@@ -93,7 +93,7 @@ class LineLogger(structlog.BoundLoggerBase):
 
 @contextmanager
 def logging_to(config: LogConfig) -> Iterator[None]:
-    """Sets up structlog and `logging` for the block; what was before comes back after it."""
+    """Configures structlog and `logging` for the block; restores the previous configuration after it."""
     before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -109,8 +109,8 @@ def logging_to(config: LogConfig) -> Iterator[None]:
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replaces the values of keys that look like secrets, however deep they lie."""
-    # Every line comes through here, and nearly all are a known set of keys with plain values.
+    """Replaces the values of keys that look like secrets, at any depth."""
+    # Every line passes through here, and nearly all have a known set of keys with plain values.
     if _PLAIN.issuperset(map(type, event.values())) and not _any_secret(tuple(event)):
         return event
     for key, value in event.items():
@@ -122,7 +122,7 @@ def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
 
 
 def add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Adds the request that is being served, unless the line names one itself."""
+    """Adds the id of the request being served, unless the line has one already."""
     request_id = REQUEST_ID.get()
     if request_id:
         event.setdefault("request_id", request_id)
@@ -194,7 +194,7 @@ def _opened(output: str) -> Iterator[TextIO]:
     elif output == "=":
         yield sys.stderr
     else:
-        with Path(output).open("a", encoding="utf-8") as stream:  # who writes to it flushes
+        with Path(output).open("a", encoding="utf-8") as stream:  # the log lines flush it
             yield stream
 
 

@@ -1,12 +1,12 @@
-"""Where rendered log lines go out: one write for all lines of a tick of the event loop.
+"""Writes rendered log lines: one write for all lines of a tick of the event loop.
 
-A busy process writes a line per request, and a system call per line was a fiftieth of a small request.
-Only what tells that all is well may wait for the end of its tick, some milliseconds: a process that is
-killed meanwhile loses those lines and nothing else. Warnings and errors go out at once, behind what
-waits.
+A busy process writes a line per request, and a system call per line took a fiftieth of the time of a small
+request. Only lines below the level of a warning may wait for the end of the tick, some milliseconds. A
+process that is killed before then loses those lines and nothing else. Warnings and errors are written
+immediately, after the waiting lines.
 
-No `tarn.aio.batcher.TickBatch`: that one belongs to one loop, while any thread logs, in one order, and what a
-loop that has ended left comes with the next one's lines.
+This is no `tarn.aio.batcher.TickBatch`, because a batch belongs to one event loop. Here any thread may log, all
+lines keep their order, and lines that an ended loop left are written with those of the next loop.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _WAITING_MAX = 256
 
 
 class LogLines:
-    """The innermost logger of structlog; its methods are named for the levels. Any thread may use it."""
+    """The innermost logger of structlog; its methods are named after the levels. Safe to use from any thread."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
         self._waiting: list[str] = []
-        # The loop that calls `flush`, and its thread; asking for the running one is a system call.
+        # The loop that calls `flush`, and its thread; asking for the running loop is a system call.
         self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
 
     def info(self, line: str) -> None:
-        """Writes a line at the next tick of the loop; at once in a thread without a loop."""
+        """Writes a line at the end of the loop's tick; immediately in a thread without a loop."""
         home, thread = self._home, threading.get_ident()
         if home is None or home[1] != thread or not home[0].is_running():
             try:
@@ -39,7 +39,7 @@ class LogLines:
             except RuntimeError:
                 self.error(line)
                 return
-            home[0].call_soon(self.flush)  # also what a loop that ended has left
+            home[0].call_soon(self.flush)  # also writes the lines that a closed loop has left
         with self._lock:
             self._waiting.append(line)
             count = len(self._waiting)
@@ -49,7 +49,7 @@ class LogLines:
             self.flush()
 
     def error(self, line: str) -> None:
-        """Writes a line now."""
+        """Writes a line immediately."""
         with self._lock:
             self._waiting.append(line)
         self.flush()
@@ -58,7 +58,7 @@ class LogLines:
     warning = critical = error
 
     def flush(self) -> None:
-        """Writes what waits."""
+        """Writes the waiting lines."""
         with self._lock:
             lines, self._waiting = self._waiting, []
             if lines:

@@ -1,8 +1,8 @@
 """Starts, runs and stops any service of Tarn; a service has no start-up code of its own.
 
 `serve(build, config)` owns the process: the event loop, logs, telemetry, signals, the gRPC server, the
-line that says it is ready, and the end: health turns to NOT_SERVING, what runs is answered within
-`drain_seconds`, then everything is closed in the opposite order. A second signal hurries.
+ready line, and the stop. To stop, health turns to NOT_SERVING, running calls are answered within
+`drain_seconds`, and then everything is closed in reverse order. A second signal skips the waiting.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ __all__ = ["Application", "Build", "Runtime", "ServeConfig", "serve"]
 
 _GC_THRESHOLD = 20_000
 _DRAIN_MARGIN_SECONDS = 2.0
-"""Beyond `drain_seconds`, for answers on their way, before a drain that ignores its limit is cut."""
+"""Seconds beyond `drain_seconds`, for answers in transit, before a drain that ignores its limit is cancelled."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """How a process runs, whatever its services are.
+    """Settings of a process, independent of its services.
 
     Attributes:
-        name: of the process, in logs and telemetry.
-        grpc: None for a process that serves no gRPC (single node: calls stay inside).
+        name: the process, in logs and telemetry.
+        grpc: None for a process that serves no gRPC (single node: all calls are in process).
         tls: for the gRPC server; None for plain text.
-        drain_seconds: how long a stop waits for what runs.
-        ready_fd: a file descriptor that gets the ready line and is then closed, for a supervisor.
-        log: where lines go.
-        trace_ratio: of the requests without a sampled parent, 0 to 1.
+        drain_seconds: how long a stop waits for running calls.
+        ready_fd: a file descriptor that receives the ready line and is then closed, for a supervisor.
+        log: destination and format of log lines.
+        trace_ratio: traced fraction of the requests without a sampled parent, 0 to 1.
     """
 
     name: str
@@ -64,16 +64,16 @@ class ServeConfig:
 
 
 class Runtime:
-    """What a process gives to its services.
+    """The resources that a process provides to its services.
 
     Attributes:
         clock: time.
         ids: unique names.
-        rng: chance for jitter and sampling; never for secrets.
+        rng: random numbers for jitter and sampling; never for secrets.
         meters: counters and histograms.
         tracing: spans.
-        addresses: what the process listens on by name (`grpc`, `s3`, …), for the ready line.
-        failure: why the process stops by itself; empty if it was told to.
+        addresses: listening addresses of the process by name (`grpc`, `s3`, …), for the ready line.
+        failure: why the process stops by itself; empty if it was asked to stop.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Runtime:
         self._hurry = asyncio.Event()
 
     def listens(self, name: str, address: str) -> None:
-        """An application says where it can be reached, with the port that it got."""
+        """Called by an application to publish its address, with the port that it was given."""
         self.addresses[name] = address
 
     def stop(self, failure: str = "") -> None:
-        """Ends the process as a signal does; with a failure its exit code is 1. Twice: hurry."""
+        """Ends the process like a signal; with a failure the exit code is 1. A second call skips the waiting."""
         self.failure = self.failure or failure
         if self._stop.is_set():
             self._hurry.set()
@@ -104,38 +104,38 @@ class Runtime:
         self._stop.set()
 
     def while_starting(self, starting: asyncio.Timeout | None) -> None:
-        """What a stop cuts short as long as the process is not up: a store may never answer."""
+        """Sets the timeout that a stop cancels during start-up, because a store may never answer."""
         self._starting = starting
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process was told to stop."""
+        """Returns whether the process was asked to stop."""
         return self._stop.is_set()
 
     async def stopped(self) -> None:
-        """Waits for the wish to stop."""
+        """Waits until the process is asked to stop."""
         await self._stop.wait()
 
     async def hurried(self) -> None:
-        """Waits for the wish to stop without waiting for anything."""
+        """Waits until the process is asked to stop without waiting for running calls."""
         await self._hurry.wait()
 
 
 class Application(Protocol):
-    """A service, or a part of one, with a life: built, entered, drained, left.
+    """A service, or a part of one, with a life cycle: built, entered, drained, left.
 
-    Entering starts it (its `endpoints` are asked for after that), leaving closes it; leaving without a
-    drain is allowed and loses what is in flight.
+    Entering starts it (its `endpoints` are read after that); leaving closes it. Leaving without a
+    drain is allowed and loses calls in flight.
     """
 
     @property
     def name(self) -> str:
-        """For the log."""
+        """The name in log lines."""
         ...
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
-        """What it offers over gRPC, if the process does; may be empty."""
+        """The endpoints to serve over gRPC, if the process does; may be empty."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -147,19 +147,19 @@ class Application(Protocol):
         ...
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes nothing new and waits for what runs, at most so long. May be cancelled."""
+        """Rejects new work and waits for running work, at most `timeout_s`. May be cancelled."""
         ...
 
 
 Build = Callable[[Runtime], "Awaitable[Sequence[Application]] | Sequence[Application]"]
-"""Puts the applications of a process together; they are entered in this order, left in the other."""
+"""Builds the applications of a process. They are entered in this order and left in reverse order."""
 
 
 def serve(build: Build, config: ServeConfig) -> int:
-    """Runs a process until it is told to stop.
+    """Runs a process until it is asked to stop.
 
     Returns:
-        The exit code: 0 after a stop that was asked for, 1 if it could not start or had to give up.
+        The exit code: 0 after a requested stop, 1 if the process could not start or failed.
     """
     with (
         logging_to(config.log),
@@ -180,7 +180,7 @@ async def _run(build: Build, config: ServeConfig) -> int:
                 loop.add_signal_handler(number, runtime.stop)
             await _live(build, config, runtime)
     except (TarnError, OSError, ValueError) as error:
-        # What an operator can mend: a taken port, a wrong file, a store that is not there.
+        # Errors that an operator can fix: a taken port, a wrong file, a missing store.
         _log.error("cannot run", service=config.name, error=str(error), kind=type(error).__name__)
         return 1
     if runtime.failure:
@@ -191,7 +191,7 @@ async def _run(build: Build, config: ServeConfig) -> int:
 
 
 async def _live(build: Build, config: ServeConfig, runtime: Runtime) -> None:
-    """From the first application's start to the last one's close."""
+    """Runs from the first application's start to the last one's close."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(None) as starting:
@@ -241,16 +241,16 @@ def _server(
 
 
 def _settle_memory() -> None:
-    """Spares the garbage collector what was loaded to start, which lives as long as the process: going
-    through it stopped everything for 20 ms now and then. What a request leaves behind dies by its
-    reference counts; the collector is for the rare cycle, so it need not come as often either."""
+    """Excludes the objects loaded at start from garbage collection, as they live as long as the process:
+    traversing them sometimes stopped everything for 20 ms. Reference counts free the objects of a request;
+    the collector is for the rare cycle, so it also runs less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
 
 
 def _announce(config: ServeConfig, runtime: Runtime) -> None:
-    """Says that the process serves, once everything listens."""
+    """Announces that the process serves, once everything listens."""
     _log.info("ready", service=config.name, pid=os.getpid(), addresses=runtime.addresses)
     if config.ready_fd is not None:
         line = json.dumps({"event": "ready", "addresses": runtime.addresses})
@@ -261,7 +261,7 @@ def _announce(config: ServeConfig, runtime: Runtime) -> None:
 async def _drain(
     server: RpcServer | None, applications: Sequence[Application], seconds: float, runtime: Runtime
 ) -> None:
-    """From the outside in: who was started last may still need what was started before it."""
+    """Drains in reverse order of start: an application may need those that started before it."""
     end = runtime.clock.monotonic() + seconds
 
     async def drain_all() -> None:

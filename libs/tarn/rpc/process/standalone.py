@@ -1,7 +1,7 @@
-"""A service as a process of its own: the command line, the configuration, and what it stands on.
+"""Runs one service as a process: the command line, the configuration, and the resources of the service.
 
-Every stand-alone service has the same `main`: `run(name, …, assemble)`. It says what it is made of;
-the order of opening and closing, signals, logs, gRPC and readiness are the same for all of them.
+Every stand-alone service has the same `main`: `run(name, …, assemble)`. The service only names its parts.
+The order of opening and closing, signals, logs, gRPC and readiness are the same for all services.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["READY_FD", "Assemble", "Held", "connect", "log_config", "run", "tls_
 
 EXIT_CONFIG = 2
 READY_FD = "TARN_READY_FD"
-"""Names the file descriptor on which a supervisor waits for the ready line."""
+"""Environment variable with the file descriptor on which a supervisor waits for the ready line."""
 
 Assemble = Callable[[Config, Runtime, AsyncExitStack], Awaitable[Sequence[Application]]]
-"""Puts a process together; what it opens, it pushes on the stack."""
+"""Builds the applications of a process, and pushes on the stack everything that it opens."""
 
 
 class Held:
-    """What the applications of a process stand on; entered before them, closed after them."""
+    """The resources that the applications use; entered before them, closed after them."""
 
     name = "held"
     endpoints: Sequence[Endpoint] = ()
@@ -48,17 +48,17 @@ class Held:
         await self._stack.aclose()
 
     async def drain(self, timeout_s: float) -> None:
-        """Nothing of its own is under way."""
+        """Does nothing: it has no work of its own."""
 
 
 def log_config(config: Config) -> LogConfig:
-    """Where log lines go."""
+    """Returns the settings of log lines."""
     logging = config.logging
     return LogConfig(level=logging.threshold, format=logging.format, output=logging.sink)
 
 
 def tls_files(config: Config) -> TlsFiles | None:
-    """Mutual TLS between services; None for plain text."""
+    """Returns the files for mutual TLS between services; None for plain text."""
     tls = config.rpc.tls
     if tls.cert is None:
         return None
@@ -68,7 +68,7 @@ def tls_files(config: Config) -> TlsFiles | None:
 def connect(
     config: Config, runtime: Runtime, service: Literal["auth", "graveler"]
 ) -> GrpcTransport:
-    """A transport to the replicas of a service; the caller closes it."""
+    """Returns a transport to the replicas of a service; the caller closes it."""
     files = tls_files(config)
     addresses = (config.services.auth if service == "auth" else config.services.graveler).addresses
     credentials = None if files is None else channel_credentials(files)
@@ -83,9 +83,9 @@ def run(
     takes_rpcs_as: Literal["auth", "graveler"] | None = None,
     reuse_port: bool = False,
 ) -> int:
-    """Runs a service until it is told to stop; the exit code, 2 for a wrong configuration.
+    """Runs a service until it is asked to stop. Returns the exit code, 2 for an invalid configuration.
 
-    With `reuse_port` several processes of one machine take rpcs at one address.
+    With `reuse_port`, several processes of one machine serve rpcs at one address.
     """
     parser = argparse.ArgumentParser(prog=f"tarn-{name}", description=description)
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML configuration")

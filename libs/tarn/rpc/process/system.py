@@ -1,7 +1,7 @@
-"""Time, identity and chance of the real machine: the implementations behind `tarn.core.clock`.
+"""Time, ids and randomness of the real machine: the implementations behind `tarn.core.clock`.
 
-Only `serve` and the commands build these; everything else takes the protocols, so that a simulation
-can own them.
+Only `serve` and the commands create these. All other code takes the protocols, so that a simulation
+can replace them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class SystemClock:
     """The clocks of this machine."""
 
     def now_us(self) -> int:
-        """Microseconds since the Unix epoch, UTC; may jump."""
+        """Returns microseconds since the Unix epoch, UTC; may jump."""
         return time.time_ns() // 1000
 
-    # Not a method of ours around it: hot paths ask several times per operation.
+    # Not wrapped in a method: hot paths call it several times per operation.
     monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
@@ -36,7 +36,7 @@ class SystemClock:
 class SystemIds:
     """Unique names from the kernel's randomness, read in blocks: a system call costs more than an id.
 
-    Safe to use from several threads; after a fork each process draws its own block.
+    Safe to use from several threads; after a fork each process reads its own block.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -48,10 +48,10 @@ class SystemIds:
         self._pid = 0
 
     def uuid7(self) -> bytes:
-        """16 bytes that grow from call to call within this process (RFC 9562 §5.7, §6.2 method 3).
+        """Returns 16 bytes that grow from call to call within this process (RFC 9562 §5.7, §6.2 method 3).
 
-        48 bits of Unix milliseconds and 12 bits of their fraction; when the clock stands still or
-        goes back, the 60 bits count on from the last id, so that ids stay in the order of calls.
+        48 bits of Unix milliseconds and 12 bits of their fraction. When the clock stands still or
+        jumps back, the 60 bits count on from the last id, so that ids keep the order of calls.
         """
         with self._lock:
             tail = int.from_bytes(self._random(8), "big")
@@ -62,12 +62,12 @@ class SystemIds:
         return ((head << 64) | (1 << 63) | (tail >> 2)).to_bytes(16, "big")
 
     def nonce(self) -> bytes:
-        """16 random bytes."""
+        """Returns 16 random bytes."""
         with self._lock:
             return self._random(16)
 
     def _random(self, count: int) -> bytes:
-        """The next bytes of the pool; the caller holds the lock."""
+        """Returns the next bytes of the pool; the caller holds the lock."""
         start = self._used
         end = start + count
         pid = os.getpid()  # a forked child holds a copy of its parent's pool

@@ -1,10 +1,10 @@
-"""Traces and metrics that cost nothing until somebody asks for them.
+"""Traces and metrics that cost almost nothing until an exporter is configured.
 
 The OpenTelemetry SDK takes 5 to 15 µs per span and 4 per measurement, sampled or not
-(docs/design/hot-path.md, "Telemetry"), so it is asked last: sampling is decided here (an incoming sampled
-`traceparent`, or a ratio), and measurements are plain arrays that it reads when it exports. Exporters
-are chosen by the standard environment (`OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, and what the
-SDK reads itself); without them nothing of the SDK is even imported.
+(docs/design/hot-path.md, "Telemetry"). So sampling is decided here, before the SDK is called (an incoming
+sampled `traceparent`, or a ratio), and measurements are plain arrays that the SDK reads when it exports. The
+standard environment variables select the exporters (`OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, and
+those that the SDK reads itself). Without them the SDK is not even imported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 TRACEPARENT: ContextVar[str] = ContextVar("tarn_traceparent", default="")
-"""W3C trace context of the sampled span that this task works for; sent along with unary calls."""
+"""W3C trace context of the sampled span that this task works for; sent with unary calls."""
 
 LATENCY_SECONDS = (
     0.0001,
@@ -59,7 +59,7 @@ Attributes = tuple[tuple[str, str], ...]
 
 
 class Counter:
-    """A number that only grows."""
+    """A number that only increases."""
 
     __slots__ = ("value",)
 
@@ -67,16 +67,16 @@ class Counter:
         self.value = 0
 
     def add(self, amount: int = 1) -> None:
-        """Counts `amount` more."""
+        """Adds `amount`."""
         self.value += amount
 
 
 class Histogram:
-    """How often a value fell into each of fixed buckets.
+    """The number of values in each of fixed buckets.
 
     Attributes:
-        bounds: upper bounds, inclusive, ascending; one more bucket holds what is above the last.
-        counts: per bucket, not accumulated.
+        bounds: upper bounds, inclusive, ascending; one more bucket counts values above the last bound.
+        counts: per bucket, not cumulative.
         total: sum of all values.
     """
 
@@ -88,13 +88,13 @@ class Histogram:
         self.total = 0.0
 
     def record(self, value: float) -> None:
-        """Counts one value."""
+        """Adds one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
 class Meters:
-    """The counters and histograms of a process by name and attributes; made once, kept for ever."""
+    """The counters and histograms of a process, by name and attributes. Once created, they are never removed."""
 
     def __init__(self) -> None:
         self._counters: dict[str, dict[Attributes, Counter]] = {}
@@ -102,14 +102,14 @@ class Meters:
         self._announce: Callable[[str], None] = lambda _name: None
 
     def counter(self, name: str, **attributes: str) -> Counter:
-        """The counter of a name and its attributes, which take few values (no ids, no paths)."""
+        """Returns the counter of a name and attributes, which take few values (no ids, no paths)."""
         if name not in self._counters:
             self._counters[name] = {}
             self._announce(name)
         return self._counters[name].setdefault(tuple(attributes.items()), Counter())
 
     def histogram(self, name: str, **attributes: str) -> Histogram:
-        """The histogram, in seconds, of a name and its attributes, which take few values."""
+        """Returns the histogram, in seconds, of a name and attributes, which take few values."""
         if name not in self._histograms:
             self._histograms[name] = {}
             for part in ("bucket", "count", "sum"):
@@ -117,7 +117,7 @@ class Meters:
         return self._histograms[name].setdefault(tuple(attributes.items()), Histogram())
 
     def announce(self, listener: Callable[[str], None]) -> None:
-        """Tells `listener` every name that `samples` takes, those to come included."""
+        """Calls `listener` with every name that `samples` accepts, including names created later."""
         self._announce = listener
         for name in self._counters:
             listener(name)
@@ -126,7 +126,7 @@ class Meters:
                 listener(f"{name}.{part}")
 
     def samples(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
-        """Attributes and value of each series of a name; buckets are accumulated up to their `le`."""
+        """Yields attributes and value of each series of a name; buckets are cumulative up to their `le`."""
         for labels, counter in list(self._counters.get(name, {}).items()):
             yield dict(labels), counter.value
         base, _, part = name.rpartition(".")
@@ -146,9 +146,9 @@ class Tracing:
     """Decides which requests are traced, and traces those.
 
     Args:
-        tracer: None for never.
-        ratio: 0 to 1 of the requests that come without a sampled parent.
-        rng: throws the dice.
+        tracer: None to trace nothing.
+        ratio: traced fraction of the requests without a sampled parent, 0 to 1.
+        rng: draws the sample.
     """
 
     def __init__(self, tracer: Tracer | None, ratio: float, rng: random.Random) -> None:
@@ -162,7 +162,7 @@ class Tracing:
 
         Args:
             name: constant, such as the path of an rpc.
-            traceparent: as it came with the request, or empty.
+            traceparent: the request's header, or empty.
         """
         parent = _SAMPLED.fullmatch(traceparent) if traceparent else None
         if self._tracer is None or (parent is None and self._rng.random() >= self._ratio):
@@ -176,10 +176,10 @@ class Tracing:
 def exporting(
     service: str, meters: Meters, ratio: float, rng: random.Random, environ: Mapping[str, str]
 ) -> Iterator[Tracing]:
-    """Exports for the block what the standard environment asks for; flushed at its end.
+    """Within the block, exports what the standard environment variables select; flushes at its end.
 
     Raises:
-        ValueError: an exporter is named that is not installed.
+        ValueError: a selected exporter is not installed.
     """
     spans = _exporter("opentelemetry_traces_exporter", environ.get("OTEL_TRACES_EXPORTER", ""))
     numbers = _exporter("opentelemetry_metrics_exporter", environ.get("OTEL_METRICS_EXPORTER", ""))
@@ -209,7 +209,7 @@ def _exported_spans(service: str, exporter: SpanExporter) -> Iterator[Tracer]:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-    # Always on: what is not sampled never gets here.
+    # Always on: spans that are not sampled never reach this point.
     provider = TracerProvider(
         sampler=ALWAYS_ON,
         resource=Resource.create({"service.name": service}),

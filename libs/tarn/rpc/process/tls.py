@@ -1,4 +1,4 @@
-"""Who talks to whom: TLS and mutual TLS between services, from files."""
+"""TLS and mutual TLS between services, from PEM files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["TlsFiles", "channel_credentials", "server_credentials"]
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. Read once, at start: new certificates need a restart, which rolls without loss.
+    """PEM files, read once at start. New certificates need a restart; a rolling restart loses no requests.
 
     Attributes:
-        certificate: of this process, with its chain; None only for a client without one.
-        key: of the certificate.
-        authority: signs the other side's certificate; a server that has one asks every client for a
-            certificate (mutual TLS). A client without one trusts the system's authorities.
+        certificate: this process's certificate with its chain; None only for a client without one.
+        key: the certificate's private key.
+        authority: signs the other side's certificate. A server with an authority requires a certificate
+            of every client (mutual TLS). A client without one trusts the system's authorities.
     """
 
     certificate: Path | None = None
@@ -27,7 +27,7 @@ class TlsFiles:
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """What a server shows, and asks of its clients.
+    """Returns a server's credentials: its certificate, and its requirements on clients.
 
     Raises:
         ValueError: certificate or key is missing.
@@ -41,14 +41,14 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 
 
 def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
-    """What a client shows, and asks of its servers.
+    """Returns a client's credentials: its certificate, and the authority that it trusts.
 
     Raises:
-        ValueError: one of certificate and key is missing.
+        ValueError: only one of certificate and key is given.
         OSError: a file cannot be read.
     """
     if (files.certificate is None) != (files.key is None):
-        raise ValueError("a TLS certificate and its key come together")
+        raise ValueError("a TLS certificate and its key must be given together")
     return grpc.ssl_channel_credentials(
         _read(files.authority), _read(files.key), _read(files.certificate)
     )

@@ -1,1 +1,1 @@
-"""How a service answers: handlers behind gRPC and in process, and the calls that run."""
+"""The server side of calls: handlers behind gRPC and in process, and the running calls."""

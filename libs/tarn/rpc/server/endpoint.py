@@ -1,4 +1,4 @@
-"""A service as the transports see it: a proto service and the object that answers it."""
+"""An endpoint: a proto service and the object that implements it, as transports and servers need them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OPERATE = "Operate"
 class Endpoint:
     """One proto service and its handler.
 
-    The handler has, for each unary rpc of the service, a method of the rpc's name
-    `async (request, call: Call) -> response`; for the streaming rpc `Operate`, a method
-    `async operate(operation, call: Call) -> result` that answers one operation (the transport moves,
-    coalesces and matches them). Both raise `TarnError` for failures that the caller shall see.
+    For each unary rpc of the service, the handler has a method with the rpc's name,
+    `async (request, call: Call) -> response`. For the streaming rpc `Operate` it has
+    `async operate(operation, call: Call) -> result`, which answers one operation (the transport moves,
+    coalesces and matches them). Both raise `TarnError` for failures that the caller must see.
 
     Attributes:
         descriptor: e.g. `branch_service_pb2.DESCRIPTOR.services_by_name["BranchService"]`.

@@ -1,8 +1,8 @@
-"""Puts handlers behind gRPC: calls come in as messages and `Call`, errors go out as `TarnError`.
+"""Serves handlers over gRPC: turns requests into messages and `Call`s, and `TarnError`s into statuses.
 
-Written once for all services: deadlines, request ids, error mapping, one canonical log line per
-unary rpc, metrics, health, limits and a drain that loses no answer. How long a handler runs and what
-stops it is in `tarn.rpc.server.inflight`.
+One implementation for all services: deadlines, request ids, error mapping, one canonical log line per
+unary rpc, metrics, health, limits, and a drain that loses no answer. `tarn.rpc.server.inflight` decides how
+long a handler runs and what stops it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tarn.rpc.wire.methods import (
 __all__ = ["RpcServer", "ServerConfig"]
 
 _STATUS_CHARS_MAX = 200
-"""Of the text beside the status code, which travels percent-encoded; the trailer has all of it."""
+"""Bytes of the text beside the status code, which travels percent-encoded; the trailer has the full text."""
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -64,11 +64,11 @@ class ServerConfig:
 
     Attributes:
         listen: `host:port`, port 0 for a free one; or `unix:/path`.
-        reuse_port: several processes share the port.
-        reflection: tells everybody which services there are; for development.
-        concurrent_rpcs_max: more are refused with EXHAUSTED; a coalesced stream counts as one.
-        timeout_default_s: for calls that name no deadline.
-        timeout_max_s: nobody waits longer.
+        reuse_port: whether several processes share the port.
+        reflection: whether any client may list the services; for development.
+        concurrent_rpcs_max: rpcs above this number are refused with EXHAUSTED; a coalesced stream counts as one.
+        timeout_default_s: deadline of calls that state none.
+        timeout_max_s: upper bound of every deadline.
     """
 
     listen: str
@@ -83,13 +83,13 @@ class RpcServer:
     """A gRPC server of some endpoints.
 
     Args:
-        endpoints: what it serves.
-        config: where, and within which limits.
-        clock: deadlines and durations.
-        ids: request ids for callers that sent none.
+        endpoints: the services to serve.
+        config: address and limits.
+        clock: measures deadlines and durations.
+        ids: makes request ids for callers that sent none.
         meters: `rpc.duration` per method, and `rpc.failed` per method and reason.
-        tracing: one span per unary rpc that is sampled.
-        credentials: None for plain text.
+        tracing: makes one span per sampled unary rpc.
+        credentials: TLS credentials; None for plain text.
 
     Raises:
         TypeError: a handler lacks an rpc.
@@ -122,10 +122,10 @@ class RpcServer:
             check_handler(endpoint)
 
     async def start(self) -> str:
-        """Serves from now on; the address with the port that it got.
+        """Starts to serve; returns the address with the port that was bound.
 
         Raises:
-            OSError: the address is taken or not ours.
+            OSError: the address is in use or does not belong to this machine.
         """
         config = self._config
         reuse = ("grpc.so_reuseport", int(config.reuse_port))
@@ -148,10 +148,10 @@ class RpcServer:
         return address
 
     async def drain(self, timeout_s: float) -> bool:
-        """Stops well: health says NOT_SERVING, no new calls, what runs is answered.
+        """Stops gracefully: health turns to NOT_SERVING, new calls are rejected, running calls are answered.
 
         Returns:
-            False if something still ran after `timeout_s`; `close` cancels it.
+            False if calls still run after `timeout_s`; `close` cancels them.
         """
         end = self._clock.monotonic() + timeout_s
         await self._health.enter_graceful_shutdown()
@@ -161,15 +161,15 @@ class RpcServer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._server.stop(timeout_s + _FLUSH_SECONDS))
             idle = await self._calls.drain(timeout_s)
-            # A health watch lasts for ever and shall not keep us; answers still get on their way.
+            # A health watch never ends and must not delay the stop; answers are still sent.
             group.create_task(self._server.stop(_FLUSH_SECONDS))
         rest = max(0.0, end - self._clock.monotonic())
         return await self._in_flight.drain(rest) and idle
 
     async def close(self) -> None:
-        """Cancels what still runs and lets go of the address. Idempotent."""
+        """Cancels running calls and releases the address. Idempotent."""
         if self._server is not None:
-            # Connections first: what is cancelled below has nothing to tell to anybody.
+            # Connections first: the calls cancelled below then have no client to answer.
             await self._server.stop(None)
             self._server = None
         await self._in_flight.close()
@@ -231,7 +231,7 @@ class RpcServer:
         return behave
 
     def _call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
-        """The call that headers describe; a request id that is no plain short word is replaced."""
+        """Returns the call that headers describe; replaces a request id that is not a plain short word."""
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = self._ids.nonce().hex()
         timeout = min(timeout_s or self._config.timeout_default_s, self._config.timeout_max_s)
@@ -251,7 +251,7 @@ class RpcServer:
 
 
 def _headers(context: Context) -> dict[str, str]:
-    """The request's metadata; names are lower case, binary values are not for us."""
+    """Returns the request's metadata; names are lower case, binary values are omitted."""
     metadata = context.invocation_metadata() or ()
     return {name: value for name, value in metadata if isinstance(value, str)}
 

@@ -1,13 +1,13 @@
-"""The calls that this process is answering: how they run, how long, and what a caller may stop.
+"""Running calls of this process: how handlers run, for how long, and what a caller may stop.
 
-One place decides it for both transports, so that a service behaves alike behind gRPC and in process:
+Both transports use this module, so a service behaves the same over gRPC and in process:
 
-- What only reads runs in its caller's task and ends with it, or at its deadline.
-- What may change something runs in a task of its own: a caller that hangs up, or whose time is up,
-  stops waiting (UNKNOWN_OUTCOME), while the handler goes on to a state that it chose. Handlers look at
-  `call.remaining()`; one that overruns its deadline by `OVERRUN_SECONDS` is cancelled, so that nothing
-  runs for ever.
-- A `TarnError` passes; any other exception is a bug: it is logged here and becomes INTERNAL.
+- A read-only call runs in its caller's task and ends with it, or at its deadline.
+- A call that may change something runs in a task of its own. A caller that disconnects, or whose deadline
+  passes, stops waiting (UNKNOWN_OUTCOME), while the handler continues to a consistent state. Handlers
+  check `call.remaining()`. A handler that overruns its deadline by `OVERRUN_SECONDS` is cancelled, so that
+  no handler runs for ever.
+- A `TarnError` is passed on. Any other exception is a bug: it is logged here and becomes INTERNAL.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ OVERRUN_SECONDS = 10.0
 _TIME_IS_UP = "ran out of time; it may or may not take effect"
 
 Done = Callable[[Message | TarnError], None]
-"""Takes the answer of a call, once."""
+"""Receives the answer of a call, exactly once."""
 
 _log = structlog.get_logger()
 
 
 class InFlight:
-    """Runs handlers."""
+    """Runs handlers and tracks the running calls."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tasks = TaskSet()
         self._sweep = DeadlineSweep(clock)
         self._closed = False
-        # Of the first call, like everybody's; asking for the running one is a system call.
+        # Taken from the first call; all calls share it. Asking for the running loop is a system call.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     async def read(self, handle: Handle, request: Message, call: Call) -> Message:
-        """Answers a call that changes nothing.
+        """Runs a call that changes nothing and returns its answer.
 
         Raises:
-            TarnError: the handler's; DEADLINE; INTERNAL; UNAVAILABLE after `close`.
+            TarnError: the handler's error; DEADLINE if time ran out; INTERNAL for a bug; UNAVAILABLE
+                after `close`.
         """
         self._check(call)
         expiry = _Expiry(self._running_loop())
@@ -83,11 +84,11 @@ class InFlight:
             self._sweep.leave(key)
 
     async def change(self, handle: Handle, request: Message, call: Call) -> Message:
-        """Answers a call that may change something; cancelling this does not cancel the handler.
+        """Runs a call that may change something; cancelling this does not cancel the handler.
 
         Raises:
-            TarnError: the handler's; DEADLINE if it had passed at the start; UNKNOWN_OUTCOME if it
-                passes meanwhile; INTERNAL; UNAVAILABLE after `close`.
+            TarnError: the handler's error; DEADLINE if the deadline had passed at the start;
+                UNKNOWN_OUTCOME if it passes later; INTERNAL for a bug; UNAVAILABLE after `close`.
         """
         answer: asyncio.Future[Message] = self._running_loop().create_future()
 
@@ -110,22 +111,22 @@ class InFlight:
             self._sweep.leave(key)
 
     def begin(self, handle: Handle, request: Message, call: Call, done: Done) -> None:
-        """Starts a call in a task of its own; `done` gets its answer when it has one.
+        """Starts a call in a task of its own; `done` receives the answer.
 
-        That may be after its deadline: who waits for the answer watches the time.
+        The answer may arrive after the deadline: the caller must watch the time.
 
         Raises:
-            TarnError: DEADLINE if it has passed, UNAVAILABLE after `close`: nothing was begun.
+            TarnError: DEADLINE if the deadline has passed, UNAVAILABLE after `close`. The call was not begun.
         """
         self._check(call)
         _Work(self._sweep, call, done).start(self._tasks, handle, request)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Waits for what was begun; False if it took longer."""
+        """Waits for all begun calls; returns False if that exceeds `timeout_s`."""
         return await self._tasks.drain(timeout_s)
 
     async def close(self) -> None:
-        """Cancels what still runs. Idempotent."""
+        """Cancels running calls. Idempotent."""
         self._closed = True
         await self._tasks.close()
         self._sweep.close()
@@ -173,7 +174,7 @@ class _Work:
 
 
 class _Expiry:
-    """Cancels the task that made it, and tells this cancellation from any other."""
+    """Cancels the task that made it, and distinguishes this cancellation from any other."""
 
     __slots__ = ("_cancelling", "_fired", "_task")
 
@@ -189,11 +190,11 @@ class _Expiry:
         self._task.cancel()
 
     def caught(self) -> bool:
-        """Whether a CancelledError was this one's alone; takes the cancellation back."""
+        """Returns whether a CancelledError had only this cause; if so, takes the cancellation back."""
         return self._fired and self._task.uncancel() <= self._cancelling
 
 
 def _reported(error: Exception, call: Call) -> TarnError:
-    """Logs a bug with its traceback; the caller learns where to look and nothing else."""
+    """Logs a bug with its traceback; the caller learns only the request id under which it is logged."""
     _log.error("handler failed", request_id=call.request_id, exc_info=error)
     return internal_error(call.request_id)

@@ -1,4 +1,4 @@
-"""What is recorded of every call: the canonical log line, its duration, its failure."""
+"""Records every call: the canonical log line, its duration and its failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OUR_FAULT = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 
 class Observer:
-    """Watches one method: `rpc.duration` by method, `rpc.failed` by method and reason."""
+    """Records calls of one method: `rpc.duration` by method, `rpc.failed` by method and reason."""
 
     def __init__(self, method: str, meters: Meters, clock: Clock) -> None:
         self._method = method
@@ -29,7 +29,7 @@ class Observer:
         self._every_operation: bool = self._log.is_enabled_for(logging.DEBUG)
 
     def rpc(self, call: Call, code: str, error: TarnError | None, started: float) -> None:
-        """A unary rpc: one line, at error level if it was our fault."""
+        """Records a unary rpc: one line, at error level if the server is at fault."""
         seconds = self._measure(error, started)
         fields = _fields(call, error) | {"code": code, "duration_ms": round(seconds * 1000, 3)}
         if error is not None and error.kind in _OUR_FAULT:
@@ -38,7 +38,7 @@ class Observer:
             self._log.info("rpc", **fields)
 
     def operation(self, call: Call, error: TarnError | None, started: float) -> None:
-        """A hot operation of a stream: a line only at debug level or if it was our fault."""
+        """Records an operation of a stream: a line only at debug level or if the server is at fault."""
         seconds = self._measure(error, started)
         if error is not None and error.kind in _OUR_FAULT:
             self._log.error("operation", **_fields(call, error))

@@ -1,4 +1,4 @@
-"""The server's end of the coalesced streams; the protocol is in `tarn.rpc.wire.stream`."""
+"""The server's side of coalesced streams; `tarn.rpc.wire.stream` describes the protocol."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from tarn.rpc.wire.methods import Handle, OperateMethod
 __all__ = ["OPEN_MAX", "Finished", "OperationServer"]
 
 OPEN_MAX = 2048
-"""Operations of one stream, begun and not yet sent back, from which on no more are read. Above the
-client's window, so that it is met only by clients that have none."""
+"""Unanswered operations of one stream at which the server stops reading. Above the client's window, so
+that only clients without a window reach it."""
 
 Finished = Callable[[Call, TarnError | None, float], None]
-"""Hears of every operation: its call, its error, and when it began (monotonic)."""
+"""Called for every operation with its call, its error, and its start (monotonic)."""
 
 
 class OperationBatch(Protocol):
-    """The OperateRequest of any service."""
+    """The `OperateRequest` message of any service."""
 
     @property
     def operations(self) -> Iterable[OperationMessage]:
-        """In the order in which they are begun."""
+        """The operations, in the order in which they are begun."""
         ...
 
 
 class CallMaker(Protocol):
-    """Makes the call of an operation from what its header says, within the server's limits."""
+    """Makes the call of an operation from its header, within the server's limits."""
 
     def __call__(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
-        """A time of 0 asks for the default."""
+        """Makes a call; a time of 0 means the default."""
         ...
 
 
@@ -70,7 +70,7 @@ class OperationServer:
     async def answer(
         self, _requests: object, context: grpc.aio.ServicerContext[Message, bytes]
     ) -> None:
-        """One stream, from its opening to its end; a handler for grpc.aio."""
+        """Serves one stream, from its opening to its end; a handler for grpc.aio."""
         stream = _Stream(self)
         self._streams.add(stream)
         try:
@@ -81,7 +81,7 @@ class OperationServer:
             self._streams.discard(stream)
 
     def stop(self) -> None:
-        """Asks all clients to send nothing more on these streams, new ones included."""
+        """Asks all clients to stop sending on these streams, and on streams opened later."""
         self._stopping = True
         for stream in self._streams:
             stream.ask_to_stop()
@@ -100,9 +100,9 @@ class _Stream:
         self._room = asyncio.Event()
 
     async def run(self, context: grpc.aio.ServicerContext[Message, bytes]) -> None:
-        """Reads, begins and answers operations until the client has sent all and got all.
+        """Reads, begins and answers operations until the client has sent all and received all results.
 
-        If the client goes, this is cancelled; operations that have begun run on (`InFlight`).
+        If the client disconnects, this is cancelled; begun operations continue (`InFlight`).
         """
         await context.send_initial_metadata(())
         try:
@@ -151,7 +151,7 @@ class _Stream:
             done(error)
 
     def _encode(self, operation_id: int, outcome: Message | TarnError) -> bytes:
-        """The result as it goes over the wire; encoded at once, as the handler may reuse it."""
+        """Encodes a result for the wire immediately, because the handler may reuse the message."""
         if isinstance(outcome, TarnError):
             failed = self._server.method.result_type(
                 operation_id=operation_id, error=error_to_operation(outcome)
@@ -169,7 +169,7 @@ class _Stream:
         self._wake.set()
 
     async def _write(self, context: grpc.aio.ServicerContext[Message, bytes]) -> None:
-        """Sends what is ready, one message at a time; ends when nothing more can become ready."""
+        """Sends ready results, one message at a time; returns when no more can become ready."""
         while self._open_count or not self._read_all:
             batch = Batch()
             while self._ready and batch.has_room(self._ready[0]):

@@ -1,1 +1,1 @@
-"""The form of calls on the wire, on which both ends agree."""
+"""The wire format of calls, shared by both ends."""

@@ -1,6 +1,6 @@
-"""A message whose only field is `repeated M = 1`, put together from encoded Ms.
+"""A message whose only field is `repeated M = 1`, assembled from encoded Ms.
 
-Protobuf's own `extend` copies every M and tells no sizes; this encodes each once and so knows when a
+Protobuf's own `extend` copies every M and gives no sizes; this encodes each M once and so knows when a
 batch is full. The bytes are the same: tag, length, message (protobuf encoding guide, "Message
 Structure").
 """
@@ -11,13 +11,13 @@ __all__ = ["BATCH_BYTES_MAX", "BATCH_OPERATIONS_MAX", "Batch"]
 
 BATCH_OPERATIONS_MAX = 256
 BATCH_BYTES_MAX = 1024 * 1024
-"""Of a batch, and of one operation; a quarter of what a server receives at most."""
+"""Maximum size of a batch, and of one operation; a quarter of a server's limit on messages."""
 
 _TAG = b"\x0a"  # field 1, wire type 2 (length-delimited)
 
 
 class Batch:
-    """Encoded messages on their way into one."""
+    """Encoded messages that are joined into one."""
 
     __slots__ = ("_parts", "count", "size_bytes")
 
@@ -27,7 +27,7 @@ class Batch:
         self.size_bytes = 0
 
     def has_room(self, encoded: bytes) -> bool:
-        """Whether another message fits; into an empty batch every allowed one does."""
+        """Returns whether another message fits; an empty batch accepts every message up to the limit."""
         if not self.count:
             return True
         fits = self.size_bytes + len(encoded) <= BATCH_BYTES_MAX
@@ -40,7 +40,7 @@ class Batch:
         self.size_bytes += len(encoded)
 
     def encode(self) -> bytes:
-        """The batch as one encoded message."""
+        """Returns the batch as one encoded message."""
         return b"".join(self._parts)
 
 

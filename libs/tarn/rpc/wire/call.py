@@ -1,4 +1,4 @@
-"""What travels with every call, over gRPC and in process alike."""
+"""The context that travels with every call, over gRPC and in process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["Call"]
 
 @hot_value
 class Call:
-    """The context of one call: whose request it serves, and how long anybody waits for it.
+    """The context of one call: the request that it serves, its caller and its deadline.
 
     Attributes:
-        request_id: follows one client request through every service and every log line; plain
+        request_id: identifies one client request in every service and every log line; plain
             ASCII without spaces, as it travels in headers.
-        caller_token: short-lived proof of who asks, made by auth; empty for nobody. Not in the repr: it opens doors.
+        caller_token: short-lived proof of the caller's identity, issued by auth; empty for an unauthenticated
+            caller. Not in the repr, because it is a secret.
         deadline: on `Clock.monotonic()` of this process, in seconds.
     """
 
@@ -27,10 +28,10 @@ class Call:
     deadline: float
 
     def remaining(self, clock: Clock) -> float:
-        """Seconds until the deadline.
+        """Returns the seconds until the deadline.
 
         Raises:
-            TarnError: DEADLINE when none are left: nothing is begun that nobody waits for.
+            TarnError: DEADLINE if the deadline has passed: no work starts without a waiting caller.
         """
         left = self.deadline - clock.monotonic()
         if left <= 0:

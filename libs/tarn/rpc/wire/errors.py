@@ -1,9 +1,9 @@
-"""How a `TarnError` crosses the wire and comes back, for unary calls and for single operations.
+"""Encodes a `TarnError` for the wire and decodes it, for unary calls and for single operations.
 
-A unary call that fails carries its kind as the gRPC status code and, in the trailer `tarn-error-bin`,
+A failed unary call carries the error's kind as the gRPC status code and, in the trailer `tarn-error-bin`,
 a serialised `OperationError` (AIP-193's ErrorInfo without a further dependency). An operation of a
-coalesced stream carries the same message in its result. Both ways a program on the other side sees
-kind, reason and metadata as they were raised.
+coalesced stream carries the same message in its result. In both cases the caller gets kind, reason and
+metadata exactly as they were raised.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ERROR_TRAILER = "tarn-error-bin"
 
 _TRAILER_BYTES_MAX = 4096
-"""gRPC refuses header blocks above 8 KiB; the status text and the request's own share that."""
+"""Limit on the trailer. gRPC refuses header blocks above 8 KiB; the status text and other headers count too."""
 
 _TEXT_CHARS_MAX = 1024
 
@@ -58,17 +58,17 @@ _KINDS = {code: kind for kind, code in _CODES.items()}
 
 
 def code_of(kind: Kind) -> grpc.StatusCode:
-    """The gRPC status code of a kind; every kind has its own."""
+    """Returns the gRPC status code of a kind; every kind has its own."""
     return _CODES[kind]
 
 
 def kind_of(code: grpc.StatusCode) -> Kind:
-    """The kind of a status that came without details; what has no kind of its own is INTERNAL."""
+    """Returns the kind of a status without details; a status that belongs to no kind is INTERNAL."""
     return _KINDS.get(code, Kind.INTERNAL)
 
 
 def error_to_operation(error: TarnError) -> OperationError:
-    """As it goes over the wire; class and traceback stay here."""
+    """Returns the error as sent; class and traceback are not sent."""
     return OperationError(
         kind=error.kind.value,
         reason=error.reason.value,
@@ -78,7 +78,7 @@ def error_to_operation(error: TarnError) -> OperationError:
 
 
 def error_from_operation(sent: OperationError) -> TarnError:
-    """The error that the other side raised.
+    """Returns the error that the other side raised.
 
     A reason or kind that this version does not know (the other side is newer) becomes INTERNAL and
     is kept in the metadata as `peer_reason` or `peer_kind`.
@@ -96,7 +96,7 @@ def error_from_operation(sent: OperationError) -> TarnError:
 
 
 def trailers_of(error: TarnError) -> tuple[tuple[str, bytes], ...]:
-    """Trailing metadata of a failed unary call; long texts are cut to what gRPC lets through."""
+    """Returns the trailing metadata of a failed unary call; long texts are cut to gRPC's limit."""
     sent = error_to_operation(error)
     packed = sent.SerializeToString()
     if len(packed) > _TRAILER_BYTES_MAX:
@@ -108,7 +108,7 @@ def trailers_of(error: TarnError) -> tuple[tuple[str, bytes], ...]:
 
 
 def error_from_trailers(trailers: Iterable[tuple[str, str | bytes]]) -> TarnError | None:
-    """The error that a handler raised; None if it was not a handler that spoke, but gRPC."""
+    """Returns the error that a handler raised; None if the failure is gRPC's own."""
     for name, value in trailers:
         if name == ERROR_TRAILER and isinstance(value, bytes):
             try:
@@ -119,39 +119,39 @@ def error_from_trailers(trailers: Iterable[tuple[str, str | bytes]]) -> TarnErro
 
 
 def deadline_error(request_id: str) -> TarnError:
-    """Nobody waits any longer for something that changes nothing."""
+    """Returns the error for a read-only call whose deadline passed."""
     text = f"request {request_id} ran out of time"
     return TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text)
 
 
 def unknown_outcome_error(what: str) -> TarnError:
-    """The answer to something that may have been applied will not come."""
+    """Returns the error for a call that may have taken effect and whose answer is lost."""
     return TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, what)
 
 
 def unavailable_error(what: str) -> TarnError:
-    """Something that surely was not begun."""
+    """Returns the error for a call that was certainly not begun."""
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, what)
 
 
 def overload_error(what: str) -> TarnError:
-    """A bound of ours was reached before anything was begun."""
+    """Returns the error for a call that was rejected by a limit before it was begun."""
     return TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, what)
 
 
 def internal_error(request_id: str) -> TarnError:
-    """What a caller learns of a bug of ours: where to look, and nothing of our insides."""
+    """Returns the error that a caller sees for a bug: the request id in the log, and no internal details."""
     text = f"internal error; the log of request {request_id} has the details"
     return TarnError(Kind.INTERNAL, Reason.INTERNAL, text)
 
 
 def _error(kind: Kind, reason: Reason, message: str, metadata: dict[str, str]) -> TarnError:
-    # Assigned, not passed as keywords: the names come from the wire and may be anything.
+    # Assigned, not passed as keywords: the names are read from the wire and may be anything.
     error = TarnError(kind, reason, message)
     error.metadata = metadata
     return error
 
 
 def _encodable(text: str) -> str:
-    """Without lone surrogates, which a protobuf string refuses."""
+    """Removes lone surrogates, which a protobuf string rejects."""
     return text.encode("utf-8", "replace").decode()

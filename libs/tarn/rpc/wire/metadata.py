@@ -1,4 +1,4 @@
-"""What both ends of a gRPC connection agree on: metadata names, sizes, keepalive."""
+"""Constants that both ends of a gRPC connection share: metadata names, sizes, keepalive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", _RESPONSE_BYTES_MAX),
     ("grpc.keepalive_time_ms", _PING_EVERY_MS),
     ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
-    # A quiet coalesced stream is pinged more often than gRPC's own default allows.
+    # A quiet coalesced stream is pinged more often than gRPC allows by default.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
 )

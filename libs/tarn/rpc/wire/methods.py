@@ -1,7 +1,7 @@
-"""What a proto service offers, read from its descriptor: names, paths, message types, handlers.
+"""Reads the methods of a proto service from its descriptor: names, paths, message types, handlers.
 
-Services are registered by descriptor, without generated stubs: one generic path for every rpc is less
-code than a class per service, and a handler that forgot an rpc is refused when it is registered.
+Services are registered by descriptor, without generated stubs. One generic path for every rpc is less
+code than a class per service, and a handler that lacks an rpc is rejected when it is registered.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class UnaryMethod:
 
     Attributes:
         name: such as `CreateBranch`.
-        path: as HTTP/2 carries it, `/tarn.graveler.v1.BranchService/CreateBranch`.
-        read_only: as its rule says (`tarn.rpc.rules`).
+        path: the HTTP/2 path, `/tarn.graveler.v1.BranchService/CreateBranch`.
+        read_only: whether the rpc's rule says so (`tarn.rpc.rules`).
     """
 
     name: str
@@ -54,7 +54,7 @@ class OperateMethod:
     """The coalesced stream of a service: batches of operations, batches of results.
 
     Attributes:
-        path: as HTTP/2 carries it.
+        path: the HTTP/2 path.
         request_type: a batch; its only field is `repeated Operation operations = 1`.
         response_type: a batch; its only field is `repeated OperationResult results = 1`.
         result_type: one result, with `operation_id` and `error`.
@@ -67,7 +67,7 @@ class OperateMethod:
 
 
 def unary_methods(service: ServiceDescriptor) -> dict[str, UnaryMethod]:
-    """The unary rpcs of a service by name.
+    """Returns the unary rpcs of a service by name.
 
     Raises:
         TypeError: as `rules_of`.
@@ -87,7 +87,7 @@ def unary_methods(service: ServiceDescriptor) -> dict[str, UnaryMethod]:
 
 
 def operate_method(service: ServiceDescriptor) -> OperateMethod | None:
-    """The coalesced stream of a service, if it has one."""
+    """Returns the coalesced stream of a service, if it has one."""
     for method in service.methods:
         if method.name == OPERATE:
             _batched(method.input_type)
@@ -101,11 +101,11 @@ def operate_method(service: ServiceDescriptor) -> OperateMethod | None:
 
 
 def check_handler(endpoint: Endpoint) -> None:
-    """Refuses a handler that lacks an rpc, or answers one with something that is not async, and a service
+    """Rejects a handler that lacks an rpc or implements one with a function that is not async, and a service
     with an rpc that has no rule.
 
     Raises:
-        TypeError: names all that is missing.
+        TypeError: the handler or service is incomplete; the message names everything that is missing.
     """
     rules_of(endpoint.descriptor)
     names = [
@@ -123,7 +123,7 @@ def check_handler(endpoint: Endpoint) -> None:
 
 
 def handle_of(endpoint: Endpoint, name: str) -> Handle:
-    """The handler's method for an rpc, or for one operation of its stream."""
+    """Returns the handler's method for an rpc, or for one operation of its stream."""
     handle: Handle = getattr(endpoint.handler, "operate" if name == OPERATE else name)
     return handle
 
@@ -133,7 +133,7 @@ def _path(method: MethodDescriptor) -> str:
 
 
 def _batched(batch: Descriptor) -> Descriptor:
-    """The message of which a batch holds many."""
+    """Returns the message that a batch repeats."""
     fields = batch.fields
     if len(fields) != 1 or fields[0].number != 1 or not fields[0].is_repeated:
         raise TypeError(f"{batch.full_name} must have one repeated field, number 1")

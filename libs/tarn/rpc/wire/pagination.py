@@ -1,10 +1,10 @@
 """Page tokens and page sizes, the same for every list rpc (AIP-158).
 
 A token is base64url of `version u8, MAC 16 bytes, last key`. The MAC (HMAC-SHA256, cut to 16 bytes) covers
-the caller, the rpc, all other arguments and the last key. So a token serves only the caller that it was
-made for, and only to go on with the listing that it came from; nobody can make one or change it. A last key
-may therefore name what the caller was found to be allowed to read, such as the commits at which a page of
-history stopped. Whoever lists is authorised again for every page all the same.
+the caller, the rpc, all other arguments and the last key. So a token works only for the caller that received
+it, and only to continue the same listing; clients can neither make nor change one. A last key may therefore
+contain facts that an earlier page authorised, such as the commits at which a page of history stopped.
+Every page is nevertheless authorised again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["PAGE_KEY_BYTES", "Argument", "PageTokens", "page_size"]
 Argument = str | int | bool | bytes
 
 PAGE_KEY_BYTES = 32
-"""Of the key that an installation signs its page tokens with."""
+"""Size of the key with which an installation signs its page tokens."""
 
 _VERSION = 2
 _MAC_BYTES = 16
@@ -33,30 +33,30 @@ class PageTokens:
     """The tokens of one listing: of one caller, one rpc and one list of arguments.
 
     Args:
-        key: secret, of `PAGE_KEY_BYTES`; the same in all replicas of the service that lists.
-        caller: who lists; a user's id or uid.
-        listing: what is listed, such as `CommitService.ListCommits`.
+        key: secret, of `PAGE_KEY_BYTES`; the same in all replicas of the listing service.
+        caller: a user's id or uid.
+        listing: the rpc, such as `CommitService.ListCommits`.
         arguments: every other argument of the listing (not page size or token), by name.
     """
 
     __slots__ = ("_key", "_listing")
 
     def __init__(self, key: bytes, caller: str, listing: str, **arguments: Argument) -> None:
-        assert len(key) == PAGE_KEY_BYTES, "a page key was cut off"
+        assert len(key) == PAGE_KEY_BYTES, "a page key has the wrong length"
         self._key = key
-        # repr tells types apart and quotes, so that no two lists of arguments look the same.
+        # repr distinguishes types and quotes strings, so that no two lists of arguments look the same.
         parts = [repr(caller), repr(listing)]
         parts += [f"{name}={arguments[name]!r}" for name in sorted(arguments)]
         self._listing = _PURPOSE + ";".join(parts).encode("utf-8", "backslashreplace") + b"\n"
 
     def encode(self, last_key: str) -> str:
-        """The token of the page that begins after `last_key`, which is not empty and is UTF-8."""
+        """Returns the token of the page that begins after `last_key`, which is not empty and is UTF-8."""
         last = last_key.encode()
         packed = bytes([_VERSION]) + self._mac(last) + last
         return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
     def decode(self, token: str) -> str:
-        """The key after which the page begins; empty for an empty token, the first page.
+        """Returns the key after which the page begins; empty for an empty token, the first page.
 
         Raises:
             TarnError: INVALID INVALID_PAGE_TOKEN if the token is damaged or of another version, or was
@@ -86,7 +86,7 @@ class PageTokens:
 
 
 def page_size(requested: int, default: int, maximum: int) -> int:
-    """How many to give: 0 means the default, more than the maximum means the maximum.
+    """Returns the page size: `requested`, or `default` for 0; at most `maximum`.
 
     Raises:
         TarnError: INVALID INVALID_ARGUMENT for a negative number.

@@ -1,20 +1,20 @@
 """Coalesced streams: hot operations of one service over one bidirectional stream per address.
 
-A unary grpc.aio call costs 240 µs of CPU on both sides together; an operation here about 6, because
-everything that is ready in one tick of the event loop travels in one message
+A unary grpc.aio call costs 240 µs of CPU on both sides together; an operation here costs about 6, because
+all operations that are ready in one tick of the event loop travel in one message
 (docs/design/hot-path.md). There is no timer: an idle system adds no delay, a busy one forms larger batches by itself.
 
 The protocol, above `rpc Operate(stream OperateRequest) returns (stream OperateResponse)`:
 
-- The server sends its initial metadata at once; only then is the stream open.
-- Every operation has an id, unique on its stream and never 0, and what is left of its time. Results
-  come in any order, one for each operation. A result that nobody waits for any more is dropped.
-- A result with id 0 says that the server wants to stop: the client sends nothing more, half-closes,
-  and gets the results of all that it sent; then the stream ends well and no outcome is unknown.
+- The server sends its initial metadata immediately; only then is the stream open.
+- Every operation has an id, unique on its stream and never 0, and its remaining time. There is one result
+  for each operation, in any order. A result whose caller has left is dropped.
+- A result with id 0 announces that the server wants to stop. The client then sends nothing more, half-closes,
+  and receives the results of all operations that it sent. The stream then ends without an unknown outcome.
 - Both sides are bounded: callers by `OUTSTANDING_MAX`, a stream by `connection.WINDOW` operations without
-  an answer, a message by 256 operations and 1 MiB; a server that has enough to do does not read.
-- When a stream is lost, what was not sent goes to another one, reads are sent again while their time
-  allows, and writes fail with UNKNOWN_OUTCOME (`Pending.may_be_sent_again` says why).
+  an answer, a message by 256 operations and 1 MiB; a server at its limit does not read.
+- When a stream is lost, unsent operations move to another one, reads are sent again while their time
+  allows, and writes fail with UNKNOWN_OUTCOME (`Pending.may_be_sent_again` gives the reason).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tarn.rpc.wire.methods import OperateMethod
 __all__ = ["OUTSTANDING_MAX", "OperationStreams"]
 
 OUTSTANDING_MAX = 4096
-"""Callers of one service that may wait at one time; the next one fails with EXHAUSTED at once."""
+"""Bound on the waiting callers of one service; further calls immediately fail with EXHAUSTED."""
 
 
 class OperationStreams:
-    """The client's end of a service's streams: one connection per address, the least loaded gets the next.
+    """The client's end of a service's streams: one connection per address; the least loaded gets the next operation.
 
-    So load follows what each address can answer, and one that is slow or lost gets less or none.
+    So the load follows the capacity of each address, and a slow or lost address gets less or none.
     """
 
     def __init__(self, method: OperateMethod, clock: Clock, rng: random.Random) -> None:
@@ -65,11 +65,11 @@ class OperationStreams:
         self._tasks.spawn(connection.run())
 
     def retire(self, address: str) -> None:
-        """Stops sending to an address; what was sent is still answered."""
+        """Stops sending to an address; operations already sent are still answered."""
         self._connections.pop(address).retire()
 
     async def operate(self, operation: Message, call: Call, *, read_only: bool) -> Message:
-        """One operation; see `Transport.operate`."""
+        """Sends one operation; see `Transport.operate`."""
         call.remaining(self._clock)
         if self._closed:
             raise unavailable_error("the transport has been closed")
@@ -89,22 +89,22 @@ class OperationStreams:
             pending.withdraw()
 
     async def close(self) -> None:
-        """Ends what is in flight: writes that were sent as UNKNOWN_OUTCOME, the rest UNAVAILABLE."""
+        """Ends operations in flight: sent writes fail with UNKNOWN_OUTCOME, all others with UNAVAILABLE."""
         self._closed = True
-        await self._tasks.close()  # the connections hand over what they had
+        await self._tasks.close()  # the connections hand over their operations
         for pending in [*self._waiting]:
             pending.fail(unavailable_error("the transport was closed"))
         self._connections.clear()
         self._sweep.close()
 
     def lane_opened(self) -> None:
-        """Sends what waited for a connection."""
+        """Sends the operations that waited for a connection."""
         waiting, self._waiting = self._waiting, deque()
         for pending in waiting:
             self.dispatch(pending)
 
     def dispatch(self, pending: Pending) -> None:
-        """Gives an operation to the least loaded connection, or has it wait for one."""
+        """Gives an operation to the least loaded connection, or queues it until there is one."""
         connection = _least_loaded(self._connections.values())
         if pending.answer.done():
             pending.queue = None

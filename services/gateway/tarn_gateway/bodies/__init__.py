@@ -1,3 +1,3 @@
-"""Bodies: decoded and verified on their way in (`payload`, `checksums`), and moved between sockets and the block
+"""Bodies: decoded and verified on receipt (`payload`, `checksums`), and moved between sockets and the block
 store (`blocks`).
 """

@@ -1,7 +1,7 @@
-"""Bodies between clients and the block store. Nothing here knows of entries or refs.
+"""Moves bodies between clients and the block store. Knows nothing of entries or refs.
 
-A body is either small, then it is held in memory and stored in one piece, or it is streamed in pieces of
-at most `CHUNK_BYTES`: the memory of a transfer does not grow with its size.
+A small body is held in memory and stored in one piece. A larger body is streamed in pieces of at most
+`CHUNK_BYTES`, so the memory of a transfer does not grow with its size.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _log = structlog.get_logger()
 
 
 async def receive(blocks: BlockStore, key: BlockKey, payload: Payload, small: int) -> BodySums:
-    """Makes a block of a request's body, verified.
+    """Stores and verifies a request's body as a block.
 
-    On any failure, a wrong digest included, there is no block: bodies are checked before they become
+    If anything fails, including a wrong digest, no block exists: bodies are verified before they become
     visible.
 
     Args:
-        blocks: where to.
+        blocks: the block store.
         key: a new block.
         payload: the body.
-        small: largest body to hold in memory.
+        small: maximum size of a body that is held in memory, bytes.
 
     Raises:
         S3Error: as `Payload.pump`.
-        TarnError: what the store raises.
+        TarnError: an error of the store.
     """
     if payload.size is not None and payload.size <= small:
         body, sums = await payload.read_all(small)
@@ -59,7 +59,7 @@ async def receive(blocks: BlockStore, key: BlockKey, payload: Payload, small: in
 
 
 async def discard(blocks: BlockStore, key: BlockKey) -> None:
-    """Removes a block that nothing refers to; if that fails, garbage collection will."""
+    """Removes a block that nothing refers to; if that fails, garbage collection removes it."""
     try:
         await blocks.delete_many(key.namespace, [key.path])
     except TarnError as error:
@@ -67,11 +67,11 @@ async def discard(blocks: BlockStore, key: BlockKey) -> None:
 
 
 async def open_body(blocks: BlockStore, key: BlockKey, start: int, length: int, small: int) -> Body:
-    """The bytes `[start, start + length)` of a block, in the cheapest form that can be sent.
+    """Returns the bytes `[start, start + length)` of a block, in the form that is cheapest to send.
 
     Raises:
-        S3Error: InternalError when the block is gone or too short. That is lost data and is logged as
-            such; as a 404 it would look as if the object had never been written.
+        S3Error: InternalError if the block is absent or too short. That is lost data and is logged as
+            such; a 404 would look as if the object had never been written.
     """
     try:
         if length <= small:
@@ -99,7 +99,7 @@ async def _read(blocks: BlockStore, key: BlockKey, start: int, length: int) -> b
 
 
 async def _begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | memoryview]:
-    """The same chunks, the first one fetched: a missing block is known before the answer begins."""
+    """Yields the same chunks, with the first one prefetched: a missing block is detected before the answer begins."""
     first = await anext(chunks)
 
     async def all_chunks() -> AsyncIterator[bytes | memoryview]:
@@ -123,11 +123,11 @@ async def copy_block(
     writer: BlockWriter,
     wanted: frozenset[Algorithm] = frozenset(),
 ) -> BodySums:
-    """Writes bytes of a block to a writer, which the caller finishes; tells their digests.
+    """Copies bytes of a block to a writer, which the caller finishes; returns their digests.
 
     Raises:
-        S3Error: InternalError when the block is gone.
-        TarnError: what the store raises.
+        S3Error: InternalError if the block is absent.
+        TarnError: an error of the store.
     """
     digests = BodyDigests(NO_CLAIMS, wanted=wanted)
     async for chunk in _chunks(blocks, key, start, length):
@@ -144,11 +144,11 @@ async def digest_block(
     *,
     start: int = 0,
 ) -> BodySums:
-    """Digests of bytes of a block that is there already, in O(length).
+    """Returns the digests of bytes of an existing block, in O(length).
 
     Raises:
-        S3Error: InternalError when the block is gone.
-        TarnError: what the store raises; CORRUPT when the block ends early.
+        S3Error: InternalError if the block is absent.
+        TarnError: an error of the store; CORRUPT if the block ends early.
     """
     digests = BodyDigests(NO_CLAIMS, wanted=wanted)
     async for chunk in _chunks(blocks, key, start, length):

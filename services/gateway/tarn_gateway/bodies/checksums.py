@@ -1,9 +1,9 @@
-"""Content checksums: what a client claims of its body, and what the body really has.
+"""Content checksums: compares the checksums that a client claims with those of the received body.
 
-MD5 is always computed, since it is the ETag. At most one of S3's five further algorithms is claimed, in
-a header or in a trailer; a multipart upload may want one that the client left away. The CRCs of parts
-combine into the CRC of the whole object (FULL_OBJECT); any algorithm hashes the parts' checksums into a
-COMPOSITE one.
+MD5 is always computed, because it is the ETag. A client claims at most one of S3's five other algorithms, in
+a header or in a trailer. A multipart upload may require one that the client did not send. The CRCs of parts
+combine into the CRC of the whole object (FULL_OBJECT). Every algorithm can hash the parts' checksums into a
+COMPOSITE checksum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 PREFIX: Final = "x-amz-checksum-"
-# Headers with the prefix that hold no checksum value.
+# Headers with the prefix that contain no checksum value.
 _NO_VALUES: Final = frozenset(
     {"x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"}
 )
@@ -61,7 +61,7 @@ class _Digest(Protocol):
 
 
 class _Crc:
-    """A CRC with the face of a hashlib object."""
+    """A CRC with the interface of a hashlib object."""
 
     __slots__ = ("_crc", "_function", "_size")
 
@@ -101,7 +101,7 @@ def _new(algorithm: Algorithm) -> _Digest:
 
 
 def checksum_header(algorithm: str) -> str:
-    """`CRC32C` → `x-amz-checksum-crc32c`."""
+    """Returns the header of an algorithm: `CRC32C` → `x-amz-checksum-crc32c`."""
     return PREFIX + algorithm.lower()
 
 
@@ -109,7 +109,7 @@ _BY_HEADER: Final[Mapping[str, Algorithm]] = {checksum_header(each): each for ea
 
 
 def parse_algorithm(value: str) -> Algorithm:
-    """The algorithm of a name, in any case.
+    """Returns the algorithm with a name, in any case.
 
     Raises:
         S3Error: InvalidRequest for a name that S3 does not know.
@@ -123,7 +123,7 @@ def parse_algorithm(value: str) -> Algorithm:
 
 
 def _decode(value: str, size: int) -> bytes | None:
-    """The bytes of a base64 text that stands for exactly `size` bytes."""
+    """Decodes base64; returns None unless the text encodes exactly `size` bytes."""
     try:
         raw = base64.b64decode(value.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -141,13 +141,13 @@ def _parse_value(algorithm: Algorithm, value: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the headers of a request say about the checksums of its body.
+    """The checksums that a request's headers claim for its body.
 
     Attributes:
         md5: of Content-MD5, or None.
         algorithm: the further algorithm that the client uses, or None.
-        value: its checksum; None if it comes as a trailer.
-        trailer: its checksum is announced as a trailer.
+        value: its checksum; None if it is sent in a trailer.
+        trailer: whether its checksum is announced as a trailer.
     """
 
     md5: bytes | None = None
@@ -172,8 +172,8 @@ def parse_claims(headers: Headers) -> Claims:
     """Reads Content-MD5, `x-amz-checksum-*`, `x-amz-trailer` and `x-amz-sdk-checksum-algorithm`.
 
     Raises:
-        S3Error: InvalidDigest for a bad Content-MD5; InvalidRequest for a bad or unknown checksum,
-            for several of them, and for an algorithm that is named but not sent.
+        S3Error: InvalidDigest for an invalid Content-MD5; InvalidRequest for an invalid, unknown or
+            repeated checksum, and for an algorithm that is named but not sent.
     """
     md5: bytes | None = None
     if (text := headers.get("content-md5")) is not None:
@@ -194,7 +194,7 @@ def parse_claims(headers: Headers) -> Claims:
     trailer = headers.get("x-amz-trailer")
     if trailer is not None:
         if algorithm is not None:
-            raise S3Error("InvalidRequest", "A checksum came as a header and as a trailer.")
+            raise S3Error("InvalidRequest", "A checksum was sent as a header and as a trailer.")
         algorithm = _parse_trailer(trailer)
     named = headers.get("x-amz-sdk-checksum-algorithm")
     if named is not None and parse_algorithm(named) is not algorithm:
@@ -210,7 +210,7 @@ def parse_claims(headers: Headers) -> Claims:
 
 @hot_value
 class BodySums:
-    """What is known of a body that was read to its end and found right.
+    """Facts about a body that was received completely and verified.
 
     Attributes:
         size: bytes.
@@ -224,13 +224,13 @@ class BodySums:
 
 
 class BodyDigests:
-    """Computes everything that is to be known of one body, then compares.
+    """Computes all digests of one body and compares them with the claims.
 
     `update` is pure computation over memory, so it may run in a thread (hashlib and awscrt release
-    the GIL); never two at once.
+    the GIL), but never in two concurrently.
 
     Args:
-        claims: of the request.
+        claims: the request's claims.
         sha256: the body hash that the signature covers, 32 bytes; None in the other modes.
         wanted: algorithms to compute in addition.
     """
@@ -256,7 +256,7 @@ class BodyDigests:
         self.size = 0
 
     def update(self, data: bytes | memoryview) -> None:
-        """Takes the next bytes."""
+        """Adds the next bytes."""
         self.size += len(data)
         self._md5.update(data)
         for digest in self._digests.values():
@@ -265,14 +265,14 @@ class BodyDigests:
             self._signed.update(data)
 
     def finish(self, trailers: Mapping[str, str] | None = None) -> BodySums:
-        """Compares with what was claimed.
+        """Compares the digests with the claims.
 
         Args:
-            trailers: those received behind the body, lower-case names.
+            trailers: those received after the body, lower-case names.
 
         Raises:
-            S3Error: XAmzContentSHA256Mismatch, BadDigest; MalformedTrailerError when a trailer was
-                announced and another or none came; InvalidRequest for a value of the wrong form.
+            S3Error: XAmzContentSHA256Mismatch or BadDigest if a digest differs; MalformedTrailerError if the
+                announced trailer is missing or a different one was sent; InvalidRequest for a malformed value.
         """
         claims = self._claims
         if self._signed is not None:
@@ -287,7 +287,7 @@ class BodyDigests:
                 name = checksum_header(claims.algorithm)
                 raise _bad_digest(name, expected, values[claims.algorithm])
         elif trailers:
-            raise S3Error("MalformedTrailerError", "A trailer came that was not announced.")
+            raise S3Error("MalformedTrailerError", "A trailer was sent that was not announced.")
         return BodySums(
             self.size,
             md5,
@@ -307,11 +307,11 @@ class BodyDigests:
         claims = self._claims
         if claims.value is not None:
             if trailers:
-                raise S3Error("MalformedTrailerError", "A trailer came that was not announced.")
+                raise S3Error("MalformedTrailerError", "A trailer was sent that was not announced.")
             return claims.value
         name = checksum_header(algorithm)
         if set(trailers) != {name}:
-            raise S3Error("MalformedTrailerError", f"The announced trailer {name} did not come.")
+            raise S3Error("MalformedTrailerError", f"The announced trailer {name} is missing.")
         return _parse_value(algorithm, trailers[name])
 
 
@@ -322,23 +322,23 @@ def _text(value: bytes) -> str:
 def _bad_digest(name: str, expected: bytes, computed: bytes) -> S3Error:
     return S3Error(
         "BadDigest",
-        f"The {name} that you sent is not that of the body received.",
+        f"The {name} that you sent does not match the body received.",
         ExpectedDigest=_text(expected),
         CalculatedDigest=_text(computed),
     )
 
 
 def multipart_md5(md5s: Iterable[bytes]) -> bytes:
-    """MD5 of the parts' MD5s: with `Entry.etag_parts` the ETag of a multipart object."""
+    """Returns the MD5 of the parts' MD5s: with `Entry.etag_parts`, the ETag of a multipart object."""
     return hashlib.md5(b"".join(md5s), usedforsecurity=False).digest()
 
 
 def composite_checksum(algorithm: Algorithm, parts: Iterable[str]) -> Checksum:
-    """The COMPOSITE checksum over the parts' base64 values, `-N` appended.
+    """Returns the COMPOSITE checksum of the parts' base64 values, with `-N` appended.
 
     Raises:
-        S3Error: InvalidRequest for CRC64NVME, which S3 defines for whole objects only, and for a
-            value of the wrong form.
+        S3Error: InvalidRequest for CRC64NVME, which S3 defines only for whole objects, and for a
+            malformed value.
     """
     if algorithm is Algorithm.CRC64NVME:
         raise S3Error("InvalidRequest", "CRC64NVME has no COMPOSITE form.")
@@ -351,11 +351,11 @@ def composite_checksum(algorithm: Algorithm, parts: Iterable[str]) -> Checksum:
 
 
 def full_object_checksum(algorithm: Algorithm, parts: Iterable[tuple[str, int]]) -> Checksum:
-    """The FULL_OBJECT checksum from the parts' `(base64 value, size in bytes)`, in O(parts).
+    """Returns the FULL_OBJECT checksum from the parts' `(base64 value, size in bytes)`, in O(parts).
 
     Raises:
-        S3Error: InvalidRequest for SHA1 and SHA256, which do not combine, and for a value of the
-            wrong form.
+        S3Error: InvalidRequest for SHA1 and SHA256, which cannot be combined, and for a malformed
+            value.
     """
     combine: Callable[[int, int, int], int]
     match algorithm:

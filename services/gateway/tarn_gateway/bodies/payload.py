@@ -1,9 +1,9 @@
-"""From the bytes of a request body to the verified bytes of an object.
+"""Decodes the bytes of a request body into the verified bytes of an object.
 
-x-amz-content-sha256 says how: the hash of the body, no hash, or one of three forms of aws-chunked, where
-the body is framed once more inside HTTP's own framing, signed chunk by chunk or not, with or without
-trailers. Whatever the form, nothing is believed before the end: pieces are handed on while they
-arrive, and the caller throws them away if the end does not confirm them.
+x-amz-content-sha256 gives the form: the hash of the body, no hash, or one of three forms of aws-chunked. In
+aws-chunked the body is framed once more inside HTTP's own framing, with or without a signature per chunk and
+with or without trailers. In every form the body is verified only at its end. Pieces are handed on as they
+arrive, and the caller must discard them if the end does not confirm them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tarn_gateway.signing.sigv4 import PAYLOAD_MODES, UNSIGNED_PAYLOAD, SignedRe
 __all__ = ["Payload", "PayloadPolicy", "Write", "open_payload", "stored_content_encoding"]
 
 Write = Callable[[memoryview], Awaitable[None]]
-"""Takes a piece of the body; has copied or written it when it returns."""
+"""Receives a piece of the body; on return it has copied or written the piece."""
 
 THREAD_BYTES: Final = 256 * 1024
-"""Pieces from this size on are hashed in a thread: MD5 takes 0.3 ms for them, a thread 0.05 ms."""
+"""Pieces of at least this size are hashed in a thread: MD5 of one takes 0.3 ms, a thread 0.05 ms."""
 LENGTH_DIGITS_MAX: Final = 18
 _TRAILER_SIGNATURE: Final = "x-amz-trailer-signature"
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadPolicy:
-    """Which bodies are accepted.
+    """The bodies that are accepted.
 
     Attributes:
-        object_bytes_max: largest body after decoding; more is EntityTooLarge.
+        object_bytes_max: maximum size after decoding; more is EntityTooLarge.
         unsigned_over_http: whether UNSIGNED-PAYLOAD and the unsigned trailer mode are accepted without
-            TLS (pyarrow and presigned URLs need it on http). A man in the middle could then change
-            the body; the trailer's checksum is no secret.
+            TLS (pyarrow and presigned URLs need it on http). An attacker between client and server could
+            then change the body, because the trailer's checksum is no secret.
     """
 
     object_bytes_max: int = 5 * 1024**3
@@ -49,11 +49,11 @@ class PayloadPolicy:
 
 
 class AwsChunked:
-    """Takes aws-chunked framing off, and verifies it.
+    """Removes aws-chunked framing and verifies it.
 
     Args:
         signatures: verifies chunks; None in the unsigned mode.
-        trailers: whether a trailer was announced. A mode with trailers may come without.
+        trailers: whether a trailer was announced. A mode with trailers may be used without one.
     """
 
     __slots__ = ("_decoder", "_signatures", "_trailers")
@@ -66,10 +66,10 @@ class AwsChunked:
         self._trailers = trailers
 
     def feed(self, data: memoryview) -> list[Event]:
-        """The events of the next bytes.
+        """Returns the events of the next bytes.
 
         Raises:
-            S3Error: InvalidRequest for broken framing and for bytes behind the end.
+            S3Error: InvalidRequest for broken framing and for bytes after the end.
         """
         try:
             events, used = self._decoder.feed(data)
@@ -80,10 +80,10 @@ class AwsChunked:
         return events
 
     def verify(self, events: Sequence[Event]) -> None:
-        """Runs events through the signature chain; may run in a thread.
+        """Verifies events by the signature chain; may run in a thread.
 
         Raises:
-            S3Error: SignatureDoesNotMatch, InvalidRequest.
+            S3Error: SignatureDoesNotMatch for a wrong signature; InvalidRequest for a chunk without one.
         """
         if self._signatures is None:
             return
@@ -94,26 +94,26 @@ class AwsChunked:
                 self._signatures.update(event)
 
     def finish(self) -> Mapping[str, str]:
-        """The trailers, once the body has ended, without their signature.
+        """Returns the trailers without their signature; call it after the end of the body.
 
         Raises:
-            S3Error: IncompleteBody without the last chunk; MalformedTrailerError;
-                SignatureDoesNotMatch.
+            S3Error: IncompleteBody without the last chunk; MalformedTrailerError for trailers that are
+                malformed or not announced; SignatureDoesNotMatch if their signature is wrong.
         """
         if not self._decoder.done:
             raise S3Error("IncompleteBody", "aws-chunked: the last chunk or its end is missing.")
         lines = [_split_trailer(line) for line in self._decoder.trailers]
         if lines and not self._trailers:
-            raise S3Error("MalformedTrailerError", "A trailer came that was not announced.")
+            raise S3Error("MalformedTrailerError", "A trailer was sent that was not announced.")
         if self._signatures is not None:
             self._signatures.finish()
             if self._trailers:
-                # The decoder has seen to it that the signature is there and is the last.
+                # The decoder guarantees that the signature exists and is the last trailer.
                 _, claimed = lines.pop()
                 self._signatures.check_trailers(lines, claimed)
         trailers = dict(lines)
         if len(trailers) != len(lines):
-            raise S3Error("MalformedTrailerError", "A trailer came twice.")
+            raise S3Error("MalformedTrailerError", "A trailer was sent twice.")
         return trailers
 
 
@@ -125,10 +125,10 @@ def _split_trailer(line: bytes) -> tuple[str, str]:
 
 
 class Payload:
-    """One body being received; read once, by `pump` or by `read_all`.
+    """One body being received. Read it once, with `pump` or with `read_all`.
 
     Attributes:
-        size: bytes of the object as announced; None if the client did not say (plain chunked).
+        size: announced bytes of the object; None if the client did not announce them (plain chunked).
     """
 
     __slots__ = ("_chunked", "_digests", "_policy", "_request", "size")
@@ -148,14 +148,13 @@ class Payload:
         self._policy = policy
 
     async def pump(self, write: Write) -> BodySums:
-        """Reads the body to its end, gives every piece to `write`, and verifies everything that the
-        client claimed about it.
+        """Reads the body to its end, passes every piece to `write`, and verifies all claims of the client.
 
         Raises:
             S3Error: BadDigest, XAmzContentSHA256Mismatch, SignatureDoesNotMatch (of a chunk),
                 IncompleteBody, RequestTimeout, EntityTooLarge, InvalidRequest, MalformedTrailerError.
-                What was written until then must be thrown away.
-            Exception: what `write` raises.
+                The caller must then discard all bytes written.
+            Exception: an exception of `write`.
         """
         while piece := await self._read():
             await self._take(piece, write)
@@ -173,7 +172,7 @@ class Payload:
             await self._hash_and_write(events, slices, write)
 
     async def read_all(self, limit: int) -> tuple[bytes, BodySums]:
-        """The whole verified body in memory, for XML documents and small objects.
+        """Returns the whole verified body in memory, for XML documents and small objects.
 
         Raises:
             S3Error: as `pump`, and MaxMessageLengthExceeded above `limit`.
@@ -182,7 +181,7 @@ class Payload:
             raise _too_long(limit)
         piece = await self._read()
         if self._chunked is None and len(piece) == self.size and len(piece) < THREAD_BYTES:
-            # Most small objects come in one piece, which is all there is to check.
+            # Most small objects arrive in one piece, so there is no more to check.
             self._check_size(len(piece))
             self._digests.update(piece)
             return bytes(piece), self._finish()
@@ -211,7 +210,7 @@ class Payload:
         return [piece] if self._chunked is None else self._chunked.feed(piece)
 
     def _check_size(self, more: int) -> None:
-        """`more` bytes of the object have come, which are not hashed yet."""
+        """Checks the size with `more` received bytes of the object that are not hashed yet."""
         size = self._digests.size + more
         if self.size is not None and size > self.size:
             text = f"The body is longer than the {self.size} bytes announced."
@@ -243,7 +242,7 @@ class Payload:
     def _finish(self) -> BodySums:
         trailers = self._chunked.finish() if self._chunked is not None else None
         if self.size is not None and self._digests.size != self.size:
-            text = f"{self._digests.size} bytes came of the {self.size} announced."
+            text = f"{self._digests.size} of the {self.size} bytes announced were received."
             raise S3Error("IncompleteBody", text)
         return self._digests.finish(trailers)
 
@@ -261,7 +260,7 @@ def _decoded_length(headers: Headers) -> int:
     if text is None:
         raise S3Error("MissingContentLength", "x-amz-decoded-content-length is required.")
     if not (text.isascii() and text.isdigit()) or len(text) > LENGTH_DIGITS_MAX:
-        raise S3Error("InvalidArgument", "x-amz-decoded-content-length is no length.")
+        raise S3Error("InvalidArgument", "x-amz-decoded-content-length is not a number of bytes.")
     return int(text)
 
 
@@ -272,14 +271,14 @@ def open_payload(
     policy: PayloadPolicy,
     wanted: frozenset[Algorithm] = frozenset(),
 ) -> Payload:
-    """Reads the headers that describe the body; the body itself is not touched yet.
+    """Reads the headers that describe the body; reads nothing of the body yet.
 
     Args:
         request: verified already.
         signed: its authorization.
-        signing_key: that verified it; verifies its chunks too.
-        policy: which bodies are accepted.
-        wanted: checksums to compute although the client sent none (the algorithm of a multipart upload).
+        signing_key: the key that verified it; it also verifies the chunks.
+        policy: the bodies that are accepted.
+        wanted: checksums to compute even if the client sent none (the algorithm of a multipart upload).
 
     Raises:
         S3Error: InvalidDigest, InvalidRequest, InvalidArgument, EntityTooLarge, MissingContentLength,

@@ -1,1 +1,1 @@
-"""XML documents of S3: those that clients send (`xml_in`) and those that they get (`xml_out`)."""
+"""S3's XML documents: parsing those of clients (`xml_in`) and rendering answers (`xml_out`)."""

@@ -1,9 +1,9 @@
-"""The XML documents that clients send: DeleteObjects and CompleteMultipartUpload.
+"""Parses the XML documents that clients send: DeleteObjects and CompleteMultipartUpload.
 
-lxml with everything off that reads more than the document: no DTD, no entities, no network, no huge
-trees; and bounds of our own on size and number of items (docs/design/security.md). Depth needs none: what
-is not known is refused, so nothing is deeper than the schema. Element names are compared without their
-namespace: clients send S3's, another one, or none.
+lxml runs with every feature off that reads beyond the document: no DTD, no entities, no network, no huge
+trees. This module adds limits on size and number of items (docs/design/security.md). Depth needs no limit:
+unknown elements are refused, so no document is deeper than the schema. Element names are compared without
+their namespace: clients send S3's, another one, or none.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 DELETE_BYTES_MAX: Final = 2 * 1024**2
-"""1,000 keys of 1,153 bytes with their elements fit."""
+"""Size limit of a DeleteObjects document: 1,000 keys of 1,153 bytes with their elements fit."""
 COMPLETE_BYTES_MAX: Final = 8 * 1024**2
-"""10,000 parts with ETag and all checksums, indented, fit."""
+"""Size limit of a CompleteMultipartUpload document: 10,000 indented parts with ETag and all checksums fit."""
 DELETE_KEYS_MAX: Final = 1000
 PARTS_MAX: Final = 10_000
 
@@ -76,7 +76,7 @@ def _parse(body: bytes, root_name: str, bytes_max: int) -> etree._Element:
 
 
 def _children(element: etree._Element) -> Iterator[tuple[str, str]]:
-    """`(name, text)` of the child elements."""
+    """Yields `(name, text)` of the child elements."""
     for child in element:
         name = _name(child)
         if not name:
@@ -91,8 +91,8 @@ class DeleteRequest:
     """A DeleteObjects body.
 
     Attributes:
-        keys: at least one, at most 1,000, in the order sent, duplicates kept; none empty.
-        quiet: only failures are to be answered.
+        keys: 1 to 1,000 non-empty keys, in the order sent, including duplicates.
+        quiet: whether the answer lists only failures.
     """
 
     keys: tuple[str, ...]
@@ -165,7 +165,7 @@ def parse_complete(body: bytes) -> tuple[CompletedPart, ...]:
     """Reads `<CompleteMultipartUpload>`: parts by ascending number.
 
     Raises:
-        S3Error: MalformedXML (also with no part), InvalidPartOrder, InvalidPart (number out of
+        S3Error: MalformedXML (also for zero parts), InvalidPartOrder, InvalidPart (number out of
             range), MaxMessageLengthExceeded, MissingRequestBodyError.
     """
     root = _parse(body, "CompleteMultipartUpload", COMPLETE_BYTES_MAX)

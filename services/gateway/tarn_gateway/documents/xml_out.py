@@ -1,5 +1,5 @@
-"""S3's answer documents, written with f-strings: 1,000 listed keys in about 1 ms, where lxml takes 5
-and ElementTree 7 (docs/design/hot-path.md, "Small costs"). Every text goes through `escape`."""
+"""Renders S3's answer documents with f-strings: 1,000 listed keys in about 1 ms, where lxml takes 5
+and ElementTree 7 (docs/design/hot-path.md, "Small costs"). Every text passes through `escape`."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _STORAGE: Final = "<StorageClass>STANDARD</StorageClass>"
 
 @lru_cache(maxsize=4096)
 def _iso_minute(minute: int) -> str:
-    """Minutes since the epoch as `2009-10-12T17:50:`. What a listing shows was mostly written in few
-    of them."""
+    """Formats minutes since the epoch as `2009-10-12T17:50:`. The objects of a listing were mostly written in
+    few distinct minutes, so this is cached."""
     day, minute = divmod(minute, 1440)
     hour, minute = divmod(minute, 60)
     return f"{date.fromordinal(_EPOCH_ORDINAL + day).isoformat()}T{hour:02d}:{minute:02d}:"
 
 
 def iso_date(time_us: int) -> str:
-    """A time as `2009-10-12T17:50:30.000Z`. Whole seconds, so that it equals Last-Modified."""
+    """Formats a time as `2009-10-12T17:50:30.000Z`. Whole seconds, so that it equals Last-Modified."""
     minute, second = divmod(time_us // 1_000_000, 60)
     return _iso_minute(minute) + _SECONDS[second]
 
@@ -63,13 +63,13 @@ class Listing:
 
     Attributes:
         bucket: its name.
-        keys: of objects, in order.
+        keys: object keys, in order.
         shown: size, ETag without quotes and time in microseconds of each key's object.
         common_prefixes: in order, each ending with the delimiter.
-        prefix, delimiter, max_keys: as asked for.
-        truncated: more pages follow.
-        url_encoded: `encoding-type=url` was asked for.
-        owner: given with each row if not empty (V1, or V2 with `fetch-owner=true`).
+        prefix, delimiter, max_keys: from the request.
+        truncated: whether more pages follow.
+        url_encoded: whether the request has `encoding-type=url`.
+        owner: added to each row if not empty (V1, or V2 with `fetch-owner=true`).
     """
 
     bucket: str
@@ -151,7 +151,7 @@ def list_objects_v2(
 
 
 def _optional(name: str, text: str) -> str:
-    """An element, or nothing for an empty text. `text` is escaped already."""
+    """Returns an element, or nothing for an empty text. `text` is escaped already."""
     return f"<{name}>{text}</{name}>" if text else ""
 
 
@@ -165,7 +165,7 @@ class ListedBucket(NamedTuple):
 def list_buckets(
     buckets: Iterable[ListedBucket], owner: str, *, prefix: str = "", continuation_token: str = ""
 ) -> bytes:
-    """ListBuckets; `continuation_token` is that of the next page, empty at the end."""
+    """ListBuckets; `continuation_token` starts the next page, empty at the end."""
     rows = "".join(
         f"<Bucket><Name>{escape(bucket.name)}</Name>"
         f"<CreationDate>{iso_date(bucket.create_time_us)}</CreationDate></Bucket>"
@@ -179,23 +179,23 @@ def list_buckets(
 
 
 def location_constraint(region: str) -> bytes:
-    """GetBucketLocation; empty stands for us-east-1."""
+    """GetBucketLocation; an empty element means us-east-1."""
     return f"{_HEAD}<LocationConstraint{_NS}>{escape(region)}</LocationConstraint>".encode()
 
 
 def versioning_configuration() -> bytes:
-    """GetBucketVersioning: never enabled. Versions are commits here."""
+    """GetBucketVersioning: never enabled. In Tarn, commits are versions."""
     return f"{_HEAD}<VersioningConfiguration{_NS}/>".encode()
 
 
 class DeletedKey(NamedTuple):
-    """A key of DeleteObjects that is gone (or was not there)."""
+    """A key of DeleteObjects that was deleted or did not exist."""
 
     key: str
 
 
 class FailedKey(NamedTuple):
-    """A key of DeleteObjects that could not be deleted, and why: an S3 code and its message."""
+    """A key of DeleteObjects that could not be deleted, with an S3 code and its message."""
 
     key: str
     code: str
@@ -219,7 +219,7 @@ def delete_result(outcomes: Iterable[DeletedKey | FailedKey], *, quiet: bool) ->
 
 
 def _checksums(checksums: Iterable[Checksum], *, kind: bool = True) -> str:
-    """`<ChecksumCRC32>…` and, with `kind`, `<ChecksumType>`."""
+    """Returns `<ChecksumCRC32>…` and, with `kind`, `<ChecksumType>`."""
     items = list(checksums)
     out = "".join(
         f"<Checksum{each.algorithm}>{escape(each.value)}</Checksum{each.algorithm}>"
@@ -325,7 +325,7 @@ class ListedUpload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UploadListing:
-    """One page of ListMultipartUploads; the attributes are those of `Listing` and the markers."""
+    """One page of ListMultipartUploads; attributes as in `Listing`, with the markers."""
 
     bucket: str
     uploads: Sequence[ListedUpload]

@@ -1,6 +1,6 @@
-"""HTTP/1.1 for the gateway: from a socket to a `Request`, from a `Response` to bytes.
+"""HTTP/1.1 for the gateway: reads a `Request` from a socket, and writes a `Response` to it.
 
-Knows nothing of S3. A raw `asyncio.BufferedProtocol` with llhttp's head parser: 1.65 times the
+Knows nothing of S3. It is a raw `asyncio.BufferedProtocol` with llhttp's head parser: 1.65 times the
 requests per second of Go's `net/http` at half the CPU (docs/design/hot-path.md, "HTTP").
 """
 

@@ -1,8 +1,8 @@
-"""The body of a request: received into two buffers in turn, read piece by piece.
+"""The body of a request: received into two alternating buffers, read piece by piece.
 
-While the handler works on what one buffer holds, the socket fills the other; when that is full too, the
-connection stops reading and TCP holds the client back. Receiving straight into a large buffer is
-1.5 times as fast as callbacks per received segment (docs/design/hot-path.md, "HTTP").
+While the handler processes one buffer, the socket fills the other. When that is also full, the connection
+stops reading, and TCP slows the client down. Receiving directly into a large buffer is 1.5 times as fast as
+callbacks per received segment (docs/design/hot-path.md, "HTTP").
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 
 
 class BufferPool:
-    """Receive buffers that are used again: a fresh 512 KiB costs a page fault per 4 KiB.
+    """Reusable receive buffers: a fresh 512 KiB buffer costs a page fault per 4 KiB.
 
     Args:
         size: bytes of each buffer.
-        idle_max: how many are kept while nobody uses them.
+        idle_max: maximum number of unused buffers that are kept.
     """
 
     def __init__(self, size: int, idle_max: int) -> None:
@@ -45,17 +45,17 @@ class BufferPool:
         self._idle: list[bytearray] = []
 
     def take(self) -> bytearray:
-        """A buffer with arbitrary content."""
+        """Returns a buffer with arbitrary content."""
         return self._idle.pop() if self._idle else bytearray(self.size)
 
     def give(self, buffer: bytearray) -> None:
-        """Takes a buffer back; its views must not be used any more."""
+        """Returns a buffer to the pool; its views must not be used any more."""
         if len(buffer) == self.size and len(self._idle) < self._idle_max:
             self._idle.append(buffer)
 
 
 class Channel(Protocol):
-    """What a body needs of its connection."""
+    """The functions of its connection that a body uses."""
 
     def send_continue(self) -> None:
         """Tells the client to send the body."""
@@ -66,25 +66,25 @@ class Channel(Protocol):
         ...
 
     def resume_body(self) -> None:
-        """Goes on receiving."""
+        """Resumes receiving."""
         ...
 
     def end_body(self, rest: bytes) -> None:
-        """The body is received; `rest` are bytes behind its end that belong to the next request."""
+        """Called when the body is received; `rest` are bytes after its end, part of the next request."""
         ...
 
 
 class BodyReader:
-    """Reads one body. `100 Continue`, where the client waits for it, is sent by the first read that
-    finds nothing received.
+    """Reads one body. If the client waits for `100 Continue`, the first read that finds no received bytes
+    sends it.
 
     Args:
         length: Content-Length; None for a chunked body; 0 if there is none.
-        first: what was received of it together with the head.
+        first: bytes of the body that were received together with the head.
         channel: the connection; None only if `first` is the whole body.
         pool: buffers for large and chunked bodies.
         small_bytes: bodies up to this length get a buffer of their own size instead.
-        expects_continue: the client waits for `100 Continue`.
+        expects_continue: whether the client waits for `100 Continue`.
 
     Attributes:
         length: as above.
@@ -127,7 +127,7 @@ class BodyReader:
         self._channel = channel
         self._pool = pool
         self._small_bytes = small_bytes
-        # Without a byte of the body at hand only: a client that sends at once does not wait.
+        # Only if no byte of the body has arrived: a client that sends immediately does not wait.
         self._expects_continue = expects_continue and not first
         self._decoder = ChunkedDecoder() if length is None else None
         # Invariant with a known length: received + left = length.
@@ -143,17 +143,17 @@ class BodyReader:
     # --- the reading side
 
     async def read(self) -> bytes | memoryview:
-        """The next piece, empty at the end. A piece is valid until the next call only: its memory
-        is used again.
+        """Returns the next piece, empty at the end. A piece is valid only until the next call, which reuses
+        its memory.
 
         Raises:
-            BodyTruncatedError, BodyStalledError, BodyMalformedError: and again on every later call.
+            BodyTruncatedError, BodyStalledError, BodyMalformedError: also on every later call.
         """
         while True:
             if self._slices:
                 return self._slices.popleft()
             if isinstance(self._error, BodyMalformedError):
-                raise self._error  # what follows a broken chunk means nothing
+                raise self._error  # bytes after a broken chunk have no meaning
             piece = self._take()
             if piece:
                 if self._decoder is None:
@@ -167,7 +167,7 @@ class BodyReader:
                 await self._wait()
 
     async def read_all(self, limit: int) -> bytes | None:
-        """The whole rest in one object, or None as soon as it is longer than `limit` bytes."""
+        """Returns the whole rest in one object, or None as soon as it is longer than `limit` bytes."""
         if self.length is not None and self.length > limit:
             return None
         piece = await self.read()
@@ -182,13 +182,13 @@ class BodyReader:
         return bytes(whole)
 
     async def __aiter__(self) -> AsyncIterator[bytes | memoryview]:
-        """The pieces of `read` until the end."""
+        """Yields the pieces of `read` until the end."""
         while piece := await self.read():
             yield piece
 
     @property
     def complete(self) -> bool:
-        """Whether all of the body was received (of a chunked one: also read)."""
+        """Whether the whole body was received (if chunked: also read)."""
         return self._left == 0 if self._decoder is None else self._decoder.done
 
     @property
@@ -197,11 +197,11 @@ class BodyReader:
         return self._waiter is not None
 
     def left_at_most(self, limit: int) -> bool:
-        """Whether the client will send at most `limit` more bytes without being asked to."""
+        """Returns whether the client will send at most `limit` more bytes unprompted."""
         return not self._expects_continue and self._decoder is None and self._left <= limit
 
     def _take(self) -> bytes | memoryview:
-        """What was received since the last piece, undecoded; frees the last piece."""
+        """Returns the undecoded bytes received since the last piece; frees the last piece."""
         if self._first:
             first, self._first = self._first, b""
             return first
@@ -245,7 +245,7 @@ class BodyReader:
     # --- the receiving side, called by the connection
 
     def get_buffer(self) -> memoryview:
-        """Where the socket is to write; never empty, never beyond the end of the body."""
+        """Returns the memory for the socket to write to; never empty, never beyond the end of the body."""
         if self._fill is None:
             self._fill = self._new_buffer()
         room = memoryview(self._fill)[self._filled :]
@@ -258,8 +258,8 @@ class BodyReader:
         return self._pool.take()
 
     def commit(self, count: int) -> None:
-        """`count` bytes were written into the buffer."""
-        assert self._fill is not None, "get_buffer comes first"
+        """Called after `count` bytes were written into the buffer."""
+        assert self._fill is not None, "get_buffer is called first"
         assert self._channel is not None, "bytes come from a channel"
         self._expects_continue = False
         self._filled += count
@@ -269,13 +269,13 @@ class BodyReader:
             if self._left == 0:
                 self._channel.end_body(b"")
         if self._filled == len(self._fill) and not self.complete:
-            # The held buffer is the handler's until it reads again.
+            # The held buffer belongs to the handler until it reads again.
             self._paused = True
             self._channel.pause_body()
         self._wake()
 
     def fail(self, error: BodyError) -> None:
-        """Nothing more will be received; what was is still read first."""
+        """Called when no more bytes will be received; bytes received before are still read first."""
         if self._error is None and not self.complete:
             self._error = error
             self._wake()
@@ -285,7 +285,7 @@ class BodyReader:
             self._waiter.set_result(None)
 
     def release(self) -> None:
-        """Gives the buffers back; the request is over and nobody reads any more."""
+        """Returns the buffers to the pool; called after the request, when no reader is left."""
         self._slices.clear()
         if self._pool is not None:
             for buffer in (self._fill, self._held):

@@ -1,4 +1,4 @@
-"""Why the rest of a request body will not come."""
+"""Errors of request bodies that end early: truncated, stalled or malformed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["BodyError", "BodyMalformedError", "BodyStalledError", "BodyTruncated
 
 
 class BodyError(TarnError):
-    """The rest of a body will not come."""
+    """The rest of a body will not arrive."""
 
 
 class BodyTruncatedError(BodyError):
-    """The client went away before the end of its body."""
+    """The client disconnected before the end of its body."""
 
     def __init__(self, received: int) -> None:
         text = f"the connection was lost after {received} bytes of the body"
@@ -20,10 +20,10 @@ class BodyTruncatedError(BodyError):
 
 
 class BodyStalledError(BodyError):
-    """The client sent no byte of its body for too long."""
+    """The client sent no byte of its body within the time limit."""
 
     def __init__(self, received: int, seconds: float) -> None:
-        text = f"no byte of the body for {seconds:g} s after {received} bytes"
+        text = f"received no byte of the body for {seconds:g} s after {received} bytes"
         super().__init__(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text, received=str(received))
 
 

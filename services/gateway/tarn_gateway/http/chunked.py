@@ -1,9 +1,9 @@
-"""Chunk framing without I/O: HTTP's chunked coding, and S3's aws-chunked, which borrowed its form.
+"""Chunk framing without I/O: HTTP's chunked coding, and S3's aws-chunked, which has the same form.
 
     chunk   = hex-size [";" extension] CRLF data CRLF
     end     = "0" [";" extension] CRLF *( trailer CRLF ) CRLF
 
-The decoder is fed memoryviews and gives back slices of them: nothing is copied but the short lines.
+The decoder receives memoryviews and returns slices of them: only the short lines are copied.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;(.*))?", re.DOTALL)
 
 
 class ChunkHead(NamedTuple):
-    """A chunk begins; size 0 is the last one, which the trailers follow."""
+    """The start of a chunk; size 0 marks the last one, which the trailers follow."""
 
     size: int
     extension: bytes
 
 
 Event = ChunkHead | memoryview
-"""What comes out of a decoder: heads, each followed by the slices of its data."""
+"""Output of a decoder: heads, each followed by the slices of its data."""
 
 
 class _State(enum.Enum):
@@ -39,13 +39,13 @@ class _State(enum.Enum):
 
 
 class ChunkedDecoder:
-    """One chunked body.
+    """Decodes one chunked body.
 
     Args:
-        line_bytes_max: longest size line or trailer line.
-        trailer_bytes_max: all trailer lines together.
-        chunk_bytes_max: largest announced chunk.
-        last_trailer: if given, an empty line ends the body only behind a trailer of this lower-case
+        line_bytes_max: maximum length of a size line or trailer line.
+        trailer_bytes_max: maximum length of all trailer lines together.
+        chunk_bytes_max: maximum announced size of a chunk.
+        last_trailer: if given, an empty line ends the body only after a trailer of this lower-case
             name, and lines may end with a bare LF. AWS's own example puts an empty line between the
             trailers and their signature.
 
@@ -83,15 +83,15 @@ class ChunkedDecoder:
 
     @property
     def done(self) -> bool:
-        """Whether the end of the body was seen."""
+        """Whether the end of the body was reached."""
         return self._state is _State.DONE
 
     def feed(self, data: memoryview) -> tuple[list[Event], int]:
-        """Takes the next bytes; returns what they hold and how many of them belong to the body
+        """Decodes the next bytes; returns their events and how many of the bytes belong to the body
         (all, unless the body ended).
 
         Raises:
-            BodyMalformedError: the framing is broken or a limit is passed.
+            BodyMalformedError: the framing is broken or a limit is exceeded.
         """
         events: list[Event] = []
         at, end = 0, len(data)
@@ -110,7 +110,7 @@ class ChunkedDecoder:
         return events, at
 
     def _take_line(self, data: memoryview, at: int) -> tuple[bytes | None, int]:
-        """The next line without its end, if it is complete, and the position behind what was taken."""
+        """Returns the next line without its end, if it is complete, and the position after the bytes used."""
         window = bytes(data[at : at + self._line_bytes_max + 2])
         newline = window.find(b"\n")
         part = window if newline < 0 else window[: newline + 1]
@@ -155,7 +155,7 @@ class ChunkedDecoder:
         if not line and (self._last_trailer is None or self._saw_last_trailer()):
             self._state = _State.DONE
             return
-        # An empty line counts too: an endless run of them is no body.
+        # An empty line counts too: an endless sequence of them is not a body.
         self._trailer_bytes_left -= len(line) + 2
         if self._trailer_bytes_left < 0:
             raise BodyMalformedError("the trailers are too long")

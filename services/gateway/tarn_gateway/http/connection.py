@@ -1,8 +1,8 @@
-"""One connection: bytes in, requests one after the other, responses out.
+"""One connection: receives bytes, serves requests one after the other, sends responses.
 
-The callbacks of the transport only receive: they parse heads, fill body buffers and wake the
-connection's one task, which runs the handler and sends what it answers. So the requests of a connection
-are served strictly in order (pipelined ones wait in `_pending`), and there is exactly one task to hold.
+The transport's callbacks only receive: they parse heads, fill body buffers and wake the connection's one
+task, which runs the handler and sends its response. So the requests of a connection are served strictly in
+order (pipelined ones wait in `_pending`), and there is exactly one task to cancel.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Sent(NamedTuple):
-    """What became of a response: see `Exchange`; `keep` if the connection may be used again."""
+    """The outcome of a response: see `Exchange`; `keep` if the connection may be used again."""
 
     status: int
     body_bytes: int
@@ -51,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection.
 
     Args:
-        context: what the server's connections share.
+        context: shared by the connections of the server.
         spawn: starts the connection's task in the server's task group.
     """
 
@@ -79,9 +79,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._writer: ResponseWriter | None = None
         self._task: asyncio.Task[None] | None = None
-        # The body that the socket's bytes belong to now, None between bodies.
+        # The body that receives the socket's bytes now, None between bodies.
         self._body: BodyReader | None = None
-        # Bytes received that no body and no head has taken yet.
+        # Received bytes that belong to no body or head yet.
         self._pending = bytearray()
         self._paused = False
         # Set while the task waits for the next request.
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Starts the connection's task, or turns the client away."""
+        """Starts the connection's task, or refuses the client."""
         context = self._context
         self._transport = cast("asyncio.Transport", transport)
         if context.draining or len(context.connections) >= context.limits.connections_max:
@@ -114,13 +114,13 @@ class Connection(asyncio.BufferedProtocol):
         self._task = self._spawn(self._run(self._writer))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - buffers have their own size
-        """Where the next bytes go: the body that is being received, or the shared head buffer."""
+        """Returns where the next bytes are written: the current body, or the shared head buffer."""
         if self._body is not None:
             return self._body.get_buffer()
         return self._context.head_view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` were received into what `get_buffer` gave."""
+        """Called after `nbytes` were received into the memory from `get_buffer`."""
         self._last_read = self._context.loop.time()
         if self._body is not None:
             self._body.commit(nbytes)
@@ -138,21 +138,21 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
 
     def eof_received(self) -> bool:
-        """Half a connection is no use to S3 clients: the transport closes, `connection_lost` follows."""
+        """S3 clients have no use for a half-closed connection: the transport closes, `connection_lost` follows."""
         return False
 
     def pause_writing(self) -> None:
-        """The client takes less than we send."""
+        """Called when the client receives more slowly than we send."""
         if self._writer is not None:
             self._writer.pause()
 
     def resume_writing(self) -> None:
-        """The client caught up."""
+        """Called when the client has caught up."""
         if self._writer is not None:
             self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason changes nothing
-        """Wakes or cancels whatever waits for this client."""
+        """Wakes or cancels everything that waits for this client."""
         if self._writer is None:
             return
         self._writer.lose()
@@ -163,24 +163,24 @@ class Connection(asyncio.BufferedProtocol):
         elif self._cancellable and self._task is not None:
             self._task.cancel()
 
-    # --- what a body needs (`Channel`)
+    # --- functions for a body (`Channel`)
 
     def send_continue(self) -> None:
-        """The handler wants the body."""
+        """Called when the handler reads a body whose client waits."""
         assert self._writer is not None, "a body has a connection"
         if not self._writer.lost:
             self._writer.write(_CONTINUE)
 
     def pause_body(self) -> None:
-        """Both buffers of the body are full."""
+        """Called when both buffers of the body are full."""
         self._pause()
 
     def resume_body(self) -> None:
-        """A buffer of the body is free."""
+        """Called when a buffer of the body is free."""
         self._resume()
 
     def end_body(self, rest: bytes) -> None:
-        """What follows belongs to the next request."""
+        """Called at the end of a body: the following bytes belong to the next request."""
         self._body = None
         self._pending += rest
         if len(self._pending) <= self._context.limits.header_bytes_max:
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         if self._paused:
             self._paused = False
-            # A wait for the body begins now, not when the client last got through to us.
+            # The wait for the body begins now, not when the client's last bytes arrived.
             self._last_read = self._context.loop.time()
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
@@ -202,19 +202,19 @@ class Connection(asyncio.BufferedProtocol):
     # --- from bytes to requests
 
     def _begin_whole(self, received: memoryview) -> bool:
-        """The fast path: a head that came in one piece is parsed where it lies."""
+        """The fast path: parses a head that arrived in one piece, without a copy."""
         buffer = self._context.head_buffer
         if buffer[0] <= 0x0D:  # an empty line before the request: the slow path strips it
             return False
         end = buffer.find(b"\r\n\r\n", 0, len(received)) + 4
         if end < 4 or end > self._context.limits.header_bytes_max:
             return False
-        assert self._next is not None, "somebody waits"
+        assert self._next is not None, "a task waits"
         self._next.set_result(self._begin(received[:end], bytes(received[end:])))
         return True
 
     def _begin_pending(self) -> Request | HeadError | None:
-        """The next request of `_pending`, if its head is complete."""
+        """Returns the next request of `_pending`, if its head is complete."""
         pending = self._pending
         if not pending:
             return None
@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     async def _next_request(self) -> Request | HeadError | None:
-        """The next request; None when the connection is to end."""
+        """Returns the next request; None if the connection must end."""
         context = self._context
         if context.draining or self._writer is None or self._writer.lost:
             return None
@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- from requests to responses
 
     async def _run(self, writer: ResponseWriter) -> None:
-        """The connection's task: requests one after the other until one of the sides is done."""
+        """The connection's task: serves requests one after the other until one of the sides ends it."""
         try:
             while (begun := await self._next_request()) is not None:
                 if isinstance(begun, HeadError):
@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
             self._context.leave(self)
 
     async def _refuse(self, writer: ResponseWriter, error: HeadError) -> None:
-        """Answers a request that no handler gets to see."""
+        """Answers a request that no handler receives."""
         self._body = None
         body = f"{error}\n".encode("latin-1", "replace")
         response = Response(error.status, [("Content-Type", "text/plain")], body)
@@ -330,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
             response, error = await self._handle(request)
             sent = await self._send(writer, request, response, error)
         finally:
-            # Reached by cancellation too: a client that went away is in the log like any other.
+            # Also reached by cancellation: a client that disconnected is logged like any other.
             self._cancellable = False
             if context.observer is not None:
                 seconds = context.clock.monotonic() - started
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _send(
         self, writer: ResponseWriter, request: Request, response: Response, error: Exception | None
     ) -> Sent:
-        """Sends a response; one that fails before its first byte is out is replaced."""
+        """Sends a response. If it fails before its first byte is sent, an error response replaces it."""
         keep = self._may_keep(request)
         writer.begun = False
         try:
@@ -358,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
             return Sent(0, 0, error, keep=False)
         except Exception as failure:  # noqa: BLE001 - the body's iterator is the handler's code
             if writer.begun:
-                # A cut connection is the only way left to say that the body is not whole.
+                # Cutting the connection is the only way left to signal that the body is incomplete.
                 writer.transport.abort()
                 return Sent(response.status, 0, failure, keep=False)
             error = failure
@@ -401,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     async def _finish(self, writer: ResponseWriter, request: Request, *, keep: bool) -> bool:
-        """Deals with what is left of the request's body; returns whether to go on."""
+        """Handles the unread rest of the request's body; returns whether to continue."""
         body = request.body
         try:
             if writer.lost or writer.transport.is_closing():
@@ -426,13 +426,13 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     async def _linger(self, writer: ResponseWriter) -> None:
-        """Closes our side and drops what the client still sends for a moment. Closing a socket with
+        """Closes our side and discards for a moment what the client still sends. Closing a socket with
         unread bytes resets the connection, and the reset may overtake the answer."""
         if writer.lost or writer.transport.is_closing():
             return
         if writer.transport.can_write_eof():
             writer.transport.write_eof()
-        # An endless body, fed into a reader that nobody but this loop looks at.
+        # An endless body, written to a reader that only this loop checks.
         self._body = BodyReader(LINGER_BYTES_MAX, b"", self, self._context.pool, small_bytes=0)
         body = self._body
         self._resume()
@@ -443,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- called by the server
 
     def sweep(self, now: float) -> None:
-        """Ends waits that take too long; called about once a second."""
+        """Ends waits that exceed their limits; called about once a second."""
         limits = self._context.limits
         writer = self._writer
         if writer is None:
@@ -468,7 +468,7 @@ class Connection(asyncio.BufferedProtocol):
             self._next.set_result(None)
 
     def abort(self) -> None:
-        """Ends the connection now, whatever it does."""
+        """Ends the connection immediately, whatever its state."""
         if self._writer is not None:
             self._writer.transport.abort()
         if self._task is not None:

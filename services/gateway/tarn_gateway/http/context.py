@@ -1,4 +1,4 @@
-"""What the connections of one server share."""
+"""State that the connections of one server share."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Exchange", "Handler", "Observer", "OnError", "ServerContext", "Spawn
 
 @hot_value
 class Exchange:
-    """What became of a request, for the access log and metrics.
+    """The outcome of a request, for the access log and metrics.
 
     Attributes:
-        request: as the handler got it.
-        status: what was sent; 0 if the connection was lost before.
-        sent_bytes: of the response body, handed to the socket.
-        received_bytes: of the request body, chunk framing included.
+        request: as the handler received it.
+        status: the status sent; 0 if the connection was lost before.
+        sent_bytes: bytes of the response body handed to the socket.
+        received_bytes: bytes of the request body, chunk framing included.
         seconds: from the last header received to the last byte handed to the socket.
-        error: what the handler or the iterator of its response raised, if it did.
+        error: the exception of the handler or of its response's iterator, if any.
     """
 
     request: Request
@@ -40,14 +40,14 @@ class Exchange:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-"""Answers a request. Cancelled when the client goes away during GET or HEAD; never so for another
-method (a mutation that has its body runs to its end; one that has not meets `BodyTruncatedError`)."""
+"""Answers a request. If the client disconnects, it is cancelled during GET or HEAD, but never for another
+method (a mutation with its whole body runs to its end; one without meets `BodyTruncatedError`)."""
 
 OnError = Callable[[Request, Exception], Response]
-"""The answer for what a handler raised, or the iterator of its response before its first piece."""
+"""Returns the answer for an exception of a handler, or of its response's iterator before its first piece."""
 
 Observer = Callable[[Exchange], None]
-"""Told of every exchange when it is over; must not raise."""
+"""Called for every exchange when it is over; must not raise."""
 
 Spawn = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
 
@@ -56,10 +56,10 @@ IDLE_BUFFERS_MAX: Final = 64
 
 
 class Sweepable(Protocol):
-    """A connection, as the server sees it."""
+    """The functions of a connection that the server uses."""
 
     def sweep(self, now: float) -> None:
-        """Ends waits that take too long, at loop time `now`."""
+        """Ends waits that exceed their limits, at loop time `now`."""
         ...
 
     def end_idle(self) -> None:
@@ -67,19 +67,19 @@ class Sweepable(Protocol):
         ...
 
     def abort(self) -> None:
-        """Ends the connection now, whatever it does."""
+        """Ends the connection immediately, whatever its state."""
         ...
 
 
 class ServerContext:
-    """Shared by the connections of one server; lives on one event loop.
+    """Shared by the connections of one server; belongs to one event loop.
 
     Attributes:
-        head_buffer: everything but bodies is received into this one buffer and is parsed or copied
-            before the loop turns, so idle connections hold no memory for it.
-        draining: no further request is to be accepted.
+        head_buffer: everything except bodies is received into this one buffer and is parsed or copied
+            before the loop's tick ends, so idle connections need no memory for it.
+        draining: whether further requests are rejected.
         connections: those whose task has not ended.
-        clock: dates answers and measures exchanges (the loop's own time has milliseconds only).
+        clock: gives the time of answers and measures exchanges (the loop's own time has only milliseconds).
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ServerContext:
         self._requests = 0
 
     def leave(self, connection: Sweepable) -> None:
-        """A connection's task ends."""
+        """Called when a connection's task ends."""
         self.connections.discard(connection)
         if not self.connections:
             self._empty.set()
@@ -124,12 +124,12 @@ class ServerContext:
             await self._empty.wait()
 
     def next_request_id(self) -> str:
-        """20 upper-case hex digits."""
+        """Returns 20 upper-case hex digits, unique."""
         self._requests += 1
         return f"{self._id_prefix}{self._requests:08X}"
 
     def common_headers(self) -> str:
-        """The lines `Date` and `Server`, made once per second."""
+        """Returns the lines `Date` and `Server`, rendered once per second."""
         now_s = self.clock.now_us() // 1_000_000
         if now_s != self._date_s:
             self._date_s = now_s

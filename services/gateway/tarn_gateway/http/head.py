@@ -1,7 +1,7 @@
-"""The head of a request: llhttp does the grammar, this does the limits and what S3 needs to be sure of.
+"""The head of a request: llhttp parses the grammar; this module enforces limits and the rules that S3 needs.
 
-llhttp in its strict mode refuses what request smuggling lives on: bare LF, folded lines, blanks before
-the colon, Content-Length twice or beside Transfer-Encoding. It is given one complete head at a time and
+llhttp in its strict mode refuses the inputs of request smuggling: bare LF, folded lines, blanks before the
+colon, a repeated Content-Length or one beside Transfer-Encoding. It receives one complete head at a time and
 never sees a body, so pipelined requests and large bodies need no callbacks.
 """
 
@@ -19,10 +19,10 @@ __all__ = ["Head", "HeadError", "parse_head"]
 
 
 class HeadError(Exception):
-    """A head that cannot be answered by a handler.
+    """A head that cannot be passed to a handler.
 
     Attributes:
-        status: what to answer.
+        status: of the answer.
     """
 
     def __init__(self, status: int, detail: str) -> None:
@@ -38,9 +38,9 @@ class Head(NamedTuple):
         raw_path, raw_query: of the target, see `Request`.
         headers: names in lower case.
         body_length: Content-Length; None for a chunked body; 0 without a body.
-        expects_continue: `Expect: 100-continue`.
-        keep_alive: the client wants to go on using the connection.
-        http_1_0: the version.
+        expects_continue: whether the request has `Expect: 100-continue`.
+        keep_alive: whether the client wants to reuse the connection.
+        http_1_0: whether the version is HTTP/1.0.
     """
 
     method: str
@@ -53,7 +53,7 @@ class Head(NamedTuple):
     http_1_0: bool
 
 
-@lru_cache(maxsize=1024)  # the same names come with every request
+@lru_cache(maxsize=1024)  # the same names appear in every request
 def _lower(name: bytes) -> str:
     return name.decode("latin-1").lower()
 
@@ -72,7 +72,7 @@ class _Sink:
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # llhttp leaves blanks behind a value; they are no part of it (RFC 9110 §5.5).
+        # llhttp keeps blanks after a value; they are not part of it (RFC 9110 §5.5).
         self.pairs.append((_lower(name), value.decode("latin-1").rstrip(" \t")))
 
     def on_headers_complete(self) -> None:
@@ -91,12 +91,12 @@ def _body_length(headers: Headers, *, http_1_0: bool) -> int | None:
     if length is None:
         return 0
     if not (length.isascii() and length.isdigit()) or len(length) > 18:
-        raise HeadError(400, "Content-Length is no length")
+        raise HeadError(400, "Content-Length is not a number of bytes")
     return int(length)
 
 
 def _keep_alive(headers: Headers, *, http_1_0: bool) -> bool:
-    """RFC 9112 §9.3. llhttp's own answer is gone by the time a head without a body is parsed."""
+    """Applies RFC 9112 §9.3. llhttp's own answer is lost by the time a head without a body is parsed."""
     value = headers.get("connection")
     if value is None:
         return not http_1_0
@@ -121,7 +121,7 @@ def _split_target(target: bytes, limit: int) -> tuple[bytes, bytes]:
 
 
 def parse_head(data: memoryview | bytes, limits: HttpLimits) -> Head:
-    """Reads a head that ends with its empty line.
+    """Parses a head that ends with its empty line.
 
     Raises:
         HeadError: 400 malformed, 405 CONNECT, 414 and 431 too long, 501 unknown transfer coding,
@@ -132,7 +132,7 @@ def parse_head(data: memoryview | bytes, limits: HttpLimits) -> Head:
     try:
         parser.feed_data(data)
     except httptools.HttpParserUpgrade:
-        pass  # `Upgrade: h2c` is an offer, which a server may pass over (RFC 9110 §7.8)
+        pass  # `Upgrade: h2c` is an offer, which a server may ignore (RFC 9110 §7.8)
     except httptools.HttpParserError as error:
         raise HeadError(400, f"malformed request: {error}") from None
     if not sink.complete:

@@ -1,7 +1,7 @@
-"""Request headers: case-insensitive, in order, duplicates kept.
+"""Request headers: case-insensitive, in order, with duplicates.
 
-Values are the bytes on the wire read as Latin-1, which loses nothing: `value.encode("latin-1")` is what
-the client sent, as a signature needs it.
+Values are the received bytes decoded as Latin-1, which loses nothing: `value.encode("latin-1")` gives the
+bytes that the client sent, as a signature needs them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Headers:
         pairs: `(name, value)` in the order received; names in lower case.
 
     Attributes:
-        amz_names: the distinct names that begin with `x-amz-`, which several checks go through.
+        amz_names: the distinct names that begin with `x-amz-`, which several checks use.
     """
 
     __slots__ = ("_joined", "amz_names", "pairs")
@@ -34,15 +34,15 @@ class Headers:
         self.amz_names = [name for name in joined if name.startswith("x-amz-")]
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The value under a lower-case name; values of duplicates joined with `,` (RFC 9110 §5.3)."""
+        """Returns the value of a lower-case name; values of duplicates are joined with `,` (RFC 9110 §5.3)."""
         return self._joined.get(name, default)
 
     def text(self, name: str) -> str:
-        """The value under a lower-case name, empty if absent."""
+        """Returns the value of a lower-case name, empty if absent."""
         return self._joined.get(name, "")
 
     def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """`(name, joined value)` of the names that begin with a lower-case prefix."""
+        """Yields `(name, joined value)` of the names that begin with a lower-case prefix."""
         names = self.amz_names if prefix.startswith("x-amz-") else self._joined
         return ((name, self._joined[name]) for name in names if name.startswith(prefix))
 
@@ -50,7 +50,7 @@ class Headers:
         return name in self._joined
 
     def __iter__(self) -> Iterator[str]:
-        """The distinct names."""
+        """Iterates over the distinct names."""
         return iter(self._joined)
 
     def __len__(self) -> int:

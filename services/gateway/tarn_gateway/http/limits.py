@@ -1,4 +1,4 @@
-"""The bounds of one HTTP server."""
+"""The limits of one HTTP server."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ __all__ = ["HttpLimits"]
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What one server and each of its connections may take.
+    """Limits of one server and of each of its connections.
 
     Attributes:
-        connections_max: open connections; one more is answered 503 and closed.
+        connections_max: open connections; further ones are answered 503 and closed.
         header_count_max: header lines of a request; more is 431.
         header_bytes_max: request line and headers together; more is 431.
         url_bytes_max: request target; more is 414.
         header_timeout_s: from the first byte of a request (or from connecting) to its last header.
         idle_timeout_s: between two requests of a connection.
-        body_stall_timeout_s: without one byte of a body that is being waited for.
-        write_stall_timeout_s: without the client taking enough of an answer to go on.
+        body_stall_timeout_s: without one byte of a body that a handler waits for.
+        write_stall_timeout_s: without the client receiving enough of an answer to continue.
         body_buffer_bytes: size of each of the two receive buffers of a large or chunked body.
         small_body_bytes: bodies up to this length get one buffer of exactly their size instead.
         write_buffer_bytes: unsent bytes of one connection above which its handler waits.
-        drain_bytes_max: what is left of an unread body is read and dropped up to this size to keep
-            the connection; above it the connection closes.
-        linger_s: how long a closing connection still drops what the client is sending, so that a
-            reset does not destroy the answer on its way.
+        drain_bytes_max: an unread rest of a body up to this size is read and discarded to keep the
+            connection; with a larger rest the connection closes.
+        linger_s: how long a closing connection still discards incoming bytes, so that a reset does not
+            destroy the answer in transit.
         tls_handshake_timeout_s: from accepting to the end of the TLS handshake.
     """
 

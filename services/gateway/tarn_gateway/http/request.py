@@ -1,4 +1,4 @@
-"""A request whose head was received; its body comes through `Request.body`."""
+"""A request whose head was received; `Request.body` reads its body."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Request:
     Attributes:
         method: upper case, e.g. `PUT`.
         raw_path: the path as received, percent-encoded, beginning with `/`.
-        raw_query: what follows the first `?`, without it; empty if there is none.
+        raw_query: the bytes after the first `?`; empty if there is none.
         headers: see `Headers`.
-        body: reads the body; `body.length` is its Content-Length, None when it is chunked.
+        body: reads the body; `body.length` is its Content-Length, None if it is chunked.
         remote_addr: the peer's address, `host:port`.
         request_id: 20 upper-case hex digits, unique; also sent as `x-amz-request-id`.
         secure: whether the connection is TLS.
-        http_1_0: the client speaks HTTP/1.0.
+        http_1_0: whether the client speaks HTTP/1.0.
     """
 
     __slots__ = (

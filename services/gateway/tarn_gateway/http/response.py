@@ -1,4 +1,4 @@
-"""What a handler answers."""
+"""The response of a handler."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["FileSlice", "Response"]
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """`count` bytes of an open file from `offset`, sent with sendfile(2) where the kernel can.
+    """`count` bytes of an open file from `offset`, sent with sendfile(2) if the kernel can.
 
-    The server closes the file once the response is sent, or is not going to be.
+    The server closes the file after the response is sent or given up.
     """
 
     file: BinaryIO
@@ -24,17 +24,17 @@ class FileSlice:
 class Response:
     """Status, headers and a body.
 
-    The server adds Date, Connection, x-amz-request-id and the length (or chunked coding); it sends no
-    body for HEAD, 204 and 304 whatever `body` is, and closes an unsent body all the same.
+    The server adds Date, Connection, x-amz-request-id and the length (or chunked coding). For HEAD, 204
+    and 304 it sends no body, whatever `body` is, and closes the unsent body.
 
     Args:
         status: three digits.
-        headers: `(name, value)` in the order to be sent; values may hold any Latin-1 character but
+        headers: `(name, value)` in the order to be sent; values may contain any Latin-1 character except
             CR, LF and NUL.
         body: bytes; or an async iterator of bytes-like pieces that are not changed after they were
-            yielded (it is closed at the end whatever happens); or a `FileSlice`.
-        length: the length of an iterator's body; None sends it chunked. For HEAD the length to
-            announce, if the body is not given. The connection is aborted if the iterator yields
+            yielded (always closed at the end); or a `FileSlice`.
+        length: the length of an iterator's body; None sends it chunked. For HEAD, the length to
+            announce if the body is not given. The connection is aborted if the iterator yields
             another number of bytes or raises: the client then sees a truncated answer, never a
             shorter correct one.
     """

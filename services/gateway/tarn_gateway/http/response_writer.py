@@ -15,16 +15,16 @@ _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
 class ConnectionLostError(Exception):
-    """The client is gone; there is nobody to write to. Never leaves this package."""
+    """The client has disconnected, so nothing can be sent. Never leaves this package."""
 
 
 class ResponseWriter:
-    """Writes to a transport and waits while too much is unsent.
+    """Writes to a transport and waits while too many bytes are unsent.
 
     Attributes:
-        begun: something was written since this was last set to False.
-        lost: the connection is gone; writing raises.
-        waiting_since: loop time at which a wait began, None while nobody waits.
+        begun: whether anything was written since this was last set to False.
+        lost: whether the connection is lost; writing then raises.
+        waiting_since: loop time at which a wait began, None without a wait.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class ResponseWriter:
         """Hands bytes to the transport, which sends them now or later.
 
         Raises:
-            ConnectionLostError: the client is gone.
+            ConnectionLostError: the client has disconnected.
         """
         if self.lost:
             raise ConnectionLostError
@@ -64,14 +64,14 @@ class ResponseWriter:
 
     @property
     def full(self) -> bool:
-        """Whether too much is unsent: then `drain` waits."""
+        """Whether too many bytes are unsent: then `drain` waits."""
         return self._paused
 
     async def drain(self) -> None:
         """Waits until few enough bytes are unsent.
 
         Raises:
-            ConnectionLostError: the client is gone.
+            ConnectionLostError: the client has disconnected.
         """
         if self._paused and not self.lost:
             await self._wait()
@@ -79,10 +79,10 @@ class ResponseWriter:
             raise ConnectionLostError
 
     async def writable(self, descriptor: int) -> None:
-        """Waits until a duplicate of the socket's descriptor takes more.
+        """Waits until a duplicate of the socket's descriptor accepts more bytes.
 
         Raises:
-            ConnectionLostError: the client is gone.
+            ConnectionLostError: the client has disconnected.
         """
         self._loop.add_writer(descriptor, self._wake)
         try:
@@ -102,10 +102,10 @@ class ResponseWriter:
             self.waiting_since = None
 
     async def flush(self) -> None:
-        """Waits until every byte is with the kernel.
+        """Waits until the kernel has every byte.
 
         Raises:
-            ConnectionLostError: the client is gone.
+            ConnectionLostError: the client has disconnected.
         """
         if self.lost or self.transport.is_closing():
             raise ConnectionLostError
@@ -117,16 +117,16 @@ class ResponseWriter:
                 self.transport.set_write_buffer_limits(high=self.high_bytes)
 
     def pause(self) -> None:
-        """The transport holds more than its high mark."""
+        """Called when the transport holds more than its high-water mark."""
         self._paused = True
 
     def resume(self) -> None:
-        """The transport holds less than its low mark."""
+        """Called when the transport holds less than its low-water mark."""
         self._paused = False
         self._wake()
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """Called when the connection is lost."""
         self.lost = True
         self._wake()
 
@@ -141,9 +141,9 @@ class Framing:
 
     Attributes:
         length: Content-Length; None for none.
-        chunked: the body is sent chunked.
-        connection: `close`, `keep-alive` (said to HTTP/1.0 only) or empty.
-        bodiless: no body is sent, whatever the response holds.
+        chunked: whether the body is sent chunked.
+        connection: `close`, `keep-alive` (sent only to HTTP/1.0) or empty.
+        bodiless: whether no body is sent, even if the response has one.
     """
 
     length: int | None
@@ -169,10 +169,10 @@ def frame(response: Response, method: str, *, http_1_0: bool, keep: bool) -> Fra
 
 
 def render_head(response: Response, common: str, request_id: str, framing: Framing) -> bytes:
-    """The status line and all headers; `common` are lines that every response has.
+    """Renders the status line and all headers; `common` are lines that every response has.
 
     Raises:
-        ValueError: a header holds a line end, a NUL or a character beyond Latin-1.
+        ValueError: a header contains a line end, a NUL or a character beyond Latin-1.
     """
     status = response.status
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
@@ -186,7 +186,7 @@ def render_head(response: Response, common: str, request_id: str, framing: Frami
         lines.append(f"Connection: {framing.connection}")
     text = "\r\n".join(lines)
     ends = len(lines) - 1
-    # A line end that came with a value would let a client's metadata write our headers.
+    # A line end in a value would let a client's metadata write our headers.
     if text.count("\n") != ends or text.count("\r") != ends or "\x00" in text:
-        raise ValueError("a response header holds a line end or NUL")
+        raise ValueError("a response header contains a line end or NUL")
     return f"{text}\r\n{common}\r\n".encode("latin-1")

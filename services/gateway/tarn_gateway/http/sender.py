@@ -1,4 +1,4 @@
-"""Sending one response: a single write for small ones, back pressure for streams, sendfile for files."""
+"""Sends one response: a single write for small ones, back pressure for streams, sendfile for files."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["LengthMismatchError", "close_body", "send_body"]
 _T = TypeVar("_T")
 
 ONE_WRITE_BYTES: Final = 64 * 1024
-"""Bodies up to this size are copied behind their head: one write, one packet train."""
+"""Bodies up to this size are copied after their head, so that one write sends both."""
 FILE_CHUNK_BYTES: Final = 256 * 1024
 SENDFILE_BYTES: Final = 1024 * 1024
 _GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
 
 
 class LengthMismatchError(Exception):
-    """A response's body has not the length that its head announced."""
+    """The length of a response's body differs from the length that its head announced."""
 
     def __init__(self, announced: int, sent: int) -> None:
         super().__init__(f"a response body of {sent} bytes or more was announced with {announced}")
 
 
 async def close_body(response: Response) -> None:
-    """Ends a body, sent or not: files are closed, iterators too."""
+    """Closes the file or iterator of a body, whether or not the body was sent."""
     body = response.body
     if isinstance(body, bytes):
         return
@@ -49,10 +49,10 @@ async def send_body(
     """Sends head and body; returns the bytes of the body.
 
     Raises:
-        ConnectionLostError: the client went away.
-        LengthMismatchError: the iterator or the file has another length. Part of the body is out, so
+        ConnectionLostError: the client has disconnected.
+        LengthMismatchError: the iterator or the file has another length. Part of the body is sent, so
             only cutting the connection tells the client.
-        Exception: what the iterator raised; likewise.
+        Exception: an exception of the iterator; likewise.
     """
     body = response.body
     if isinstance(body, bytes):
@@ -119,7 +119,7 @@ async def _send_chunked(
 
 
 def _read_resident(file: BinaryIO, offset: int, count: int) -> bytes | None:
-    """Bytes of a file if they are in the page cache, so that the loop does not wait for a disk."""
+    """Reads bytes of a file if they are in the page cache, so that the loop does not wait for a disk."""
     buffer = bytearray(count)
     try:
         got = os.preadv(file.fileno(), [buffer], offset, os.RWF_NOWAIT)
@@ -168,8 +168,8 @@ async def _send_file_pieces(writer: ResponseWriter, body: FileSlice) -> None:
 async def _read_by_thread(work: asyncio.Future[_T]) -> _T:
     """The result of work in a thread, which uses a descriptor that is about to be closed.
 
-    Of cancelled work the error is fetched too: the client that went away is why both the work failed
-    and the task was cancelled. Any other error is news, and told to the loop's exception handler.
+    The error of cancelled work is fetched too: if the client disconnected, that caused both the failure of the
+    work and the cancellation. Any other error is reported to the loop's exception handler.
     """
 
     def tell(error: BaseException) -> None:
@@ -181,10 +181,10 @@ async def _read_by_thread(work: asyncio.Future[_T]) -> _T:
 
 
 def _sendfile_piece(target: int, source: int, offset: int, count: int) -> int | None:
-    """Bytes sent, 0 at the end of the file, None if the socket takes nothing now.
+    """Returns the bytes sent, 0 at the end of the file, None if the socket accepts nothing now.
 
     Raises:
-        ConnectionLostError: the client is gone.
+        ConnectionLostError: the client has disconnected.
         OSError: the file cannot be read.
     """
     try:
@@ -198,10 +198,10 @@ def _sendfile_piece(target: int, source: int, offset: int, count: int) -> int | 
 
 
 async def _sendfile(writer: ResponseWriter, body: FileSlice) -> None:
-    """sendfile(2) on a duplicate of the socket's descriptor, of which the transport knows nothing.
+    """Uses sendfile(2) on a duplicate of the socket's descriptor, which the transport does not know.
 
-    Runs in a thread in pieces, since reading the file may wait for the disk; the socket is
-    non-blocking, so a slow client holds no thread.
+    Runs in a thread, in pieces, because reading the file may wait for the disk. The socket is
+    non-blocking, so a slow client occupies no thread.
     """
     await writer.flush()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Listening, the set of connections, drain."""
+"""The HTTP server: listens, owns its connections, and drains them on a stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SWEEP_S: Final = 1.0
 
 
 def bare_error(_request: Request, _error: Exception) -> Response:
-    """A 500 that says nothing; the observer has the exception."""
+    """Returns a 500 without details; the observer receives the exception."""
     return Response(500)
 
 
@@ -33,15 +33,15 @@ class HttpServer:
             ...
             await server.drain(grace_s=20.0)
 
-    Leaving the context aborts what is left.
+    Leaving the context aborts remaining connections.
 
     Args:
         handler: answers requests; see `Handler` for when it is cancelled.
-        limits: the bounds.
+        limits: see `HttpLimits`.
         clock: for the Date header only.
         ids: for the prefix of request ids.
-        on_error: makes the answer for what the handler raised; must not raise.
-        observer: told of every exchange.
+        on_error: returns the answer for an exception of the handler; must not raise.
+        observer: called for every exchange.
         server_name: the Server header.
     """
 
@@ -57,7 +57,7 @@ class HttpServer:
         server_name: str = "Tarn",
     ) -> None:
         self._limits = limits
-        # The context belongs to the running loop, which there may not be yet.
+        # The context belongs to the running loop, which may not exist yet.
         self._make_context = functools.partial(
             ServerContext, handler, limits, clock, ids, on_error, observer, server_name
         )
@@ -79,8 +79,8 @@ class HttpServer:
             connection.abort()
         assert self._sweeper is not None, "started by __aenter__"
         self._sweeper.cancel()
-        # The group is not told of an exception in the body: there is nothing left to cancel, and it
-        # would wrap it.
+        # The exception of the body is not passed to the group: there is nothing left to cancel, and the
+        # group would wrap it.
         await self._tasks.__aexit__(None, None, None)
 
     def _entered(self) -> ServerContext:
@@ -125,9 +125,9 @@ class HttpServer:
         return self._tasks.create_task(coroutine)
 
     async def _sweep(self, context: ServerContext) -> None:
-        """Times out what waits, for all connections at once: a timer per request costs a microsecond
-        each, this costs a few nanoseconds. No `DeadlineSweep`: a connection's deadline moves with each
-        piece that it receives, so it keeps the deadline itself and is asked."""
+        """Ends overdue waits of all connections together: a timer per request costs a microsecond
+        each, this costs a few nanoseconds. A `DeadlineSweep` does not fit: the deadline of a connection
+        moves with each piece that it receives, so the connection keeps it."""
         limits = self._limits
         shortest = min(
             limits.header_timeout_s,
@@ -148,8 +148,8 @@ class HttpServer:
         self._listeners.clear()
 
     async def drain(self, grace_s: float) -> None:
-        """Stops listening, closes idle connections, lets current requests finish with
-        `Connection: close`; after `grace_s` aborts what is left. Idempotent."""
+        """Stops listening, closes idle connections, and lets current requests finish with
+        `Connection: close`; after `grace_s` aborts the rest. Idempotent."""
         context = self._entered()
         self._stop_listening(context)
         for connection in list(context.connections):

@@ -1,4 +1,4 @@
-"""Pieces of answers that several operations give."""
+"""Parts of answers that several operations share."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ EMPTY_MD5 = bytes.fromhex("d41d8cd98f00b204e9800998ecf8427e")
 
 
 def xml(body: bytes, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """200 with a document."""
+    """Returns a 200 answer with an XML document."""
     return Response(200, [("Content-Type", "application/xml"), *headers], body)
 
 
 def quoted(etag: str) -> str:
-    """An ETag as headers have it."""
+    """Returns an ETag in quotes, as in headers."""
     return f'"{etag}"'
 
 
 def checksum_headers(checksums: Iterable[Checksum]) -> list[tuple[str, str]]:
-    """`x-amz-checksum-*` and their type; nothing for no checksum."""
+    """Returns `x-amz-checksum-*` and their type; nothing without checksums."""
     headers = [(checksum_header(each.algorithm), each.value) for each in checksums]
     if headers:
         composite = any(each.composite for each in checksums)
@@ -35,10 +35,10 @@ def checksum_headers(checksums: Iterable[Checksum]) -> list[tuple[str, str]]:
 
 
 def url_encoding(query: Query) -> bool:
-    """Whether keys are to be URL-encoded in a listing.
+    """Returns whether keys in a listing must be URL-encoded.
 
     Raises:
-        S3Error: InvalidArgument for another `encoding-type`.
+        S3Error: InvalidArgument for an unknown `encoding-type`.
     """
     value = query.get("encoding-type")
     if value not in (None, "", "url"):

@@ -1,4 +1,4 @@
-"""Buckets, which are repositories."""
+"""Operations on buckets. A bucket is a repository."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PAGE = 1000
 
 
 async def list_buckets(backend: Backend, request: S3Request) -> Response:
-    """ListBuckets: the repositories that the caller may read, a page of at most 1,000.
+    """ListBuckets: the repositories that the caller may read, at most 1,000 per page.
 
-    Graveler filters; its page token is the continuation token, which is opaque in S3 too. A client
-    that sends neither `max-buckets` nor a token wants all of them (S3 before 2024 had no pages), and
-    gets them as long as they are no more than 10,000, which is S3's own quota of buckets.
+    Graveler filters. Its page token is the continuation token, which is also opaque in S3. A client
+    that sends neither `max-buckets` nor a token expects all buckets (S3 before 2024 had no pages). It
+    receives all, up to 10,000, which is S3's own quota of buckets.
     """
     query = request.query
     prefix, token = query.text("prefix"), query.text("continuation-token")
@@ -41,19 +41,19 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
 
 
 async def head_bucket(backend: Backend, request: S3Request) -> Response:
-    """HeadBucket: whether the repository is there, asked of graveler and not of the cache."""
+    """HeadBucket: whether the repository exists, according to graveler and not to the cache."""
     await backend.repositories.fresh(backend.call(request), request.bucket)
     return Response(200, [("x-amz-bucket-region", backend.region)])
 
 
 async def get_bucket_location(backend: Backend, request: S3Request) -> Response:
-    """GetBucketLocation: the configured region; S3 spells us-east-1 as nothing."""
+    """GetBucketLocation: the configured region; S3 returns an empty element for us-east-1."""
     await backend.repositories.get(backend.call(request), request.bucket)
     region = "" if backend.region == "us-east-1" else backend.region
     return xml(xml_out.location_constraint(region))
 
 
 async def get_bucket_versioning(backend: Backend, request: S3Request) -> Response:
-    """GetBucketVersioning: never enabled; versions are commits."""
+    """GetBucketVersioning: never enabled; commits are versions."""
     await backend.repositories.get(backend.call(request), request.bucket)
     return xml(xml_out.versioning_configuration())

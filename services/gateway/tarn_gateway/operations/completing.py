@@ -1,8 +1,8 @@
 """CompleteMultipartUpload.
 
-The claim comes first (docs/design/protocol.md, "Uploads"): of two completions one goes on
-and the other waits its turn; one that is repeated with the same parts gets the first one's answer and
-stages nothing. Under the claim the client's list is compared with what was recorded, the parts become one
+The upload is claimed first (docs/design/protocol.md, "Uploads"): of two concurrent completions one proceeds
+and the other waits. A completion that is repeated with the same parts gets the first answer and stages
+nothing. Under the claim, the client's list is compared with the recorded parts, the parts become one
 block, and graveler stages the entry and keeps the answer.
 """
 
@@ -54,8 +54,8 @@ OBJECT_BYTES_MAX: Final = 5 * 1024**4
 _UNCERTAIN: Final = frozenset(
     {Kind.UNKNOWN_OUTCOME, Kind.DEADLINE, Kind.UNAVAILABLE, Kind.INTERNAL, Kind.CORRUPT}
 )
-"""After these nobody knows whether the entry was staged, so the claim is kept: the client tries again
-and graveler tells it the answer, or lets it take over when the claim has become old."""
+"""After these kinds of error it is unknown whether the entry was staged, so the claim is kept. The client
+tries again, and graveler returns the answer, or lets it take over the claim when that is old."""
 
 _PARTS_PAGE: Final = 1000
 _FINISH_TRIES: Final = 3
@@ -66,7 +66,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the client says of the whole object; empty or None where it says nothing."""
+    """The client's claims about the whole object; empty or None where it makes none."""
 
     algorithm: Algorithm | None = None
     value: str = ""
@@ -101,7 +101,7 @@ def _expected(headers: Headers) -> Expected:
     """Reads `x-amz-checksum-*` and `x-amz-mp-object-size`.
 
     Raises:
-        S3Error: InvalidRequest for several checksums, an unknown one, or a size that is no number.
+        S3Error: InvalidRequest for several checksums, an unknown one, or a size that is not a number.
     """
     values = [
         (parse_algorithm(name[len(PREFIX) :]), value)
@@ -119,7 +119,7 @@ def _expected(headers: Headers) -> Expected:
 
 
 def _without_object_checksum(request: Request) -> Request:
-    """The same request without the checksums that are about the object, not about its own body."""
+    """Returns the same request without the checksums of the object, which do not apply to its own body."""
     pairs = [pair for pair in request.headers.pairs if not pair[0].startswith(PREFIX)]
     return Request(
         request.method,
@@ -149,7 +149,7 @@ async def _complete(
     claim: bytes,
     condition: WriteCondition,
 ) -> Entry:
-    """Everything under the claim; gives it up when it is sure that nothing was staged."""
+    """Runs all steps under the claim; releases the claim if certainly nothing was staged."""
     try:
         recorded = await _recorded_parts(backend, request, upload)
         parts = _match(listed, recorded, upload)
@@ -167,15 +167,15 @@ async def _complete(
 async def _join(
     backend: Backend, upload: pb.Upload, parts: Sequence[pb.UploadPart], entry: Entry
 ) -> None:
-    """Makes one block of the parts.
+    """Joins the parts to one block.
 
-    An earlier completion may have got so far and no further; the store then keeps the block that is
-    there. That one is believed only after its bytes were compared: since then the client may have
-    replaced a part.
+    An earlier completion may have stopped after this step; the store then keeps the existing block. That
+    block is accepted only after its bytes were compared, because the client may have replaced a part
+    since then.
 
     Raises:
         S3Error: InvalidPart if the block was made of other parts; InternalError if bytes are missing.
-        TarnError: what the store raises.
+        TarnError: an error of the store.
     """
     key = upload_block(upload)
     try:
@@ -206,7 +206,7 @@ async def _compare_parts(backend: Backend, key: BlockKey, parts: Sequence[pb.Upl
         else:
             md5 = found.md5
         if md5 != part.md5:
-            text = f"The upload was joined before with another part {part.part_number}."
+            text = f"The upload was joined before with a different part {part.part_number}."
             raise S3Error("InvalidPart", text, PartNumber=str(part.part_number))
         start += part.size_bytes
 
@@ -219,8 +219,8 @@ async def _finish(
     packed: bytes,
     condition: WriteCondition,
 ) -> None:
-    """Stages the entry under the claim. May be repeated under one claim with the same bytes, and is,
-    because a claim that nobody holds any more blocks the upload until it is old."""
+    """Stages the entry under the claim. Safe to repeat under one claim with the same bytes. It is repeated,
+    because a claim without a living holder blocks the upload until the claim is old."""
     for attempt in range(1, _FINISH_TRIES + 1):
         call = backend.call(request, backend.bounds.complete_timeout_s)
         try:
@@ -244,7 +244,7 @@ async def _reopen(backend: Backend, request: S3Request, upload: pb.Upload, claim
     try:
         await backend.graveler.reopen_upload(call, request.bucket, upload.upload_id, claim)
     except TarnError as error:
-        # The claim becomes old by itself; the failure that led here is what the client must hear.
+        # The claim expires by itself; the client must see the original failure.
         _log.warning("upload not reopened", upload_id=upload.upload_id, error=error.message)
 
 
@@ -270,10 +270,10 @@ async def _recorded_parts(
 def _match(
     listed: Sequence[CompletedPart], recorded: dict[int, pb.UploadPart], upload: pb.Upload
 ) -> list[pb.UploadPart]:
-    """The recorded parts that the client lists.
+    """Returns the recorded parts that the client lists.
 
     Raises:
-        S3Error: InvalidPart where number, ETag or checksum differ.
+        S3Error: InvalidPart if a number, ETag or checksum differs.
     """
     parts = []
     for each in listed:
@@ -281,26 +281,26 @@ def _match(
         if part is None:
             text = f"Part {each.number} was not uploaded."
             raise S3Error("InvalidPart", text, PartNumber=str(each.number))
-        # A checksum of another algorithm than the upload's was checked with the part, not kept.
+        # A checksum of an algorithm other than the upload's was checked with the part, not kept.
         claimed = [value for name, value in each.checksums if name == upload.checksum_algorithm]
         if part.md5.hex() != each.etag.lower() or any(one != part.checksum for one in claimed):
-            text = f"Part {each.number} has another ETag or checksum."
+            text = f"Part {each.number} has a different ETag or checksum."
             raise S3Error("InvalidPart", text, PartNumber=str(each.number), ETag=each.etag[:80])
         parts.append(part)
     return parts
 
 
 def plan_object(upload: pb.Upload, parts: Sequence[pb.UploadPart], expected: Expected) -> Entry:
-    """The entry that the parts make, without its time.
+    """Returns the entry that the parts make, without its time.
 
     Args:
-        upload: with the headers that came when it began.
+        upload: with the headers that were sent when it began.
         parts: in the order of the object, at least one.
-        expected: what the client says of the whole.
+        expected: the client's claims about the whole object.
 
     Raises:
-        S3Error: EntityTooSmall, EntityTooLarge; BadDigest, InvalidRequest if the whole is not as
-            expected.
+        S3Error: EntityTooSmall, EntityTooLarge; BadDigest or InvalidRequest if the object contradicts
+            the claims.
     """
     for part in parts[:-1]:
         if part.size_bytes < PART_BYTES_MIN:
@@ -314,7 +314,7 @@ def plan_object(upload: pb.Upload, parts: Sequence[pb.UploadPart], expected: Exp
     if size > OBJECT_BYTES_MAX:
         raise S3Error("EntityTooLarge", MaxSizeAllowed=str(OBJECT_BYTES_MAX))
     if expected.size not in (None, size):
-        text = f"The parts have {size} bytes, not x-amz-mp-object-size."
+        text = f"The parts have {size} bytes, which is not x-amz-mp-object-size."
         raise S3Error("InvalidRequest", text)
     checksum = _checksum(upload, parts)
     _compare(checksum, expected)
@@ -348,8 +348,8 @@ def _compare(checksum: Checksum | None, expected: Expected) -> None:
     if checksum is None or checksum.algorithm != expected.algorithm:
         text = f"The upload was not begun with the checksum algorithm {expected.algorithm}."
         raise S3Error("InvalidRequest", text)
-    # Clients may leave the number of parts off a composite checksum.
+    # Clients may omit the number of parts from a composite checksum.
     if expected.value not in (checksum.value, checksum.value.partition("-")[0]):
         name = checksum_header(expected.algorithm)
-        text = f"The {name} that you sent is not that of the object."
+        text = f"The {name} that you sent does not match the object."
         raise S3Error("BadDigest", text)

@@ -1,6 +1,6 @@
-"""Conditional writes: what the headers ask for, who may ask it, and which operation it is.
+"""Conditional writes: reads the condition from the headers, checks its permission, and names the operation.
 
-Whether the condition holds is decided by graveler, together with the write.
+Graveler decides whether the condition holds, together with the write.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _INVOCATION: Final = re.compile(r"[0-9A-Za-z_-]{8,64}")
 
 
 def requested_condition(request: S3Request) -> WriteCondition:
-    """The condition of a write.
+    """Returns the condition of a write.
 
     Raises:
-        S3Error: NotImplemented for forms that S3 refuses too.
-        TarnError: DENIED for an If-Match of a caller who may not read the object: the answer tells
-            what is there, as in S3.
+        S3Error: NotImplemented for forms that S3 also refuses.
+        TarnError: DENIED for an If-Match of a caller who may not read the object: the answer shows
+            whether the object exists, as in S3.
     """
     condition = write_condition(request.headers)
     if condition.if_match:
@@ -39,20 +39,20 @@ def requested_condition(request: S3Request) -> WriteCondition:
 
 
 def operation_id(backend: Backend, request: S3Request) -> str:
-    """What a repeated request has in common with its first attempt.
+    """Returns an id that a repeated request shares with its first attempt.
 
-    SDKs send `amz-sdk-invocation-id`, the same for all attempts of one call. A client that sends
-    none cannot be told from another one, so each of its requests is an operation of its own.
+    SDKs send `amz-sdk-invocation-id`, the same for all attempts of one call. Without it, a repeated request
+    cannot be recognised, so each request is an operation of its own.
     """
     sent = request.headers.text("amz-sdk-invocation-id")
     return sent if _INVOCATION.fullmatch(sent) else backend.ids.uuid7().hex()
 
 
 def refuse_write_condition(headers: Headers) -> None:
-    """Refuses a condition where there is none to be decided; ignored, it would be a lost update.
+    """Refuses a condition on an operation that cannot check it; ignoring it would cause a lost update.
 
     Raises:
-        S3Error: NotImplemented.
+        S3Error: NotImplemented if there is a condition.
     """
     if write_condition(headers) is not UNCONDITIONAL:
         name = "If-None-Match" if "if-none-match" in headers else "If-Match"

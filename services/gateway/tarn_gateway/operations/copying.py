@@ -1,7 +1,7 @@
 """CopyObject, and the source half of UploadPartCopy.
 
-Inside a repository a copy is one staged entry that names the same block: blocks are never changed and
-never reused, so sharing one is safe, and Spark's rename costs no byte. Between repositories the bytes
+Inside a repository a copy is one staged entry that refers to the same block. Blocks are never changed and
+never reused, so sharing one is safe, and Spark's rename copies no byte. Between repositories the bytes
 are copied, because each repository owns the blocks of its namespace.
 """
 
@@ -37,17 +37,17 @@ from tarn_gateway.s3request import S3Request, readable_ref
 __all__ = ["Source", "copy_object", "find_source"]
 
 COPY_BYTES_MAX: Final = 5 * 1024**3
-"""S3's limit for one copy; kept only where bytes are copied."""
+"""S3's limit for one copy; enforced only where bytes are copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be copied.
+    """The object to be copied.
 
     Attributes:
         bucket: its repository.
         key: its whole key.
-        entry: as it is now.
+        entry: its current entry.
         namespace: of its block.
     """
 
@@ -58,17 +58,17 @@ class Source:
 
     @property
     def block(self) -> BlockKey:
-        """Where its bytes are. Raises as `block_key`."""
+        """Returns the key of its block. Raises as `block_key`."""
         return block_key(self.namespace, self.entry)
 
 
 async def find_source(backend: Backend, request: S3Request) -> Source:
-    """The object that `x-amz-copy-source` names, if the caller may read it and the
+    """Returns the object that `x-amz-copy-source` names, if the caller may read it and the
     `x-amz-copy-source-if-*` conditions hold.
 
     Raises:
         S3Error: InvalidArgument, PreconditionFailed, NoSuchKey, NoSuchBucket.
-        TarnError: DENIED; what `lookup` raises.
+        TarnError: DENIED if the caller may not read it; any error of `lookup`.
     """
     address = parse_copy_source(request.headers.text(COPY_SOURCE))
     target = split_key(address.key)
@@ -82,7 +82,7 @@ async def find_source(backend: Backend, request: S3Request) -> Source:
     except TarnError as error:
         if error.kind is not Kind.NOT_FOUND:
             raise
-        # The source is read: its missing ref is NoSuchKey, though the request as a whole writes.
+        # The source is read: its missing ref is NoSuchKey, although the request as a whole writes.
         raise from_tarn_error(error) from error
     entry = unpack(found.entry)
     copy_source_conditions(request.headers).check_copy_source(entry.etag, entry.mtime_us)
@@ -100,7 +100,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     about = parse_object_headers(headers)
     named = headers.get("x-amz-checksum-algorithm")
     algorithm = parse_algorithm(named) if named else None
-    # The repository first: if the repository is made again after this, staging is refused.
+    # The repository first: if the repository is re-created after this, staging is refused.
     repository = await backend.repositories.get(backend.call(request), request.bucket)
     source = await find_source(backend, request)
     if (source.bucket, source.key) == (request.bucket, request.address.key) and not replace:
@@ -135,8 +135,8 @@ def _replaces(request: S3Request) -> bool:
 
 
 async def _by_reference(backend: Backend, source: Source, algorithm: Algorithm | None) -> Entry:
-    """The source's entry, written now. Its bytes are read only if a checksum is asked for that the
-    source does not have."""
+    """Returns the source's entry with the current time. Its bytes are read only if a checksum is requested
+    that the source does not have."""
     entry = source.entry
     checksums = entry.checksums
     if algorithm is not None and algorithm not in {each.algorithm for each in checksums}:
@@ -149,7 +149,7 @@ async def _by_reference(backend: Backend, source: Source, algorithm: Algorithm |
 async def _by_bytes(
     backend: Backend, source: Source, repository: CachedRepository, algorithm: Algorithm | None
 ) -> Entry:
-    """A new block with the source's bytes, and its entry: one part, whatever the source had."""
+    """Copies the source's bytes to a new block; returns its entry: one part, however many the source had."""
     entry = source.entry
     if entry.size > COPY_BYTES_MAX:
         text = f"The source is larger than {COPY_BYTES_MAX} bytes; copy it in parts."

@@ -1,4 +1,4 @@
-"""DeleteObject and DeleteObjects. Deleting what is not there succeeds, as in S3."""
+"""DeleteObject and DeleteObjects. Deleting an absent key succeeds, as in S3."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ async def delete_object(backend: Backend, request: S3Request) -> Response:
     branch, path = request.branch, request.path
     if path:
         await backend.graveler.unstage(backend.call(request), request.bucket, branch, path)
-    # Else the root of a branch, a directory that is never stored (see `reading`): nothing to delete.
+    # Otherwise the root of a branch, a directory that is never stored (see `reading`): nothing to delete.
     return Response(204)
 
 
 async def delete_objects(backend: Backend, request: S3Request) -> Response:
     """DeleteObjects: up to 1,000 keys of any branches, with an outcome for each.
 
-    When nothing could be deleted because graveler could not be request, the whole request fails with
-    503: SDKs try that again, but report failures of single keys to their callers.
+    If nothing could be deleted because graveler is unavailable, the whole request fails with 503: SDKs
+    retry that, but report failures of single keys to their callers.
     """
     body, _ = await backend.payload(request).read_all(DELETE_BYTES_MAX)
     wanted = parse_delete(body)
@@ -69,7 +69,7 @@ async def delete_objects(backend: Backend, request: S3Request) -> Response:
 
 
 def _target(request: S3Request, key: str) -> tuple[BranchId, str]:
-    """Branch and path of one key, which the caller may delete."""
+    """Returns branch and path of a key, after checking that the caller may delete it."""
     target = split_key(key)
     branch = branch_to_write(target.ref)
     resource = object_resource(request.bucket, branch, target.path)
@@ -85,7 +85,7 @@ async def _unstage(
     failures: Failures,
     slots: asyncio.Semaphore,
 ) -> None:
-    """Unstages the paths (by key) of one branch; adds what failed to `failures`."""
+    """Unstages the paths (by key) of one branch; adds failed keys to `failures`."""
     async with slots:
         try:
             outcomes = await backend.graveler.unstage_many(

@@ -1,16 +1,16 @@
 """ListObjects, both versions.
 
-Keys are `<ref>/<path>`, so the prefix decides what is listed:
+Keys are `<ref>/<path>`, so the prefix decides the content of the listing:
 
-- with a `/` in it, it names a ref: that ref's paths, with any delimiter;
-- without one and with delimiter `/`: the branches and tags, as common prefixes;
-- without one and without a delimiter: the objects of every branch that matches, branch after branch.
-  Tags and commits are left out: they repeat what branches hold, and `rm --recursive` cannot remove them;
-- without one and with another delimiter: not implemented.
+- with a `/`, the prefix names a ref: that ref's paths, with any delimiter;
+- without a `/` and with delimiter `/`: the branches and tags, as common prefixes;
+- without a `/` and without a delimiter: the objects of every matching branch, branch after branch.
+  Tags and commits are omitted: they repeat objects of branches, and `rm --recursive` cannot remove them;
+- without a `/` and with another delimiter: not implemented.
 
-A ref that does not exist is 404 NoSuchKey, not an empty listing: that would let a typing error in a
-branch's name pass for an empty table. S3A takes the 404 for an absent path; NoSuchBucket would end its job.
-Pages are continued by the last key or common prefix that was given, never by a state kept here.
+A ref that does not exist is 404 NoSuchKey, not an empty listing, which would make a misspelled branch look
+like an empty table. S3A takes the 404 for an absent path; NoSuchBucket would end its job.
+A page continues after the last returned key or common prefix; the gateway keeps no state for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TOKEN_VERSION: Final = "1"  # noqa: S105 - of a page token
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What is to be listed: keys and common prefixes greater than `after`."""
+    """The request: keys and common prefixes greater than `after`."""
 
     prefix: str
     delimiter: str
@@ -74,8 +74,8 @@ class _Page:
 
 
 async def list_objects(backend: Backend, request: S3Request) -> Response:
-    """ListObjects (version 1). NextMarker is given with or without a delimiter; S3 gives it only
-    with one, and clients that know that read the last key."""
+    """ListObjects (version 1). NextMarker is returned with or without a delimiter. S3 returns it only
+    with one; clients that know that use the last key."""
     query = request.query
     marker = query.text("marker")
     wanted = _wanted(request, marker)
@@ -144,7 +144,7 @@ async def _list(backend: Backend, request: S3Request, wanted: _Wanted) -> _Page:
     call = backend.call(request, backend.bounds.list_timeout_s)
     ref, slash, _ = wanted.prefix.partition("/")
     if wanted.max_keys == 0 or (slash and not ref):
-        # Nothing was asked for, or what no key begins with; the bucket must be there all the same.
+        # Zero keys were requested, or no key begins with the prefix; the bucket must exist all the same.
         await backend.repositories.get(call, request.bucket)
         return _Page()
     if slash:
@@ -184,7 +184,7 @@ async def _list_branches(
         try:
             await _fill(backend, request, call, wanted, page, root, "")
         except TarnError as error:
-            # A branch that was deleted since the branches were listed has no objects.
+            # A branch that was deleted after the branches were listed has no objects.
             if error.reason not in (Reason.REF_NOT_FOUND, Reason.BRANCH_NOT_FOUND):
                 raise
     return page
@@ -199,11 +199,10 @@ async def _fill(
     root: str,
     prefix: str,
 ) -> None:
-    """Adds lines of one ref to a page until it is full or graveler gives a shorter one.
+    """Adds rows of one ref to a page until it is full or graveler returns a shorter page.
 
-    Graveler may give an empty page before the end, where it looked through many deleted keys. S3 has no
-    such thing (its pages continue behind their last key), so the search goes on for as long as the
-    call may take.
+    Graveler may return an empty page before the end, after searching many deleted keys. S3 has no empty
+    pages (a page continues after its last key), so the search continues for as long as the call may take.
     """
     after = within(root, wanted.after)
     if after is None:

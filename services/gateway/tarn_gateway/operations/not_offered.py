@@ -1,8 +1,8 @@
 """Operations of S3 that Tarn does not offer. Each is refused by name, with 501 NotImplemented.
 
-The list is complete, so that an operation that is not offered is never taken for one that is: `PUT ?acl` is no
-PutObject. ListDirectoryBuckets and WriteGetObjectResponse are not here: S3 Express and Object Lambda have
-addresses of their own for them.
+The list is complete, so that such an operation is never mistaken for an offered one: `PUT ?acl` is not
+PutObject. ListDirectoryBuckets and WriteGetObjectResponse are omitted: S3 Express and Object Lambda have
+separate addresses for them.
 """
 
 from __future__ import annotations

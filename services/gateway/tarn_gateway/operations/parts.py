@@ -1,7 +1,7 @@
-"""UploadPart and UploadPartCopy: bytes of one part become durable, then the part is recorded.
+"""UploadPart and UploadPartCopy: the bytes of a part become durable, then the part is recorded.
 
-Each attempt at a part has a name of its own, so that two attempts that run at once do not mix their
-bytes; the one that is recorded last counts, as in S3.
+Each attempt at a part has its own name, so that concurrent attempts do not mix their bytes. The attempt
+that is recorded last counts, as in S3.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def upload_part(backend: Backend, request: S3Request) -> Response:
 
 
 async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
-    """UploadPartCopy: bytes are copied, inside a repository too: a part is a piece of a new block."""
+    """UploadPartCopy: always copies the bytes, because a part is a piece of a new block."""
     number = _part_number(request)
     upload = await find_upload(backend, request)
     source = await find_source(backend, request)
@@ -77,7 +77,7 @@ def _part_number(request: S3Request) -> int:
 
 
 def _wanted(upload: pb.Upload) -> frozenset[Algorithm]:
-    """The checksum that every part of the upload needs, sent by the client or not."""
+    """Returns the checksum that every part of the upload needs, even if the client does not send it."""
     if not upload.checksum_algorithm:
         return frozenset()
     return frozenset({Algorithm(upload.checksum_algorithm)})
@@ -89,7 +89,7 @@ async def _open(backend: Backend, upload: pb.Upload, number: int, attempt: str) 
 
 
 async def _close(writer: BlockWriter) -> None:
-    """Makes a part durable; NoSuchUpload if the upload's parts were discarded meanwhile."""
+    """Makes a part durable; raises NoSuchUpload if the upload's parts were discarded in the meantime."""
     try:
         await writer.finish()
     except BlockNotFoundError:
@@ -112,18 +112,18 @@ def _part(
 
 
 def _part_checksums(sums: BodySums) -> list[tuple[str, str]]:
-    """S3 gives a part's checksums without a type."""
+    """Returns a part's checksums; S3 returns them without a type."""
     return [pair for pair in checksum_headers(sums.checksums) if pair[0] != "x-amz-checksum-type"]
 
 
 async def _record(
     backend: Backend, request: S3Request, upload: pb.Upload, part: pb.UploadPart
 ) -> None:
-    """Makes the part count.
+    """Records the part, so that it counts.
 
     Raises:
-        TarnError: UPLOAD_NOT_FOUND if the upload has ended meanwhile; whoever ended it may have
-            discarded the parts before this one was written, so that is done again.
+        TarnError: UPLOAD_NOT_FOUND if the upload has ended. The process that ended it may have discarded
+            the parts before this part was written, so the parts are discarded again.
     """
     try:
         await backend.graveler.record_upload_part(

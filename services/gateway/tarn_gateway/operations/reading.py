@@ -21,29 +21,29 @@ DIRECTORY = "application/x-directory"
 
 
 async def get_object(backend: Backend, request: S3Request) -> Response:
-    """GetObject: the entry of a path on a ref, then its bytes from the block store."""
+    """GetObject: looks up the entry of a path on a ref, then sends its bytes from the block store."""
     return await _read(backend, request, with_body=True)
 
 
 async def head_object(backend: Backend, request: S3Request) -> Response:
-    """HeadObject: GetObject without the bytes, Range and all."""
+    """HeadObject: GetObject without the bytes, including Range."""
     return await _read(backend, request, with_body=False)
 
 
 def block_key(namespace: str, entry: Entry) -> BlockKey:
-    """Where the bytes of an entry are.
+    """Returns the key of an entry's block.
 
     Raises:
-        S3Error: NotImplemented for an entry that points outside its namespace.
+        S3Error: NotImplemented for an entry whose bytes are outside its namespace.
     """
     refuse_external(entry)
     return BlockKey(namespace, physical_path(entry.address))
 
 
 def refuse_external(entry: Entry) -> None:
-    """Raises S3Error NotImplemented for an entry whose bytes lie outside the namespace."""
+    """Raises S3Error NotImplemented for an entry whose bytes are outside the namespace."""
     if entry.external_address:
-        text = "The object's data lies outside the repository, which is not implemented."
+        text = "The object's data is outside the repository, which is not implemented."
         raise S3Error("NotImplemented", text)
 
 
@@ -66,7 +66,7 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
             return Response(304, validators)
         case Verdict.PROCEED:
             pass
-    # RFC 9110 §13.1.5: a range of another version is no use to the client, it wants the whole new one.
+    # RFC 9110 §13.1.5: a client cannot use a range of another version and wants the whole new one.
     wanted = request_headers.get("range")
     if request_headers.get("if-range", etag) != etag:
         wanted = None
@@ -89,8 +89,8 @@ async def _read(backend: Backend, request: S3Request, *, with_body: bool) -> Res
 
 
 async def _root(backend: Backend, request: S3Request) -> Response:
-    """`main/` is a directory as soon as `main` exists: clients that make directories before they
-    write (S3A, pyarrow) find the marker that they would make. `main` itself is no key."""
+    """Answers for the root of a ref: `main/` is a directory as soon as `main` exists. Clients that create
+    directories before they write (S3A, pyarrow) find the marker. `main` itself is not a key."""
     target = request.target
     if not target.slash:
         raise S3Error("NoSuchKey", f"{target.ref!r} names a branch, tag or commit, not an object.")

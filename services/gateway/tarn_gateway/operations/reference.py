@@ -1,4 +1,4 @@
-"""The table of S3 operations as Markdown; `docs/user/s3.md` holds it."""
+"""Renders the table of S3 operations as Markdown, for `docs/user/s3.md`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "ListObjects": "as ListObjectsV2",
     "ListObjectsV2": "any delimiter; at most 1,000 keys a page; without a ref in the prefix and with "
     "delimiter `/`, branches and tags are the common prefixes",
-    "ListMultipartUploads": "of one branch, or of all that the prefix leaves",
+    "ListMultipartUploads": "of one branch, or of all branches that match the prefix",
     "GetObject": "`Range`, `If-Range`, `If-Match`, `If-None-Match`, `If-Modified-Since`, "
     "`If-Unmodified-Since`, `response-*`, `x-amz-checksum-mode`",
     "HeadObject": "as GetObject",
@@ -27,7 +27,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "`Content-Encoding`, `Content-Disposition`, `Content-Language` and `Expires` are kept",
     "CopyObject": f"{_CONDITIONS}, `x-amz-copy-source-if-*`; inside a repository nothing is copied but "
     "metadata, between repositories the bytes are copied",
-    "DeleteObject": "deleting what is not there succeeds",
+    "DeleteObject": "deleting an absent key succeeds",
     "DeleteObjects": "up to 1,000 keys of any branches, an outcome for each",
     "CreateMultipartUpload": "an upload survives restarts, and commits in between",
     "UploadPartCopy": "`x-amz-copy-source-range`, `x-amz-copy-source-if-*`; the bytes are copied",
@@ -35,7 +35,7 @@ REMARKS: Final[Mapping[str, str]] = {
     "writes nothing again. If a completion was cut off by a crash and a commit followed before it was repeated, "
     'it may go on answering 503 with "upload again": abort the upload and begin a new one',
 }
-"""What a user must know beyond S3's own documentation."""
+"""Facts about an operation that S3's own documentation does not give."""
 
 _PATHS: Final = {
     Addressed.SERVICE: "/",
@@ -45,7 +45,7 @@ _PATHS: Final = {
 
 
 def describe() -> str:
-    """What is offered as a table, and what is not as a paragraph; ends with a line break."""
+    """Returns offered operations as a table and the others as a paragraph; ends with a line break."""
     lines = ["| operation | request | needs | remarks |", "| --- | --- | --- | --- |"]
     lines += [_row(row) for row in OPERATIONS]
     names = sorted({name for row in NOT_OFFERED for name in (row.name, *row.others)})

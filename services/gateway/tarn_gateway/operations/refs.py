@@ -1,4 +1,4 @@
-"""The refs of a repository as the top level of its bucket."""
+"""Lists the refs of a repository as the top level of its bucket."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PAGE = 1000
 
 
 async def branch_roots(backend: Backend, request: S3Request, call: Call, prefix: str) -> list[str]:
-    """`<branch>/` of every branch whose name begins with `prefix`, in the order of keys.
+    """Returns `<branch>/` of every branch whose name begins with `prefix`, in the order of keys.
 
-    Not the order of names: `main-2/…` comes before `main/…`, because `-` is less than `/`. That is why
-    all of them are needed before the first can be listed.
+    This is not the order of names: `main-2/…` precedes `main/…`, because `-` is less than `/`. That is why
+    all branches are needed before the first can be listed.
 
     Raises:
-        S3Error: InvalidRequest for more than `Bounds.refs_max` of them.
-        TarnError: what graveler raises.
+        S3Error: InvalidRequest for more than `Bounds.refs_max` branches.
+        TarnError: an error of graveler.
     """
 
     async def page(token: str) -> tuple[list[str], str]:
@@ -35,11 +35,11 @@ async def branch_roots(backend: Backend, request: S3Request, call: Call, prefix:
 
 
 async def ref_roots(backend: Backend, request: S3Request, call: Call, prefix: str) -> list[str]:
-    """`<name>/` of every branch and tag whose name begins with `prefix`, in the order of keys.
+    """Returns `<name>/` of every branch and tag whose name begins with `prefix`, in the order of keys.
 
     Raises:
         S3Error: as `branch_roots`.
-        TarnError: what graveler raises.
+        TarnError: an error of graveler.
     """
 
     async def page(token: str) -> tuple[list[str], str]:
@@ -70,8 +70,8 @@ async def _all(page: Callable[[str], Awaitable[tuple[list[str], str]]], most: in
 
 
 def within(root: str, after: str) -> str | None:
-    """What `after` (a whole key, exclusive) means inside `root` (`<ref>/`): the path to begin after,
-    or None if every key of the root was passed."""
+    """Translates `after` (a whole key, exclusive) into `root` (`<ref>/`): returns the path to begin after,
+    or None if `after` is past every key of the root."""
     if after.startswith(root):
         return after[len(root) :]
     return "" if after < root else None

@@ -1,12 +1,12 @@
-"""The one table of S3 operations. Router, permission, missing refs, dispatch and the table in
-`docs/user/s3.md` come from it.
+"""The table of S3 operations. Router, permissions, errors for missing refs, dispatch and the table in
+`docs/user/s3.md` derive from it.
 
-A new operation is one line here and a function `perform` in a module beside this one. What S3 has and Tarn does
-not offer is in `tarn_gateway.operations.not_offered`; a test holds both against the list of all operations of
-S3 that botocore brings along.
+A new operation is one line here and a function `perform` in a module of this package. Operations of S3 that
+Tarn does not offer are in `tarn_gateway.operations.not_offered`. A test compares both with the list of all
+operations of S3 in botocore.
 
-The columns are explained in `tarn_gateway.operation`. No two rows match one request: address, method
-and the set of selecting parameters are a key.
+`tarn_gateway.operation` explains the columns. No two rows match one request: address, method and the set of
+selecting parameters are a key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COPY = COPY_SOURCE
 
 # fmt: off
 OPERATIONS: Final = (
-    # name, method, selected by, about, action, a missing ref is told as, done by
+    # name, method, selected by, about, action, error for a missing ref, implementation
     Operation("ListBuckets", "GET", "", _SERVICE, _LIST, _OF_READ, buckets.list_buckets),
 
     Operation("HeadBucket", "HEAD", "", _BUCKET, _READ, _OF_READ, buckets.head_bucket),
@@ -71,4 +71,4 @@ OPERATIONS: Final = (
 # fmt: on
 
 BY_NAME: Final[Mapping[str, Operation]] = MappingProxyType({row.name: row for row in OPERATIONS})
-"""Rows by the names of their operations."""
+"""Rows by operation name."""

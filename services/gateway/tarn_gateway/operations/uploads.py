@@ -1,4 +1,4 @@
-"""Multipart uploads: begin, abort, and the two listings. Their state lives in graveler."""
+"""Multipart uploads: begin, abort, and the two listings. Graveler keeps their state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _log = structlog.get_logger()
 
 
 async def create_multipart_upload(backend: Backend, request: S3Request) -> Response:
-    """CreateMultipartUpload: headers and checksum algorithm of the object are fixed here."""
+    """CreateMultipartUpload: fixes headers and checksum algorithm of the object."""
     headers = request.headers
     refuse_write_condition(headers)
     branch, path = request.branch, request.path
@@ -64,10 +64,10 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
         is_full_object_checksum=full_object,
     )
     try:
-        # Before the client knows the id: no part can come earlier.
+        # Before the client knows the id, so that no part can arrive earlier.
         await backend.blocks.uploads.begin(upload_block(upload), upload.upload_id)
     except TarnError:
-        # Nobody will ever use the record, nor end it.
+        # No client will ever use or end the record.
         with suppress(TarnError):
             call = backend.call(request)
             await backend.graveler.abort_upload(call, request.bucket, upload.upload_id)
@@ -82,7 +82,7 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
 
 
 def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
-    """Algorithm of an upload, and whether its checksum is over the whole object.
+    """Returns the algorithm of an upload, and whether its checksum covers the whole object.
 
     Raises:
         S3Error: InvalidRequest for a combination that S3 does not have.
@@ -106,11 +106,11 @@ def _checksum_plan(headers: Headers) -> tuple[Algorithm | None, bool]:
 
 
 async def find_upload(backend: Backend, request: S3Request) -> pb.Upload:
-    """The upload that the request names; it may be complete already.
+    """Returns the upload that the request names; it may be complete already.
 
     Raises:
-        S3Error: NoSuchUpload for what is no upload id.
-        TarnError: UPLOAD_NOT_FOUND, also if it goes to another key.
+        S3Error: NoSuchUpload for a string that is not an upload id.
+        TarnError: UPLOAD_NOT_FOUND, also if the upload belongs to another key.
     """
     upload_id = request.query.text("uploadId")
     if not _UPLOAD_ID.fullmatch(upload_id):
@@ -121,12 +121,12 @@ async def find_upload(backend: Backend, request: S3Request) -> pb.Upload:
 
 
 def upload_block(upload: pb.Upload) -> BlockKey:
-    """The block that the parts of an upload become."""
+    """Returns the key of the block that the parts of an upload become."""
     return BlockKey(upload.storage_namespace, physical_path(upload.address))
 
 
 async def discard_parts(backend: Backend, upload: pb.Upload) -> None:
-    """Removes the parts of an upload that has ended; if that fails, garbage collection will."""
+    """Removes the parts of an upload that has ended; if that fails, garbage collection removes them."""
     try:
         await backend.blocks.uploads.discard(upload_block(upload), upload.upload_id)
     except TarnError as error:
@@ -134,7 +134,7 @@ async def discard_parts(backend: Backend, upload: pb.Upload) -> None:
 
 
 async def abort_multipart_upload(backend: Backend, request: S3Request) -> Response:
-    """AbortMultipartUpload: the state first, so that no completion can begin, then the parts."""
+    """AbortMultipartUpload: changes the state first, so that no completion can begin, then removes the parts."""
     upload = await find_upload(backend, request)
     await backend.graveler.abort_upload(backend.call(request), request.bucket, upload.upload_id)
     await discard_parts(backend, upload)
@@ -201,7 +201,7 @@ class _Uploads:
         return len(self.uploads) + len(self.prefixes)
 
     def add(self, root: str, upload: pb.Upload) -> bool:
-        """Takes one upload; False if there is no room for it."""
+        """Adds one upload; returns False if the page is full."""
         key = root + upload.path
         rolled = self._rolled(key)
         if rolled is not None and (rolled <= self.key_marker or rolled in self.prefixes[-1:]):
@@ -227,9 +227,9 @@ class _Uploads:
 
 
 async def list_multipart_uploads(backend: Backend, request: S3Request) -> Response:
-    """ListMultipartUploads: of one branch, or of all that the prefix leaves, in the order of keys.
+    """ListMultipartUploads: of one branch, or of all branches that match the prefix, in the order of keys.
 
-    Rolling up happens here, because open uploads are few: a page looks at each of them.
+    Common prefixes are computed here, because open uploads are few: a page reads each of them.
     """
     query = request.query
     prefix, key_marker = query.text("prefix"), query.text("key-marker")
@@ -266,7 +266,7 @@ async def list_multipart_uploads(backend: Backend, request: S3Request) -> Respon
 async def _roots(
     backend: Backend, request: S3Request, call: Call, prefix: str
 ) -> list[tuple[str, str]]:
-    """`<branch>/` of the branches to look at, and the prefix of paths in each."""
+    """Returns `<branch>/` of the branches to search, and the prefix of paths in each."""
     ref, slash, path_prefix = prefix.partition("/")
     if not slash:
         return [(root, "") for root in await branch_roots(backend, request, call, prefix)]

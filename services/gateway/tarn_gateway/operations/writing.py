@@ -1,11 +1,11 @@
-"""PutObject, and the last step of everything that writes: staging an entry.
+"""PutObject, and the last step of every write: staging an entry.
 
-The order is the safety: refuse what can be refused, then receive and verify the body, then make its block
-durable, then stage the entry that names the block. What fails before the last step leaves nothing to be
-seen, and no block unless the process dies (garbage collection takes that one).
+The order makes it safe: refuse invalid requests, receive and verify the body, make its block durable, then
+stage the entry that refers to the block. A failure before the last step leaves nothing visible, and no block
+unless the process dies (garbage collection removes that block).
 
-Of a conditional write the condition is looked at before its block is written, too. Writers that race for
-one key, as table formats do for the next version of a table, are mostly losers: they are told at once.
+The condition of a conditional write is also checked before its block is written. Of the writers that race
+for one key, as table formats do for the next version of a table, most lose; this tells them early.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _REFUSED: Final = frozenset(
         Kind.UNIMPLEMENTED,
     }
 )
-"""Kinds by which graveler says that it wrote nothing, so that the block may go. After any other one,
-UNAVAILABLE included (the row may be written and its acknowledgement lost), the block stays."""
+"""Kinds of error by which graveler says that it wrote nothing, so that the block may be removed. After any
+other kind, including UNAVAILABLE (the row may be written and its acknowledgement lost), the block stays."""
 
 
 async def put_object(backend: Backend, request: S3Request) -> Response:
@@ -102,7 +102,7 @@ async def _put_root(
     payload: Payload,
     condition: WriteCondition,
 ) -> Response:
-    """The directory marker `main/`, which always exists (see `reading`): nothing is to be stored."""
+    """Answers a PUT of the directory marker `main/`, which always exists (see `reading`): stores nothing."""
     if payload.size or not request.target.slash:
         text = "The key must name an object on a branch: <branch>/<path>."
         raise S3Error("InvalidArgument", text, ArgumentName="key")
@@ -115,7 +115,7 @@ async def _put_root(
 
 
 def lineage_of(headers: Headers) -> str:
-    """The audit header that S3A sends as Referer: job, task attempt and user of a write."""
+    """Returns the audit header that S3A sends as Referer: job, task attempt and user of a write."""
     referer = headers.text("referer")
     if not referer.startswith(_AUDIT) or len(referer) > _LINEAGE_BYTES_MAX:
         return ""
@@ -123,7 +123,7 @@ def lineage_of(headers: Headers) -> str:
 
 
 def with_request_headers(entry: Entry, about: ObjectHeaders, headers: Headers) -> Entry:
-    """An entry with the stored headers of a request instead of its own, and the request's lineage."""
+    """Returns the entry with the stored headers of a request instead of its own, and the request's lineage."""
     return Entry(
         entry.size,
         entry.mtime_us,
@@ -145,13 +145,13 @@ def with_request_headers(entry: Entry, about: ObjectHeaders, headers: Headers) -
 
 
 async def check_branch(backend: Backend, request: S3Request, branch: BranchId) -> None:
-    """Finds out that a branch takes writes before much is received for it.
+    """Checks that a branch accepts writes before much of the body is received.
 
-    Only to be early: the answer may be stale when the entry is staged, and graveler decides then. A
+    This only saves work: the answer may be stale when the entry is staged, and graveler decides then. A
     caller who may write but not read the branch is not stopped here.
 
     Raises:
-        TarnError: BRANCH_NOT_FOUND; REF_NOT_WRITABLE for a tag.
+        TarnError: BRANCH_NOT_FOUND if there is no such branch; REF_NOT_WRITABLE for a tag.
     """
     call = backend.call(request)
     try:
@@ -172,21 +172,22 @@ async def check_branch(backend: Backend, request: S3Request, branch: BranchId) -
 async def refuse_early(
     backend: Backend, request: S3Request, condition: WriteCondition, operation: str
 ) -> None:
-    """Refuses a conditional write of the request's key whose condition does not hold now.
+    """Refuses a conditional write of the request's key if its condition does not hold now.
 
-    The loser of a race learns it by one read, and not after a block was written and removed for it. If the
-    read finds the condition broken, it was broken at that moment, so the refusal is true. If the condition
+    The loser of a race learns this by one read, and not after a block was written and removed for it. If the
+    read finds the condition broken, it was broken at that moment, so the refusal is correct. If the condition
     holds, nothing is decided yet. A caller who may not read the key is not stopped here.
 
     Args:
-        backend: where.
-        request: whose key.
-        condition: of the write.
-        operation: the request's operation. If the object is of an earlier attempt of the same one,
-            graveler gives the first attempt's answer.
+        backend: the shared resources.
+        request: names the key.
+        condition: the condition of the write.
+        operation: the request's operation id. If an earlier attempt of the same operation wrote the object,
+            graveler returns the first attempt's answer.
 
     Raises:
-        TarnError: FAILED_PRECONDITION; NOT_FOUND with ENTRY_NOT_FOUND; REF_NOT_WRITABLE for a tag.
+        TarnError: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND, if the condition does not hold;
+            REF_NOT_WRITABLE for a tag.
     """
     call = backend.call(request)
     try:
@@ -195,7 +196,7 @@ async def refuse_early(
         ).entry
     except TarnError as error:
         if error.reason is not Reason.ENTRY_NOT_FOUND:
-            return  # staging meets the same failure, or can do without the read
+            return  # staging meets the same failure, or does not need the read
         newest = None
     if newest is not None and operation_of(newest) == operation:
         return
@@ -215,20 +216,20 @@ async def stage(
     block: BlockKey | None,
     condition: WriteCondition,
 ) -> None:
-    """Makes the request's key hold an entry.
+    """Stages an entry under the request's key.
 
     Args:
-        backend: where.
-        request: whose key.
-        repository: of the repository, as it was when the block was written.
-        entry: what the key shall hold.
-        block: of the entry if nothing else refers to it; removed when graveler refuses the entry, or
-            finds that an earlier attempt of the same conditional operation was the one that counts.
-        condition: what must be true of the key right before.
+        backend: the shared resources.
+        request: names the key.
+        repository: the repository as it was when the block was written.
+        entry: the new entry of the key.
+        block: the entry's block if nothing else refers to it. It is removed if graveler refuses the entry, or
+            finds that an earlier attempt of the same conditional operation succeeded.
+        condition: must hold for the key immediately before the write.
 
     Raises:
-        TarnError: what graveler raises.
-        S3Error: ServiceUnavailable if the repository was deleted and made again meanwhile.
+        TarnError: an error of graveler.
+        S3Error: ServiceUnavailable if the repository was deleted and re-created in the meantime.
     """
     branch, path = request.branch, request.path
     try:
@@ -252,8 +253,8 @@ async def stage(
 
 
 async def _remove(backend: Backend, block: BlockKey) -> None:
-    """Removes a block that nothing refers to, behind the answer: a removal is as durable as a write, and
-    the client waits for neither of them to learn that it was refused."""
+    """Removes an unreferenced block after the answer. A removal is as durable as a write, and the client
+    should not wait for it to learn that the write was refused."""
     removal = discard(backend.blocks, block)
     if len(backend.removals) < backend.bounds.removals_max:
         backend.removals.spawn(removal)
@@ -262,8 +263,8 @@ async def _remove(backend: Backend, block: BlockKey) -> None:
 
 
 async def _look_again(backend: Backend, request: S3Request, repository: CachedRepository) -> None:
-    """Tells a repository that is gone (REPOSITORY_NOT_FOUND) from one that is another now, where a
-    new attempt will do."""
+    """Distinguishes a repository that was deleted (REPOSITORY_NOT_FOUND) from one that was re-created,
+    where a new attempt can succeed."""
     now = await backend.repositories.fresh(backend.call(request), request.bucket)
     if now.instance_uid != repository.instance_uid:
         text = "The repository was deleted and created again; please try again."

@@ -1,4 +1,4 @@
-"""What a request says, as far as it can be told without asking anybody: address, query, headers.
+"""Parses the parts of a request that need no other service: address, query, headers.
 
-Parsers only; each refuses what S3 refuses, by an `S3Error`.
+Each parser refuses the same input that S3 refuses, with an `S3Error`.
 """

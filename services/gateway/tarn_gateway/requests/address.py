@@ -1,7 +1,7 @@
-"""Which bucket and key a request names, and which ref and path a key names.
+"""Parses the bucket and key that a request names, and the ref and path that a key names.
 
-`s3://<repository>/<ref>/<path>`: the bucket is the repository (or a bucket view, whose keys are plain
-paths: the caller asks before it splits a key), the key begins with the ref.
+In `s3://<repository>/<ref>/<path>` the bucket is the repository (or a bucket view, whose keys are plain
+paths: callers check this before they split a key), and the key begins with the ref.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tarn_gateway.s3error import S3Error
 __all__ = ["Address", "RefPath", "parse_address", "parse_copy_source", "split_key"]
 
 KEY_BYTES_MAX = 1024 + 1 + 128
-"""A path of 1,024 bytes behind a ref of at most 128 characters and `/`."""
+"""Limit on a key: a path of 1,024 bytes after a ref of at most 128 characters and `/`."""
 
 
 @hot_value
 class Address:
-    """What a request names.
+    """The bucket and key that a request names.
 
     Attributes:
         bucket: empty for the service itself (ListBuckets).
@@ -38,7 +38,7 @@ class RefPath:
 
     Attributes:
         ref: not yet checked against the ref grammar; not empty.
-        path: empty for the root of the ref (`main` and `main/`, told apart by `slash`).
+        path: empty for the root of the ref (`main` and `main/`, distinguished by `slash`).
         slash: whether a `/` follows the ref.
     """
 
@@ -57,14 +57,14 @@ def _decode(raw: bytes, what: str) -> str:
     return text
 
 
-@lru_cache(maxsize=256)  # clients come by a few names; strangers cannot fill much
+@lru_cache(maxsize=256)  # clients use few names; unauthenticated callers cannot fill much
 def _bucket_of_host(host: str, domains: tuple[str, ...]) -> str:
-    """The labels before one of our domains, or empty. The port does not count."""
+    """Returns the labels before one of our domains, or empty. Ignores the port."""
     name = host.lower()
     if not name.startswith("["):
         name = name.partition(":")[0]
     name = name.rstrip(".")
-    # The longest domain first: with `s3.a` and `x.s3.a` both ours, `b.x.s3.a` is bucket `b`.
+    # The longest domain first: if `s3.a` and `x.s3.a` are both ours, `b.x.s3.a` is bucket `b`.
     for domain in sorted(domains, key=len, reverse=True):
         if name == domain:
             return ""
@@ -74,10 +74,10 @@ def _bucket_of_host(host: str, domains: tuple[str, ...]) -> str:
 
 
 def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Address:
-    """Bucket and key of a request, decoded exactly once.
+    """Returns bucket and key of a request, decoded exactly once.
 
     Args:
-        host: the Host header, port and all.
+        host: the Host header, including the port.
         raw_path: `Request.raw_path`.
         domains: lower-case names whose subdomains are buckets (`gateways.s3.domain_name`).
 
@@ -96,7 +96,7 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
 
 
 def split_key(key: str) -> RefPath:
-    """Ref and path of a key in a repository's bucket.
+    """Splits a key in a repository's bucket into ref and path.
 
     Raises:
         S3Error: InvalidArgument if the key is empty or begins with `/`.
@@ -108,7 +108,7 @@ def split_key(key: str) -> RefPath:
 
 
 def parse_copy_source(value: str) -> Address:
-    """The `x-amz-copy-source` header: `[/]bucket/key`, percent-encoded.
+    """Parses the `x-amz-copy-source` header: `[/]bucket/key`, percent-encoded.
 
     Raises:
         S3Error: InvalidArgument without bucket or key; NotImplemented with `?versionId=`.

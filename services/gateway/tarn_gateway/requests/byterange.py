@@ -1,4 +1,4 @@
-"""The Range header of reads and of UploadPartCopy."""
+"""Parses the Range header of reads and the source range of UploadPartCopy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarn_gateway.s3error import S3Error
 
 __all__ = ["ByteRange", "parse_copy_range", "parse_range"]
 
-# 19 digits hold every length that there can be; more would only burn time in int().
+# 19 digits are enough for every possible length; more would only waste time in int().
 _RANGE: Final = re.compile(
     r"bytes[ \t]*=[ \t]*(\d{0,19})[ \t]*-[ \t]*(\d{0,19})[ \t]*", re.ASCII | re.IGNORECASE
 )
@@ -33,18 +33,18 @@ class ByteRange:
 
     @property
     def content_range(self) -> str:
-        """The Content-Range of the 206 answer."""
+        """Returns the Content-Range of the 206 answer."""
         return f"bytes {self.start}-{self.start + self.length - 1}/{self.size}"
 
 
 def parse_range(value: str | None, size: int) -> ByteRange | None:
-    """The range asked for, clipped to the object; None means the whole object with status 200.
+    """Returns the requested range, clipped to the object; None means the whole object with status 200.
 
-    As S3 does: what is no single byte range (other units, several ranges, last before first) is
+    As in S3, a header that is not a single byte range (other units, several ranges, last before first) is
     ignored, as RFC 9110 §14.2 allows.
 
     Raises:
-        S3Error: InvalidRange (416, with Content-Range) when no byte of the object is in the range.
+        S3Error: InvalidRange (416, with Content-Range) if no byte of the object is in the range.
     """
     if value is None:
         return None
@@ -78,11 +78,11 @@ def _unsatisfiable(value: str, size: int) -> S3Error:
 
 
 def parse_copy_range(value: str | None, size: int) -> ByteRange | None:
-    """The `x-amz-copy-source-range` header, which S3 reads strictly: `bytes=first-last`, inside.
+    """Parses the `x-amz-copy-source-range` header, which S3 reads strictly: `bytes=first-last`, inside the object.
 
     Raises:
-        S3Error: InvalidArgument for any other form, InvalidRange (as S3 spells it: 400
-            InvalidArgument is for the form, 416 for bytes that the source has not).
+        S3Error: as in S3, InvalidArgument (400) for any other form, InvalidRange (416) for bytes outside
+            the source.
     """
     if value is None:
         return None

@@ -1,7 +1,7 @@
-"""Conditional requests: RFC 9110 §13, as S3 reads it.
+"""Conditional requests: RFC 9110 §13, as S3 interprets it.
 
-Reads are decided here. Of writes only the headers are read: whether a write's condition holds is decided
-by graveler, together with the write.
+Conditions of reads are decided here. For writes this module only reads the headers; graveler decides whether
+the condition holds, together with the write.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def http_date(time_us: int) -> str:
-    """A time as `Sun, 06 Nov 1994 08:49:37 GMT`; fractions of a second are cut off."""
+    """Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT`; fractions of a second are truncated."""
     return _http_date(time_us // 1_000_000)
 
 
-@lru_cache(maxsize=4096)  # what was written together is read together
+@lru_cache(maxsize=4096)  # objects written together are read together
 def _http_date(seconds: int) -> str:
     at = datetime.fromtimestamp(seconds, UTC)
     return (
@@ -45,7 +45,7 @@ def _http_date(seconds: int) -> str:
 
 
 def parse_http_date(value: str) -> int | None:
-    """Seconds since the epoch, or None for what is no date (such a header is ignored, RFC 9110 §13.1.3)."""
+    """Returns seconds since the epoch; None for an invalid date (then the header is ignored, RFC 9110 §13.1.3)."""
     try:
         at = parsedate_to_datetime(value)
     except (ValueError, IndexError, TypeError, OverflowError):
@@ -59,7 +59,7 @@ def parse_http_date(value: str) -> int | None:
 
 
 class Verdict(enum.Enum):
-    """What the conditions of a read say."""
+    """The outcome of a read's conditions."""
 
     PROCEED = "proceed"
     NOT_MODIFIED = "not modified"
@@ -67,7 +67,7 @@ class Verdict(enum.Enum):
 
 
 def _matches(value: str, etag: str) -> bool:
-    """Whether a list of entity tags holds `etag` or `*`; quotes may be missing, as S3 allows."""
+    """Returns whether a list of entity tags contains `etag` or `*`; quotes may be missing, as S3 allows."""
     for item in value.split(","):
         tag = item.strip()
         if tag == "*":
@@ -79,7 +79,7 @@ def _matches(value: str, etag: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadConditions:
-    """The conditions of a GET, a HEAD or a copy's source. None: not given."""
+    """The conditions of a GET, a HEAD or a copy's source. None: header absent."""
 
     if_match: str | None = None
     if_none_match: str | None = None
@@ -107,10 +107,10 @@ class ReadConditions:
         return Verdict.PROCEED
 
     def check_copy_source(self, etag: str, mtime_us: int) -> None:
-        """For a copy both refusals are 412.
+        """Checks the conditions of a copy, for which both refusals are 412.
 
         Raises:
-            S3Error: PreconditionFailed.
+            S3Error: PreconditionFailed if a condition does not hold.
         """
         if self.judge(etag, mtime_us) is not Verdict.PROCEED:
             raise S3Error("PreconditionFailed", Condition="x-amz-copy-source-if")
@@ -133,22 +133,22 @@ def _read(headers: Headers, prefix: str) -> ReadConditions:
 
 
 def read_conditions(headers: Headers) -> ReadConditions:
-    """The conditions of a GET or HEAD. A FAILED verdict is answered 412 PreconditionFailed, a
-    NOT_MODIFIED one 304 with ETag and Last-Modified and no body."""
+    """Reads the conditions of a GET or HEAD. A FAILED verdict is answered with 412 PreconditionFailed, a
+    NOT_MODIFIED one with 304, with ETag and Last-Modified and no body."""
     return NO_CONDITIONS if _NAMES.isdisjoint(headers) else _read(headers, "")
 
 
 def copy_source_conditions(headers: Headers) -> ReadConditions:
-    """The `x-amz-copy-source-if-*` conditions."""
+    """Reads the `x-amz-copy-source-if-*` conditions."""
     return _read(headers, "x-amz-copy-source-")
 
 
 def write_condition(headers: Headers) -> WriteCondition:
-    """The condition of a write.
+    """Reads the condition of a write.
 
     Raises:
-        S3Error: NotImplemented for what S3 refuses too: If-None-Match of an ETag, both headers at
-            once, several ETags, and the two date conditions.
+        S3Error: NotImplemented for forms that S3 also refuses: If-None-Match of an ETag, both headers
+            together, several ETags, and the two date conditions.
     """
     none_match, match = headers.get("if-none-match"), headers.get("if-match")
     for name in ("if-modified-since", "if-unmodified-since"):

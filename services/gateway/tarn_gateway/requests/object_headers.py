@@ -1,4 +1,4 @@
-"""The headers that are stored with an object: user metadata and the six that HTTP itself defines."""
+"""The headers that are stored with an object: user metadata and six headers that HTTP defines."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 @hot_value
 class ObjectHeaders:
-    """What a PUT, a copy with REPLACE or a multipart upload says about the object.
+    """The headers of a PUT, a copy with REPLACE or a multipart upload that are stored with the object.
 
-    The names and forms of the attributes are those of `tarn.core.entry.Entry`.
+    Names and forms of the attributes are those of `tarn.core.entry.Entry`.
     """
 
     content_type: str = ""
@@ -42,7 +42,7 @@ class ObjectHeaders:
 
 
 def stored_content_encoding(value: str) -> str:
-    """Content-Encoding without `aws-chunked`, which is about the transfer: `aws-chunked,gzip` → `gzip`."""
+    """Removes `aws-chunked`, which concerns only the transfer, from Content-Encoding: `aws-chunked,gzip` → `gzip`."""
     if "aws-chunked" not in value.lower():
         return value
     kept = [item.strip() for item in value.split(",")]
@@ -50,9 +50,9 @@ def stored_content_encoding(value: str) -> str:
 
 
 def _metadata_text(value: str) -> str:
-    """User metadata as text: RFC 2047 words decoded, else UTF-8, else what Latin-1 says.
+    """Decodes user metadata: RFC 2047 words, otherwise UTF-8, otherwise Latin-1.
 
-    `value` is Latin-1 as `Headers` gives it. S3 keeps Unicode metadata and sends it back as RFC 2047.
+    `value` is Latin-1 as in `Headers`. S3 keeps Unicode metadata and returns it as RFC 2047.
     """
     if _ENCODED.search(value):
         try:
@@ -87,7 +87,7 @@ def _metadata(headers: Headers) -> tuple[tuple[str, str], ...]:
 
 
 def parse_object_headers(headers: Headers) -> ObjectHeaders:
-    """Reads what is to be stored.
+    """Reads the headers to store.
 
     Raises:
         S3Error: MetadataTooLarge above 2 KiB of user metadata; InvalidArgument for a system header
@@ -125,15 +125,15 @@ _RESPONSE: Final = (
 
 
 def _mail_safe(text: str) -> str:
-    """A metadata value as a header: RFC 2047 (base64, UTF-8) unless it is printable ASCII."""
+    """Encodes a metadata value as a header: RFC 2047 (base64, UTF-8) unless it is printable ASCII."""
     if _PRINTABLE.fullmatch(text) and not _ENCODED.search(text):
         return text
     return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode('ascii')}?="
 
 
 def response_headers(entry: Entry) -> list[tuple[str, str]]:
-    """The stored headers of a GET or HEAD answer: Content-Type, the other five that are set, and
-    user metadata. ETag, Last-Modified, length and checksums are the operation's."""
+    """Returns the stored headers of a GET or HEAD answer: Content-Type, the other five if set, and
+    user metadata. The operation adds ETag, Last-Modified, length and checksums."""
     headers = [("Content-Type", entry.content_type or DEFAULT_CONTENT_TYPE)]
     headers += [(name, value) for name, field in _RESPONSE if (value := getattr(entry, field))]
     headers += [(PREFIX + name, _mail_safe(value)) for name, value in entry.metadata]
@@ -151,7 +151,7 @@ _OVERRIDES: Final = {
 
 
 def override_headers(headers: list[tuple[str, str]], query: Query) -> list[tuple[str, str]]:
-    """The headers of a GET with those replaced that `response-*` parameters name.
+    """Returns the headers of a GET after replacing those that `response-*` parameters name.
 
     Raises:
         S3Error: InvalidArgument for a value that cannot be a header.
@@ -164,9 +164,9 @@ def override_headers(headers: list[tuple[str, str]], query: Query) -> list[tuple
         if value is None:
             continue
         if _UNSAFE.search(value) or len(value) > HEADER_BYTES_MAX:
-            text = f"{parameter} is no valid header value."
+            text = f"{parameter} is not a valid header value."
             raise S3Error("InvalidArgument", text, ArgumentName=parameter)
-        # UTF-8 bytes on the wire, as headers are Latin-1 text here.
+        # UTF-8 bytes on the wire, because headers are Latin-1 text here.
         changed[name] = value.encode().decode("latin-1")
     if not changed:
         return headers

@@ -1,4 +1,4 @@
-"""The query string of an S3 request, decoded."""
+"""Decodes the query string of an S3 request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PARAMETERS_MAX = 64
 
 
 class Query:
-    """Decoded parameters; the first one of a name counts. `?uploads` and `?uploads=` are present
+    """Decoded parameters; of repeated names the first counts. `?uploads` and `?uploads=` are present
     and empty.
 
     Attributes:
-        values: by name; nobody changes them.
+        values: by name; must not be modified.
     """
 
     __slots__ = ("values",)
@@ -26,18 +26,18 @@ class Query:
         self.values: Mapping[str, str] = values
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The value of a parameter."""
+        """Returns the value of a parameter."""
         return self.values.get(name, default)
 
     def text(self, name: str) -> str:
-        """The value of a parameter, empty if absent."""
+        """Returns the value of a parameter, empty if absent."""
         return self.values.get(name, "")
 
     def integer(self, name: str, default: int, *, least: int, most: int) -> int:
-        """A number, above `most` taken for `most` (S3A asks for max-keys=5000 and gets 1000).
+        """Returns a number; a value above `most` is lowered to `most` (S3A asks for max-keys=5000 and gets 1000).
 
         Raises:
-            S3Error: InvalidArgument if it is no integer or below `least`.
+            S3Error: InvalidArgument if it is not an integer or is below `least`.
         """
         text = self.values.get(name, "")
         if not text:
@@ -72,7 +72,7 @@ def _decode(raw: bytes) -> str:
 
 
 def parse_query(raw: bytes) -> Query:
-    """Decodes once: percent escapes, `+` as space, UTF-8.
+    """Decodes a query once: percent escapes, `+` as space, UTF-8.
 
     Raises:
         S3Error: InvalidURI for bytes that are not UTF-8; InvalidRequest for more than 64 parameters.

@@ -1,7 +1,7 @@
-"""Headers and versions that Tarn does not offer, refused by name; operations are `not_offered`.
+"""Refuses headers and versions that Tarn does not offer; for operations see `not_offered`.
 
-Ignoring a header that asks for encryption, a lock or a storage class would tell the client that it was
-granted. Each is answered 501 NotImplemented with the name of what was asked for.
+If a header that requests encryption, a lock or a storage class were ignored, the client would believe that
+it was honoured. Each is answered with 501 NotImplemented and the name of the header.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES: Final = frozenset(
         "x-amz-rename-source",
     }
 )
-# Values that ask for what every object has anyway; any other value of these is refused.
+# Values that every object satisfies anyway; any other value of these headers is refused.
 _HARMLESS: Final[Mapping[str, frozenset[str]]] = {
     "x-amz-storage-class": frozenset({"STANDARD"}),
     "x-amz-acl": frozenset({"private", "bucket-owner-full-control"}),
@@ -41,7 +41,7 @@ _HARMLESS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def refuse_headers(headers: Headers) -> None:
-    """Refuses headers whose wish is not granted.
+    """Refuses headers that Tarn cannot honour.
 
     Raises:
         S3Error: NotImplemented, naming the header.
@@ -57,10 +57,10 @@ def refuse_headers(headers: Headers) -> None:
 
 
 def refuse_version(query: Query) -> None:
-    """Refuses a version of an object; `null` is the one that every object is.
+    """Refuses a version id of an object, except `null`, which is the version of every object.
 
     Raises:
-        S3Error: NotImplemented.
+        S3Error: NotImplemented for any other version id.
     """
     if query.values.get("versionId", "null") != "null":
         text = (

@@ -1,1 +1,1 @@
-"""Signature Version 4: of a request, in headers or in a presigned URL, and of the chunks of its body."""
+"""Signature Version 4: verifies requests (headers or presigned URL) and the chunks of their bodies."""

@@ -1,10 +1,9 @@
 """The canonical request of SigV4, as S3 builds it.
 
-S3 encodes the path once and does not normalise it (`..` and `//` are parts of keys). Clients sign the
-path and query as they send them, so the received bytes are the canonical form already, in nearly every
-request; a client that sends `+`, lower-case escapes or unescaped characters but signs AWS's own
-encoding needs the other form. Both stand for the same decoded request, so a signature of either is
-as good.
+S3 encodes the path once and does not normalise it (`..` and `//` are parts of keys). Clients sign the path
+and query as they send them, so in nearly every request the received bytes already are the canonical form.
+A client that sends `+`, lower-case escapes or unescaped characters but signs AWS's own encoding needs the
+other form. Both forms encode the same decoded request, so a signature of either is accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tarn_gateway.http import Headers
 __all__ = ["canonical_requests"]
 
 _BLANKS: Final = re.compile(r"[ \t]+")
-# What AWS leaves unescaped, and what divides.
+# The characters that AWS leaves unescaped, and the separators.
 _PLAIN_PATH: Final = re.compile(rb"[A-Za-z0-9\-._~/]*")
 _PLAIN_QUERY: Final = re.compile(rb"[A-Za-z0-9\-._~&=]*")
 
@@ -32,12 +31,12 @@ def canonical_requests(
     signed_headers: Iterable[str],
     payload_hash: str,
 ) -> Iterator[bytes]:
-    """The canonical forms to try, most likely first; the second one only if it differs.
+    """Returns the canonical forms to try, most likely first; the second one only if it differs.
 
     Args:
-        method: of the request.
+        method: the HTTP method.
         raw_path: as received.
-        raw_query: as received; X-Amz-Signature is left out by itself.
+        raw_query: as received; X-Amz-Signature is omitted here.
         headers: as received.
         signed_headers: names in the order signed.
         payload_hash: the last line.

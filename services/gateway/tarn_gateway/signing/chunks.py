@@ -1,7 +1,7 @@
 """The chain of chunk signatures of SigV4's streaming modes.
 
-Each chunk's signature covers the one before it, and the first one the request's, so that chunks can be
-neither left out nor swapped; the last chunk is empty, and trailers have a signature of their own.
+Each chunk's signature covers the previous one, and the first covers the request's. So chunks can be neither
+omitted nor swapped. The last chunk is empty, and trailers have a signature of their own.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class ChunkSignatures:
 
     Args:
         seed: the request's signature.
-        timestamp: of the request.
-        scope: of the request.
-        signing_key: that verified the request.
+        timestamp: the request's time.
+        scope: the request's credential scope.
+        signing_key: the key that verified the request.
     """
 
     __slots__ = ("_claimed", "_hash", "_middle", "_previous", "_signing_key")
@@ -43,13 +43,13 @@ class ChunkSignatures:
         self._claimed = ""
 
     def begin(self, extension: bytes) -> None:
-        """A chunk begins, which ends the one before it.
+        """Begins a chunk, which ends the previous one.
 
         Args:
-            extension: what follows the `;` of its size line.
+            extension: the text after the `;` of the size line.
 
         Raises:
-            S3Error: InvalidRequest without a signature; SignatureDoesNotMatch for the chunk before.
+            S3Error: InvalidRequest without a signature; SignatureDoesNotMatch for the previous chunk.
         """
         self._end_chunk()
         match = _EXTENSION.fullmatch(extension)
@@ -59,15 +59,15 @@ class ChunkSignatures:
         self._hash = hashlib.sha256()
 
     def update(self, data: memoryview) -> None:
-        """Data of the current chunk."""
-        assert self._hash is not None, "data comes behind a chunk's head"
+        """Adds data of the current chunk."""
+        assert self._hash is not None, "data follows a chunk's head"
         self._hash.update(data)
 
     def finish(self) -> None:
-        """The last chunk has ended.
+        """Ends the last chunk.
 
         Raises:
-            S3Error: SignatureDoesNotMatch.
+            S3Error: SignatureDoesNotMatch if its signature is wrong.
         """
         self._end_chunk()
 
@@ -79,7 +79,7 @@ class ChunkSignatures:
             claimed: the value of x-amz-trailer-signature.
 
         Raises:
-            S3Error: SignatureDoesNotMatch.
+            S3Error: SignatureDoesNotMatch if the signature is wrong.
         """
         canonical = "".join(f"{name}:{value}\n" for name, value in lines)
         digest = hashlib.sha256(canonical.encode("latin-1")).hexdigest()
@@ -99,7 +99,7 @@ class ChunkSignatures:
         if not hmac.compare_digest(expected, claimed):
             raise S3Error(
                 "SignatureDoesNotMatch",
-                f"The {whose} signature that we calculated is another one.",
+                f"The {whose} signature that we calculated differs from yours.",
                 StringToSign=text,
                 SignatureProvided=claimed,
             )

@@ -1,9 +1,9 @@
-"""AWS Signature Version 4, the verifying side, for S3.
+"""Verifies AWS Signature Version 4 for S3.
 
-`parse_authorization` is the one place that decides whether and how a request is signed, and checks all
-that can be checked without the key; `verify` compares. Between the two the caller finds the signing key
-of (access key, day, region, service), which it may cache: the gateway never sees a secret.
-Each rule answers a known attack: docs/design/security.md, "Signatures".
+`parse_authorization` alone decides whether and how a request is signed, and checks everything that can be
+checked without the key. `verify` compares the signature. Between the two calls the caller obtains the signing
+key of (access key, day, region, service), which it may cache: the gateway never sees a secret.
+Each rule prevents a known attack: docs/design/security.md, "Signatures".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALGORITHM: Final = "AWS4-HMAC-SHA256"
 SERVICE: Final = "s3"
 TERMINATOR: Final = "aws4_request"
 EXPIRES_S_MAX: Final = 604_800
-"""A week: the longest life of a presigned URL."""
+"""The maximum life of a presigned URL: a week."""
 
 UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
 PAYLOAD_MODES: Final = frozenset(
@@ -48,7 +48,7 @@ PAYLOAD_MODES: Final = frozenset(
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
     }
 )
-"""What x-amz-content-sha256 may hold beside 64 hex digits."""
+"""Values of x-amz-content-sha256 other than 64 hex digits."""
 
 _TIMESTAMP: Final = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -60,18 +60,18 @@ _QUERY_MARKS: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature")
 _QUERY_MARKS_V2: Final = ("AWSAccessKeyId",)
 _ACCESS_KEY_MAX: Final = 128
 _SIGNATURE_DIGITS: Final = 64
-# Strangers choose these texts, too: longer ones than any client sends are read, but not remembered.
+# Unauthenticated callers also choose these texts: texts longer than any client sends are read, but not cached.
 _REMEMBERED_CHARACTERS_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
 class SigV4Policy:
-    """What is asked of a signature beyond being right.
+    """Requirements on a signature besides being correct.
 
     Attributes:
         region: the only region accepted in scopes; None accepts any (a client must name one, and
             an installation of ours may have none).
-        skew_s: how far a client's clock may be off.
+        skew_s: maximum difference between a client's clock and ours, seconds.
     """
 
     region: str | None = None
@@ -79,18 +79,18 @@ class SigV4Policy:
 
 
 class SignedRequest(NamedTuple):
-    """A request's claim to be signed, checked for everything but the signature.
+    """A request's authorization, checked except for the signature itself.
 
     Attributes:
-        access_key_id: whose key.
-        date: `YYYYMMDD` of the scope; with region and service it names the signing key.
+        access_key_id: the claimed key.
+        date: `YYYYMMDD` of the scope; with region and service it determines the signing key.
         region: of the scope.
         service: of the scope.
         timestamp: `YYYYMMDDTHHMMSSZ`.
         signed_headers: lower case, in the order signed.
         signature: 64 hex digits.
-        payload_hash: what the canonical request holds for the body: 64 hex digits or a mode name.
-        request: what was signed.
+        payload_hash: the body's line in the canonical request: 64 hex digits or a mode name.
+        request: the signed request.
         headers: its headers as received, before parameters were added to them.
     """
 
@@ -114,19 +114,19 @@ class SignedRequest(NamedTuple):
 def parse_authorization(request: Request, now_us: int, policy: SigV4Policy) -> SignedRequest:
     """Reads the authorization of a request from its header or its query.
 
-    Of a presigned request the `x-amz-*` parameters that stand for headers (SDKs move them into the
-    URL) are added to `request.headers`.
+    For a presigned request, `x-amz-*` parameters that replace headers (SDKs move them into the URL) are
+    added to `request.headers`.
 
     Raises:
         S3Error: AccessDenied (anonymous, expired, unsigned x-amz-* headers), RequestTimeTooSkewed,
             AuthorizationHeaderMalformed, AuthorizationQueryParametersError, InvalidArgument (two
-            kinds of authentication at once), InvalidRequest (SigV2, SigV4A, no payload hash),
+            kinds of authentication in one request), InvalidRequest (SigV2, SigV4A, no payload hash),
             InvalidURI.
     """
     header = request.headers.get("authorization")
     query: Query | None = None
     if b"Amz" in request.raw_query or b"AWS" in request.raw_query:
-        # Decoding a query costs more than the rest of this; a listing's holds none of these names.
+        # Decoding a query costs more than the rest of this; a listing's query has none of these names.
         parsed = parse_query(request.raw_query)
         if any(mark in parsed for mark in _QUERY_MARKS + _QUERY_MARKS_V2):
             query = parsed
@@ -194,8 +194,8 @@ _Scope = tuple[str, str, str, str]
 
 
 def _claim_of(text: str, policy: SigV4Policy) -> tuple[_Scope, str, str]:
-    """The scope, the signed headers and the signature of an Authorization header."""
-    # Clients put the signature last, and what is before it is the same in all their requests of a day.
+    """Returns the scope, the signed headers and the signature of an Authorization header."""
+    # Clients put the signature last; the text before it is the same in all their requests of a day.
     end = len(text) - _SIGNATURE_DIGITS
     if 0 < end <= _REMEMBERED_CHARACTERS_MAX and text.endswith("Signature=", 0, end):
         scope, names, _ = _remembered_claim(text[:end], policy.region)
@@ -220,7 +220,7 @@ _remembered_claim = lru_cache(maxsize=4096)(_parse_claim)
 
 
 def _header_time(headers: Headers) -> tuple[str, int]:
-    """The request's time, as in the string to sign and in seconds since the epoch."""
+    """Returns the request's time, as in the string to sign and in seconds since the epoch."""
     text = headers.get("x-amz-date")
     if text is not None:
         seconds = _seconds(text)
@@ -308,14 +308,14 @@ def _check_life(expires: str, time_s: int, now_s: int, policy: SigV4Policy) -> N
 
 
 def _hoist(request: Request, query: Query) -> None:
-    """Adds parameters that stand for headers; a header that is there wins.
+    """Adds parameters that replace headers; an existing header takes precedence.
 
-    Not the checksums: SDKs sign that of an empty body into the URL, because there is no body yet,
-    and AWS takes no notice of it there.
+    Not the checksums: SDKs sign the checksum of an empty body into the URL, because there is no body yet,
+    and AWS ignores it there.
 
     Raises:
-        S3Error: AuthorizationQueryParametersError for what no header could hold, such as a line end:
-            stored as user metadata, it would break the head of every answer.
+        S3Error: AuthorizationQueryParametersError for a value that no header could contain, such as a line
+            end: stored as user metadata, it would break the head of every answer.
     """
     hoisted = [
         (lower, query.text(name).encode().decode("latin-1"))
@@ -327,7 +327,7 @@ def _hoist(request: Request, query: Query) -> None:
     ]
     for name, value in hoisted:
         if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(value):
-            raise _bad_query(f"{name[:40]!r} stands for a header and is none")
+            raise _bad_query(f"{name[:40]!r} replaces a header but is not a valid one")
     if hoisted:
         request.headers = Headers(request.headers.pairs + hoisted)
 
@@ -348,7 +348,7 @@ _AUTHORIZATION: Final = frozenset(
 )
 
 
-# --- what both have in common
+# --- shared by both
 
 
 def _split_scope(
@@ -375,10 +375,10 @@ def _split_scope(
 def _split_signed_headers(
     text: str, headers: Headers, malformed: Callable[[str], S3Error]
 ) -> tuple[str, ...]:
-    """The names signed, when they cover what they must.
+    """Returns the signed names, if they include all that must be signed.
 
-    Content-Type need not be among them, whatever the documentation says: AWS accepts presigned PUTs
-    to which a browser added one.
+    Content-Type may be absent, contrary to the documentation: AWS accepts presigned PUTs to which a browser
+    added one.
     """
     names = tuple(text.split(";"))
     if "host" not in names:
@@ -400,13 +400,13 @@ def _split_signed_headers(
 def _checked_hash(value: str) -> str:
     if value in PAYLOAD_MODES or _HASH.fullmatch(value):
         return value
-    text = "x-amz-content-sha256 is neither 64 hex digits nor a payload mode that we know."
+    text = "x-amz-content-sha256 is neither 64 hex digits nor a known payload mode."
     raise S3Error("InvalidArgument", text, ArgumentName="x-amz-content-sha256")
 
 
 @lru_cache(maxsize=512)  # the requests of one second share their time
 def _seconds(timestamp: str) -> int | None:
-    """Seconds since the epoch of a `YYYYMMDDTHHMMSSZ`, None for anything else."""
+    """Returns seconds since the epoch of a `YYYYMMDDTHHMMSSZ`, None for anything else."""
     if not _TIMESTAMP.fullmatch(timestamp):
         return None
     year, month, day = int(timestamp[0:4]), int(timestamp[4:6]), int(timestamp[6:8])
@@ -424,16 +424,16 @@ def _timestamp(seconds: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _keyed(signing_key: bytes) -> hmac.HMAC:
-    """To be copied. `hmac.digest` begins with the key each time, and gives up the interpreter's lock for
-    its two microseconds: beside a busy committer, winning it back takes longer than that."""
+    """Returns a keyed HMAC to be copied. `hmac.digest` processes the key in each call, and releases the
+    interpreter lock for its two microseconds: while a commit runs, reacquiring the lock takes longer than that."""
     return hmac.new(signing_key, digestmod="sha256")
 
 
 def verify(signed: SignedRequest, signing_key: bytes) -> None:
-    """Compares in constant time, for each canonical form that names the same request.
+    """Compares in constant time, for each canonical form that encodes the same request.
 
     Raises:
-        S3Error: SignatureDoesNotMatch, with what we signed, so that the other side can compare.
+        S3Error: SignatureDoesNotMatch, with the text that we signed, so that the client can compare.
     """
     first: tuple[str, bytes] | None = None
     request = signed.request
