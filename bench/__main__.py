@@ -1,10 +1,10 @@
-"""`make bench-parts`: every benchmark of the parts, one after the other, each with its own table.
+"""`make bench-parts`: runs the benchmarks of the parts one after the other; each prints its own table.
 
-The whole system is measured by `bench.load` (`make bench`).
+`bench.load` (`make bench`) measures the whole system.
 
     python -m bench [kv|block|rpc|commit ...]
 
-Figures of a shared machine drift: compare ratios within one run, not numbers of two.
+Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIMIT_S = 600
 
 
 def main() -> int:
-    """Runs the named parts, or all; 1 if one failed."""
+    """Runs the named parts, or all; returns 1 if one failed."""
     wanted = sys.argv[1:] or list(PARTS)
     if unknown := sorted(set(wanted) - set(PARTS)):
         print(f"no benchmark {', '.join(unknown)}; there are {', '.join(PARTS)}")

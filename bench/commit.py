@@ -89,7 +89,7 @@ class Bench:
         return await self.committed.build(NAMESPACE, base, [stream(batches)])
 
     async def differ(self, left: MetarangeId, right: MetarangeId) -> None:
-        """Reads all pages of a difference, of the size that clients ask for who want everything."""
+        """Reads all pages of a difference, with the page size that clients use to read everything."""
         after: str | None = ""
         while after is not None:
             page = await self.committed.diff(NAMESPACE, left, right, after=after, limit=5000)
@@ -106,7 +106,7 @@ async def run(rows: int, rounds: int, directory: Path) -> None:
         cache = RangeCache(directory, executor=executor)
 
         def fresh() -> Bench:
-            # Each build writes into a new store: a put of what is there already costs nothing.
+            # Each build writes to a new store: a put of an existing file costs nothing.
             return Bench(Committed(MemBlockStore(SystemClock()), cache, executor=executor), rounds)
 
         bench = fresh()

@@ -1,9 +1,9 @@
-"""What an operation costs in process, over the coalesced stream and as a unary call.
+"""Cost of an operation in process, over the coalesced stream, and as a unary call.
 
     python bench/rpc.py [--seconds 1]
 
-Client and server are processes of their own; CPU is what each used per operation, user and system.
-The handler does nothing, so the numbers are those of `tarn.rpc`, protobuf and grpc.aio.
+Client and server are separate processes; CPU is the user and system time of each per operation. The
+handler does nothing, so the numbers are those of `tarn.rpc`, protobuf and grpc.aio.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["EntryService"]
 
 
 class Idle:
-    """Answers at once."""
+    """Answers immediately."""
 
     async def operate(self, operation: pb.Operation, _call: Call) -> pb.OperationResult:
         if operation.HasField("lookup"):

@@ -2,10 +2,11 @@
 
     python -m bench.load [--quick] [--cases put,get] [--scale 0.01] [--folder DIR] [--list] [--render]
 
-A quick run, or one of another scale, is no result: it writes the same pages below `.bench/`.
+A quick run, or a run with another scale, is not a result: it writes the same pages below `.bench/`.
 
-Each case runs in a process of its own with a time limit and a folder that is removed behind it. A case
-that fails or runs out of time stays in the table as such, with what it had measured until then.
+Each case runs in its own process with a time limit, and in a folder that is removed afterwards. A case
+that fails or exceeds its time stays in the table with a note and the rows that it had measured until
+then.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _TAIL_LINES = 40
 
 
 def main() -> int:
-    """Runs the cases; 1 if one failed. A goal that is missed is no failure: it is in the table."""
+    """Runs the cases; returns 1 if one failed. A missed goal is not a failure: the table shows it."""
     options = parsed(sys.argv[1:])
     wanted = _chosen(options)
     if options.list:
@@ -74,14 +75,14 @@ def main() -> int:
 
 
 def output_folder(options: argparse.Namespace) -> Path:
-    """Where pages and data go: beside this package only if sizes and rounds are the full ones."""
+    """Returns the folder of pages and data: beside this package only if sizes and rounds are the full ones."""
     if options.output is not None:
         return Path(options.output)
     return _TRIALS if options.quick or options.scale != 1.0 else HERE
 
 
 def write_pages(results: Results, folder: Path) -> None:
-    """Writes `RESULTS.md`, `DETAILS.md` and `plots/` of what was measured last; nothing else is read."""
+    """Writes `RESULTS.md`, `DETAILS.md` and `plots/` from the last measurements; reads nothing else."""
     rows = results.of([case.name for case in CASES])
     peer = json.loads(_PEER.read_text())
     machines = dict.fromkeys(origin.machine for origin, _ in rows if origin.machine)
@@ -94,15 +95,15 @@ def write_pages(results: Results, folder: Path) -> None:
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line."""
+    """Parses the options of a command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the main figures in two minutes")
     parser.add_argument("--cases", default="", help="only these, separated by commas")
     parser.add_argument("--scale", type=float, default=1.0, help="smaller sizes, for trials: 0.01")
-    parser.add_argument("--folder", type=Path, help="where data is put for the time being")
+    parser.add_argument("--folder", type=Path, help="folder for temporary data")
     parser.add_argument("--output", type=Path, help="folder of the pages and their data")
     parser.add_argument(
-        "--render", action="store_true", help="write the pages anew, measure nothing"
+        "--render", action="store_true", help="write the pages again without measuring"
     )
     parser.add_argument("--list", action="store_true", help="show the cases")
     return parser.parse_args(arguments)
@@ -119,7 +120,7 @@ def _chosen(options: argparse.Namespace) -> list[Case]:
 
 
 def _run(case: Case, options: argparse.Namespace) -> tuple[list[Row], str]:
-    """The rows of a case, and what went wrong with it."""
+    """Runs a case; returns its rows, and the reason if it failed."""
     folder = Path(tempfile.mkdtemp(prefix="tarn-bench-", dir=options.folder))
     rows = folder / "rows.json"
     rows.touch()
@@ -137,7 +138,7 @@ def _run(case: Case, options: argparse.Namespace) -> tuple[list[Row], str]:
         if process.wait(limit_s):
             trouble = f"failed: {_last_words(said)}"
     except subprocess.TimeoutExpired:
-        trouble = f"ran out of its {limit_s} s"
+        trouble = f"exceeded its limit of {limit_s} s"
     finally:
         _end(process)
         made = [json.loads(line) for line in rows.read_text().splitlines()]
@@ -146,7 +147,7 @@ def _run(case: Case, options: argparse.Namespace) -> tuple[list[Row], str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a case: as by Ctrl-C, so that it stops its servers; else by force, and they end with it."""
+    """Ends a case: first as by Ctrl-C, so that it stops its servers; then by force, which ends them as well."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGINT)
@@ -158,14 +159,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(said: Path) -> str:
-    """Shows the end of what a case said, and returns its last line."""
-    lines = said.read_text(errors="replace").splitlines()[-_TAIL_LINES:] or ["it said nothing"]
+    """Prints the end of a case's output, and returns its last line."""
+    lines = said.read_text(errors="replace").splitlines()[-_TAIL_LINES:] or ["it printed nothing"]
     print("\n".join(lines), flush=True)
     return lines[-1].replace("|", "/")[:300]
 
 
 def _commit() -> str:
-    """Of the code that is measured, `+` if it was changed since."""
+    """Returns the commit of the measured code, with `+` if the tree has changes."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-c", "safe.directory=*", *arguments]
@@ -177,7 +178,7 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    """Processor, cores, memory, system: nothing that names a host."""
+    """Describes processor, cores, memory and system, without a host name."""
     model = next(
         (
             line.partition(":")[2].strip()

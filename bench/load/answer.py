@@ -1,6 +1,6 @@
-"""Just enough of HTTP/1.1 to know where an answer ends.
+"""A minimal HTTP/1.1 parser that finds the end of an answer.
 
-Pure: takes bytes as they come, keeps the status, and the body only if it is asked to.
+It does no I/O: it takes received bytes, keeps the status, and keeps the body only on request.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ class Answer:
 
     Attributes:
         status: 0 until the head is complete.
-        left: bytes of a body with a content length that are still to come; receivers may take them out
-            by `skip` without showing them.
-        body: what was kept of the body.
+        left: outstanding bytes of a body with a content length; a receiver may discard them and report
+            them by `skip`.
+        body: the kept part of the body.
 
     Args:
-        is_head: it answers a HEAD request.
-        keep: whether a body is kept even if all went well; that of a failure always is.
+        is_head: whether it answers a HEAD request.
+        keep: whether to keep the body of a success; that of a failure is always kept.
     """
 
     __slots__ = ("_chunked", "_data", "_head_done", "_is_head", "_keep", "body", "left", "status")
@@ -37,10 +37,10 @@ class Answer:
         self.body = bytearray()
 
     def feed(self, data: bytes | memoryview) -> bool:
-        """Takes what was received; whether the answer is complete.
+        """Takes received bytes; returns whether the answer is complete.
 
         Raises:
-            ValueError: it is no HTTP answer, or there is more than one.
+            ValueError: the bytes are not an HTTP answer, or more than one.
         """
         if self._head_done and not self._chunked:
             return self._take(data)
@@ -54,13 +54,13 @@ class Answer:
         return self._take(rest)
 
     def skip(self, count: int) -> bool:
-        """Counts bytes of the body that were received elsewhere; whether the answer is complete."""
+        """Counts bytes of the body that the receiver discarded; returns whether the answer is complete."""
         self.left -= count
         return self.left == 0
 
     @property
     def may_skip(self) -> bool:
-        """Whether nobody wants to see the rest of the body."""
+        """Whether the rest of the body may be discarded."""
         return self.left > 0 and not self._keep and self.status < 300
 
     def _take(self, data: bytes | memoryview) -> bool:

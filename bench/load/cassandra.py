@@ -12,14 +12,14 @@ from tarn.testing.servers.cassandra_nodes import CassandraNodes
 __all__ = ["SECTION", "cassandra_node"]
 
 SECTION: Final = "Cassandra, one node on this machine"
-"""Where its rows stand."""
+"""Heading of the table of its rows."""
 
 _JVM = ("-Xms2g", "-Xmx2g", "-XX:TieredStopAtLevel=4")
-"""The nodes of the tests start quickly and stay slow; this one has a heap and the whole compiler."""
+"""The nodes of the tests start quickly but stay slow; this one has a larger heap and the full compiler."""
 
 
 @contextmanager
 def cassandra_node(folder: Path) -> Iterator[CassandraNodes]:
-    """A node with its data in a folder; it ends with this process, however that ends."""
+    """Runs a node with its data in a folder; it ends with this process, however that process ends."""
     with CassandraNodes(folder, jvm=_JVM) as nodes:
         yield nodes

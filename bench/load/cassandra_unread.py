@@ -1,7 +1,7 @@
-"""The Cassandra store without its read before a plain write: what `seen + 1` costs is the difference.
+"""The Cassandra store without its read before a plain write, to measure the cost of `seen + 1`.
 
-For measuring only. Such a write loses to an earlier one whose clock was ahead; production has no switch
-for it, and this reaches into the store's private parts on purpose.
+For benchmarks only. Such a write loses to an earlier one whose clock was ahead. Production has no switch
+for it, so this module uses private parts of the store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["without_reading"]
 
 
 class _Unread(Reads):
-    """Answers at once that no row has a timestamp; reads everything else."""
+    """Returns immediately that no row has a timestamp; all other reads are real."""
 
     @classmethod
     def of(cls, parts: Components, limits: CassandraLimits) -> _Unread:
@@ -37,7 +37,7 @@ class _Unread(Reads):
 
 
 def without_reading(kv: CassandraKv) -> CassandraKv:
-    """A second store on the same connection, partitions. Closing the first one closes it."""
+    """Returns a second store on the same connection and partitions. Closing the first one closes it."""
     limits = CassandraLimits()
     parts = kv._parts  # noqa: SLF001 - see above
     blind = replace(parts, reads=_Unread.of(parts, limits))

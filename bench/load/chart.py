@@ -1,8 +1,8 @@
 """Charts as SVG text: rows of bars, rows of dots on a logarithmic axis, lines.
 
-Written by hand because a chart is some forty elements: the text is the same on every machine (a new
-figure changes a few lines of it), and one file serves light and dark pages, which the usual plotting
-libraries do not (docs/design/dependencies.md).
+Tarn writes them itself because a chart has only some forty elements. The text is the same on every
+machine (a new figure changes a few lines of it), and one file works on light and dark pages, which the
+usual plotting libraries do not offer (docs/design/dependencies.md).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["Series", "bars", "dots", "lines"]
 _WIDTH, _LEFT, _RIGHT, _TOP = 760, 262, 84, 62
 _SPAN = _WIDTH - _LEFT - _RIGHT
 _PLOT_HEIGHT = 260  # of lines
-# The same hues told apart by people who see no red or no green; the second set is for dark pages.
+# Hues that colour-blind people can distinguish; the second set is for dark pages.
 _LIGHT = {"tarn": "#1f6feb", "second": "#0f8a7e", "third": "#8250df", "peer": "#d4740c"}
 _DARK = {"tarn": "#6cb0ff", "second": "#4cc9b8", "third": "#c297ff", "peer": "#f0a04b"}
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What one colour stands for.
+    """The data of one colour.
 
     Attributes:
-        name: in the legend.
+        name: name in the legend.
         hue: `tarn`, `second`, `third` or `peer`.
-        values: by row or by place on the axis; what was not measured is missing.
-        hollow: drawn as an outline, to tell two series of one hue apart.
+        values: values by row or by place on the axis; unmeasured ones are missing.
+        hollow: drawn as an outline, to distinguish two series of one hue.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Series:
 
 
 def bars(title: str, rows: Sequence[str], series: Sequence[Series], unit: str) -> str:
-    """Horizontal bars from zero, a group for each row; values stand at their ends, with `unit`."""
+    """Draws horizontal bars from zero, a group for each row; values with `unit` are written at their ends."""
     most = max(value for one in series for value in one.values.values())
     body, y = [], _TOP
     for row in rows:
@@ -64,7 +64,7 @@ def bars(title: str, rows: Sequence[str], series: Sequence[Series], unit: str) -
 
 
 def dots(title: str, rows: Sequence[str], series: Sequence[Series], unit: str) -> str:
-    """A line for each row with a dot for each series, on a logarithmic axis of whole powers of ten."""
+    """Draws a line per row with a dot per series, on a logarithmic axis of whole powers of ten."""
     values = [value for one in series for value in one.values.values()]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     bottom = _TOP + 28 * len(rows)
@@ -89,7 +89,7 @@ def dots(title: str, rows: Sequence[str], series: Sequence[Series], unit: str) -
 
 
 def lines(title: str, places: Sequence[str], series: Sequence[Series], axis: str) -> str:
-    """A line for each series over places at equal distances, from zero; `axis` names the places."""
+    """Draws a line per series over equidistant places, from zero; `axis` names the places."""
     step = _nice(max(value for one in series for value in one.values.values()) / 5)
     most = step * math.ceil(max(v for one in series for v in one.values.values()) / step)
     left, bottom = 70, _TOP + _PLOT_HEIGHT
@@ -159,7 +159,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start", css: str = "") -
 
 
 def _nice(value: float) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
+    """Returns the next 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= value)
 

@@ -1,10 +1,10 @@
-"""The load client: replays signed requests over raw sockets, each connection in a closed loop.
+"""The load client: sends prepared signed requests over raw sockets, each connection in a closed loop.
 
-It must cost little, for it shares the machine with the server: one epoll loop, requests that are bytes
-before the clock starts, one write and one read for a small exchange. As long as all good answers of a
-run were received at once and with one length, a further one of that length and a good status is taken
-for complete without parsing; anything else is parsed. Latency is from before the first byte is written
-to after the last one was read.
+The client must be cheap, because it shares the machine with the server: one epoll loop, requests encoded
+before the clock starts, one write and one read for a small exchange. While all good answers of a run
+arrived in one read and with the same length, another one of that length with a good status is taken as
+complete without parsing; all others are parsed. Latency is measured from before the first byte is written
+until after the last one was read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Load", "Measured", "address_of", "exchange"]
 _RECEIVE_BYTES = 1 << 18
 _STALL_SECONDS = 60.0
 _FAILURES_MAX = 100
-"""A run with more has measured nothing, and ends."""
+"""A run with more failures has no valid measurement, and ends."""
 _GOOD = b"HTTP/1.1 2"
 _VARIES = -1
 _READ = select.EPOLLIN | select.EPOLLRDHUP
@@ -40,14 +40,14 @@ def address_of(endpoint: str) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class Measured:
-    """What a run saw.
+    """The measurements of a run.
 
     Attributes:
         seconds: from the first request to the last answer.
-        latencies_s: of the good answers, in their order.
-        failures: how many of each kind: a status, or what went wrong with the connection.
-        first_failure: the beginning of its body.
-        client_cpu_s: what the client itself used.
+        latencies_s: latencies of the good answers, in seconds, in order.
+        failures: number of failures by kind: a status, or an error of the connection.
+        first_failure: beginning of the first failure's body.
+        client_cpu_s: CPU seconds that the client itself used.
     """
 
     seconds: float = 0.0
@@ -58,7 +58,7 @@ class Measured:
 
     @property
     def count(self) -> int:
-        """Good answers."""
+        """Number of good answers."""
         return len(self.latencies_s)
 
     @property
@@ -79,7 +79,7 @@ class Measured:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether going on is of no use."""
+        """Whether there are too many failures to continue."""
         return self.failures.total() > _FAILURES_MAX
 
 
@@ -110,12 +110,12 @@ class Load:
     """One run of a closed loop.
 
     Args:
-        address: of the server.
-        requests: sent in order, by whichever connection is free.
-        connections: how many.
-        seconds: nothing is begun after this.
-        repeat: whether the requests are sent again from the start when all were; else the run ends.
-        until: ends the run early when it returns true; asked between rounds of the loop.
+        address: address of the server.
+        requests: sent in order, by any free connection.
+        connections: number of connections.
+        seconds: no request begins after this time.
+        repeat: whether to start again with the first request after the last one; otherwise the run ends.
+        until: ends the run early when it returns true; called between rounds of the loop.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Load:
             self._register(_Connection(address))
 
     def run(self) -> Measured:
-        """Sends until the time or the requests are over, and everything is answered."""
+        """Sends until the time or the requests are used up and every request is answered."""
         measured = self._measured
         cpu = time.process_time()
         began = time.perf_counter()
@@ -216,7 +216,7 @@ class Load:
             self._lose(connection, error)
 
     def _send(self, connection: _Connection) -> None:
-        """Goes on with a request that did not fit into the socket's buffer."""
+        """Continues a request that did not fit into the socket's buffer."""
         if connection.unsent is not None:
             connection.unsent = connection.unsent[connection.socket.send(connection.unsent) :]
             if connection.unsent:
@@ -254,7 +254,7 @@ class Load:
             self._done(connection, answer)
 
     def _learn(self, length: int) -> None:
-        """Remembers the length of all good answers, until two differ."""
+        """Remembers the common length of all good answers, until two differ."""
         self._usual = length if self._usual in (0, length) else _VARIES
 
     def _done(self, connection: _Connection, answer: Answer) -> None:
@@ -263,12 +263,12 @@ class Load:
             self._measured.latencies_s.append(time.perf_counter() - connection.began)
         else:
             self._measured.fail(str(answer.status), answer.body.decode(errors="replace"))
-        if connection.unsent is not None:  # refused in the middle of a body: the rest stays unsent
+        if connection.unsent is not None:  # refused in the middle of a body: the rest is not sent
             self._reconnect(connection)
         self._begin(connection)
 
     def _lose(self, connection: _Connection, error: OSError | ValueError) -> None:
-        """The connection broke; an idle one that is closed at the end is none of our business."""
+        """Handles a broken connection; one that is closed at the end while idle is not a failure."""
         if connection.began == 0.0:
             self._poll.unregister(connection.socket.fileno())
             return
@@ -286,10 +286,10 @@ class Load:
 
 
 def exchange(address: tuple[str, int], request: Request) -> bytes:
-    """One request by itself; the answer's body.
+    """Sends one request; returns the answer's body.
 
     Raises:
-        RuntimeError: the answer is no success; says what the server said.
+        RuntimeError: the answer is not a success; the text quotes the answer.
     """
     answer = Answer(is_head=request.is_head, keep=True)
     with socket.create_connection(address, timeout=60) as connection:

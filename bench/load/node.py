@@ -32,14 +32,14 @@ _SERVER_CORE = {0}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How Tarn runs.
+    """The form in which Tarn runs.
 
     Attributes:
         durability: `os` or `fsync`.
         workers: processes of a single node; 0: one per core. In separate processes it is 1.
-        separate: auth, graveler and gateway as processes of their own.
-        is_pinned: the server has core 0 to itself, everything else runs on the other ones.
-        cassandra: `host:port` of the nodes that keep the metadata; none: the embedded store does.
+        separate: whether auth, graveler and gateway are separate processes.
+        is_pinned: whether the server has core 0 to itself and everything else uses the other cores.
+        cassandra: `host:port` of the nodes with the metadata; empty: the embedded store.
     """
 
     durability: str = "os"
@@ -58,12 +58,12 @@ class Form:
 
     @property
     def server_cores(self) -> set[int] | None:
-        """Where the server may run; None: anywhere."""
+        """Cores that the server may use; None: all."""
         return _SERVER_CORE if self.is_pinned and len(os.sched_getaffinity(0)) > 1 else None
 
     @property
     def client_cores(self) -> set[int] | None:
-        """Where everything else may run."""
+        """Cores that all other processes may use."""
         return os.sched_getaffinity(0) - _SERVER_CORE if self.server_cores else None
 
 
@@ -76,9 +76,9 @@ class Node:
         endpoint: URL of the S3 endpoint.
         server: `host:port` of graveler's rpc.
         auth_server: `host:port` of auth's rpc.
-        signer: for the admin.
-        processes: its workers, and what they started before the node was measured.
-        store: the processes of a metadata store that is not Tarn's own.
+        signer: signs requests of the admin.
+        processes: its workers, and the processes that they started before the measurement.
+        store: the processes of a metadata store outside of Tarn.
     """
 
     form: Form
@@ -99,21 +99,21 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Of the S3 endpoint."""
+        """Address of the S3 endpoint."""
         return address_of(self.endpoint)
 
     def workers(self) -> Processes:
-        """The processes that serve, as of now."""
+        """The serving processes, as of now."""
         state = json.loads((self.data / "tarn.json").read_text())
         return Processes(state["processes"].values()).with_children()
 
 
 @contextmanager
 def running(folder: Path, form: Form) -> Iterator[Node]:
-    """Starts a Tarn in a folder of its own and sets it up.
+    """Starts a Tarn in its own folder and sets it up.
 
     Raises:
-        RuntimeError: it does not start; says what it said.
+        RuntimeError: it does not start; the text quotes its log.
     """
     data, log = folder / "data", folder / "tarn.log"
     shape = ["--separate"] if form.separate else []
@@ -135,14 +135,14 @@ def running(folder: Path, form: Form) -> Iterator[Node]:
         _wait_until_up(process, data, log)
         yield _set_up(form, data, folder / "credentials")
     except BaseException:
-        sys.stderr.write(f"what Tarn said last:\n{_tail(log)}\n\n")
+        sys.stderr.write(f"end of Tarn's log:\n{_tail(log)}\n\n")
         raise
     finally:
         _stop(process, log)
 
 
 def _environment() -> dict[str, str]:
-    """This one, without what would configure a Tarn or point its clients elsewhere."""
+    """Returns this environment without variables that configure a Tarn or its clients."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TARN_")}
 
 
@@ -202,14 +202,14 @@ def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
 
 @contextmanager
 def raw_loop(form: Form) -> Iterator[tuple[tuple[str, int], Processes]]:
-    """The raw loop where Tarn's worker would run: its address and its process."""
+    """Runs the raw loop on the cores of Tarn's worker; yields its address and process."""
     with _yardstick(form, "small") as found:
         yield found
 
 
 @contextmanager
 def bulk_loop(form: Form, folder: Path, size: int) -> Iterator[tuple[tuple[str, int], Processes]]:
-    """The yardstick of large objects, keeping its files in a folder; it sends `size` bytes."""
+    """Runs the yardstick of large objects, with its files in a folder; it sends `size` bytes."""
     folder.mkdir(exist_ok=True)
     with _yardstick(form, "bulk", str(folder), str(size), form.durability) as found:
         yield found

@@ -1,6 +1,6 @@
-"""Runs one case in a process of its own: `python -m bench.load.one CASE FOLDER ROWS SCALE full|quick`.
+"""Runs one case in its own process: `python -m bench.load.one CASE FOLDER ROWS SCALE full|quick`.
 
-Its rows go to the file ROWS, a line of JSON each, as soon as they are there.
+It appends its rows to the file ROWS, one JSON line each, as soon as they are measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.load.trial import Trial
 
 
 def main() -> None:
-    """Runs it; a traceback on stderr if it fails."""
+    """Runs the case; a failure prints a traceback on stderr."""
     name, folder, rows, scale, mode = sys.argv[1:]
     case = next(case for case in CASES if case.name == name)
     with Path(rows).open("a") as out:

@@ -1,8 +1,8 @@
-"""`RESULTS.md` and its plots: the figures that people ask for, beside those of lakeFS.
+"""`RESULTS.md` and its plots: the main figures, beside those of lakeFS.
 
-Both are made of `results/load.json` (what was measured here last) and `results/lakefs.json` (the peer:
-measured by us on a machine of this kind, or published by its makers). A figure that nobody has
-measured is left out. Every row, goals and spreads are in `DETAILS.md` (`table.py`).
+Both are made from `results/load.json` (the last measurements here) and `results/lakefs.json` (the peer:
+measured by us on a similar machine, or published by its makers). A figure without a measurement is left
+out. `DETAILS.md` has every row, with goals and spreads (`table.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _Figure:
     """A row that the page shows.
 
     Attributes:
-        label: for people.
+        label: its name on the page.
         what: the row's operation.
-        form: how its `form` ends; the single node's if the row is of several.
-        peer: its name in `lakefs.json`; empty: the peer has none.
+        form: end of the row's `form`; selects the single node if there are several.
+        peer: its name in `lakefs.json`; empty if the peer has none.
         value: `rate`, `p50` or `p99`.
     """
 
@@ -95,14 +95,14 @@ Peer = Mapping[str, Any]
 
 
 def results_page(machine: str, rows: Rows, peer: Peer) -> str:
-    """`RESULTS.md`: two tables, the plots that `plots` makes, and where the figures are from."""
+    """Returns `RESULTS.md`: two tables, the plots of `plots`, and the sources of the figures."""
     met = [row.is_met for _, row in rows if row.is_met is not None]
     made = plots(rows, peer)
     is_trial = any(origin.mode != "full" or origin.scale != 1.0 for origin, _ in rows)
     parts = [
         "# How fast Tarn is",
         "",
-        "CommitResult by `make bench` from [results/load.json](results/load.json) and "
+        "Made by `make bench` from [results/load.json](results/load.json) and "
         "[results/lakefs.json](results/lakefs.json). [DETAILS.md](DETAILS.md) has every row, "
         "[README.md](README.md) says how it is measured, and "
         "[performance.md](../docs/design/performance.md) why it is so.",
@@ -120,7 +120,7 @@ def results_page(machine: str, rows: Rows, peer: Peer) -> str:
 
 
 def plots(rows: Rows, peer: Peer) -> dict[str, str]:
-    """The SVG files by name; one whose figures are missing is left out."""
+    """Returns the SVG files by name, without those whose figures are missing."""
     made: dict[str, str] = {}
     ours, shipped, undelayed = _ratios(rows, peer)
     if ours:
@@ -210,7 +210,7 @@ def _whole_table(rows: Rows, peer: Peer, made: Collection[str]) -> list[str]:
 
 
 def _pictures(made: Collection[str], *names: str) -> list[str]:
-    """Those of the plots that were made."""
+    """Returns links to those of the plots that exist."""
     found = [f"![{name.removesuffix('.svg')}](plots/{name})" for name in names if name in made]
     return [line for picture in found for line in (picture, "")]
 
@@ -242,7 +242,7 @@ def _peer_notes(peer: Peer) -> list[str]:
 
 
 def _find(figure: _Figure, rows: Rows) -> Row | None:
-    """The row of a figure that was measured; the case with all of the cores, of several."""
+    """Returns the measured row of a figure; if there are several, the one with all cores."""
     for _, row in rows:
         right = row.form.endswith(figure.form) and row.form.startswith("single node")
         if row.what == figure.what and right and "own core" not in row.form and not row.failed:
@@ -266,7 +266,7 @@ def _peer_value(figure: _Figure, peer: Peer, mode: str = "shipped") -> float | N
 
 
 def _ratios(rows: Rows, peer: Peer) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """Rates by those of the raw loop: Tarn's, the peer's as shipped, the peer's without delay."""
+    """Returns rates relative to the raw loop: Tarn's, the peer's as shipped, the peer's without delay."""
     ours: dict[str, float] = {}
     theirs: dict[str, dict[str, float]] = {"shipped": {}, "undelayed": {}}
     for figure in _SMALL:

@@ -1,4 +1,4 @@
-"""What processes cost, from /proc: CPU time, memory, open files. And where they may run."""
+"""Cost of processes, from /proc: CPU time, memory, open files; and pinning to cores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def pinned(cores: set[int] | None) -> Iterator[None]:
-    """Processes that are started inside may run on these cores only; None: anywhere."""
+    """Processes that are started in the block may use only these cores; None: all."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores or before)
     try:
@@ -25,17 +25,17 @@ def pinned(cores: set[int] | None) -> Iterator[None]:
 
 
 class Processes:
-    """A server's processes.
+    """The processes of a server.
 
     Args:
-        pids: of all that work for it; what they start later is not counted but by `with_children`.
+        pids: process ids of the server; processes that they start later count only by `with_children`.
     """
 
     def __init__(self, pids: Iterable[int]) -> None:
         self.pids = tuple(pids)
 
     def with_children(self) -> Processes:
-        """These, and all processes below them as of now."""
+        """Returns these processes and all processes below them, as of now."""
         parents: dict[int, int] = {}
         for folder in Path("/proc").iterdir():
             if folder.name.isdecimal():
@@ -48,7 +48,7 @@ class Processes:
         return Processes(sorted(found))
 
     def cpu_s(self) -> float:
-        """User and system time so far, of those that live. Steps of 10 ms each."""
+        """User and system time so far of the living processes, in seconds, in steps of 10 ms each."""
         total = 0
         for pid in self.pids:
             with contextlib.suppress(OSError):
@@ -57,26 +57,28 @@ class Processes:
         return total / _TICKS
 
     def rss_mib(self) -> float:
-        """Resident memory now, of the largest one."""
+        """Current resident memory of the largest process, in MiB."""
         return max((_status_mib(pid, "VmRSS") for pid in self.pids), default=0.0)
 
     def anonymous_mib(self) -> float:
-        """Resident memory now, of the largest one, without what is mapped from files: the kernel takes
-        that back when it likes, so it tells nothing of a leak."""
+        """Current resident memory of the largest process without mapped files, in MiB.
+
+        The kernel can reclaim mapped files at any time, so they do not indicate a leak.
+        """
         return max((_status_mib(pid, "RssAnon") for pid in self.pids), default=0.0)
 
     def peak_rss_mib(self) -> float:
-        """The most since `forget_peak`, of the largest one."""
+        """Peak memory of the largest process since `forget_peak`, in MiB."""
         return max((_status_mib(pid, "VmHWM") for pid in self.pids), default=0.0)
 
     def forget_peak(self) -> None:
-        """Starts the peak again from what is resident now."""
+        """Resets the peak to the current resident memory."""
         for pid in self.pids:
             with contextlib.suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def open_files(self) -> int:
-        """Descriptors of all of them."""
+        """Number of open files of all processes."""
         total = 0
         for pid in self.pids:
             with contextlib.suppress(OSError):

@@ -1,11 +1,11 @@
-"""The yardstick: servers that do nothing but what any server must. `python -m bench.load.rawloop KIND`.
+"""The yardstick: servers that do only the work that any server must do. `python -m bench.load.rawloop KIND`.
 
 `small` parses HTTP on a bare asyncio protocol (httptools, uvloop) and answers every request with 1 KiB,
-without a look at it. All ratios of small requests are to it.
+without looking at it. Ratios of small requests refer to it.
 
-`bulk` receives bodies, hashes them as a signed S3 PUT must be (MD5 for the ETag, SHA-256 for the
-signature), writes them to a file, with an fsync if it is told so; and sends a file, or ranges of it,
-by sendfile. Ratios of large objects are to it.
+`bulk` receives bodies, hashes them as a signed S3 PUT requires (MD5 for the ETag, SHA-256 for the
+signature), and writes them to a file, with an fsync on request; it sends a file, or ranges of it, by
+sendfile. Ratios of large objects refer to it.
 
 It prints its port, and ends with its parent (`tarn_cli.node.lifeline`).
 """
@@ -31,7 +31,7 @@ _PIECE = 1 << 20
 
 
 class Small(asyncio.Protocol):
-    """Answers 1 KiB to whatever is asked."""
+    """Answers every request with 1 KiB."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
@@ -70,7 +70,7 @@ def _serve_bulk(folder: Path, size: int, *, fsync: bool) -> None:
 
 
 def _talk(connection: socket.socket, source: Path, folder: Path, *, fsync: bool) -> None:
-    """Answers one connection until its client leaves."""
+    """Serves one connection until its client leaves."""
     piece = bytearray(_PIECE)
     with connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -84,7 +84,7 @@ def _talk(connection: socket.socket, source: Path, folder: Path, *, fsync: bool)
 
 
 def _send(connection: socket.socket, head: bytes, source: Path) -> None:
-    """Sends the file, or as many bytes of it as a range asks for, from somewhere."""
+    """Sends the file, or as many bytes of it as a range requests, from any offset."""
     size = source.stat().st_size
     start, count = 0, size
     if found := re.search(rb"range: bytes=(\d+)-(\d+)", head):
@@ -97,7 +97,7 @@ def _send(connection: socket.socket, head: bytes, source: Path) -> None:
 
 
 def _head(connection: socket.socket) -> bytes:
-    """Up to and with the empty line, nothing behind it; empty at the end of the connection."""
+    """Reads up to and including the empty line, and no further; empty at the end of the connection."""
     while seen := connection.recv(1 << 16, socket.MSG_PEEK):
         end = seen.find(b"\r\n\r\n")
         if end >= 0:

@@ -1,9 +1,9 @@
-"""Fills a running Tarn by its own code, without HTTP: the benchmark becomes one more graveler replica.
+"""Fills a running Tarn by its own code, without HTTP: the benchmark becomes another graveler replica.
 
-The nouns of graveler over the node's metadata store and local blocks, in this process. Staged rows go
-through `Staging` (rule 1 and its re-check for every row), bases through the builder of committed
-metadata and `Commits`. Blocks of seeded entries do not exist; nothing that is measured reads them. This
-replica writes with `durability: os`, whatever the node does.
+It runs the parts of graveler over the node's metadata store and local blocks, in this process. Staged
+rows are written by `Staging` (rule 1 with its re-check for every row), bases by the builder of committed
+metadata and `Commits`. The blocks of seeded entries do not exist; no measurement reads them. This replica
+writes with `durability: os`, whatever the node does.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _BATCH_ROWS = 65_536
 _AT_ONCE = 4096
 _CALL_SECONDS = 900.0
 _KEYSPACE = "tarn"
-"""What `tarn up --kv` takes if the URL names none."""
+"""The default keyspace of `tarn up --kv`."""
 
 
 def batches(numbers: np.ndarray, folder: str = OLD) -> Iterator[pa.RecordBatch]:
-    """Rows `lake/events/<folder>/part-<number>.parquet`, with values that do not compress."""
+    """Yields rows `lake/events/<folder>/part-<number>.parquet`, with values that do not compress."""
     for at in range(0, len(numbers), _BATCH_ROWS):
         seed = random.getrandbits(32)
         yield from staged(numbers[at : at + _BATCH_ROWS], seed, folder)
@@ -57,18 +57,18 @@ def batches(numbers: np.ndarray, folder: str = OLD) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class Seeder:
-    """A graveler replica of the benchmark's own."""
+    """The benchmark's own graveler replica."""
 
     graveler: Graveler
     connection: Connection
 
     async def repository(self, name: str) -> Repository:
-        """A new repository, made by the node."""
+        """Has the node create a repository."""
         await self.connection.graveler.create_repository(self.connection.call(), name)
         return await self.graveler.repositories.get(name)
 
     async def base(self, repository: Repository, branch: str, rows: int) -> None:
-        """A new branch whose commit holds `rows` entries, numbered 0, 10, 20 …"""
+        """Creates a branch whose commit holds `rows` entries, numbered 0, 10, 20 …"""
         numbers = np.arange(rows, dtype=np.int64) * 10
 
         async def stream() -> AsyncIterator[pa.RecordBatch]:
@@ -98,19 +98,19 @@ class Seeder:
                         group.create_task(work)
 
     async def unstage(self, repository: Repository, branch: str, paths: Sequence[str]) -> None:
-        """Deletes paths, 1,000 at once."""
+        """Deletes paths, 1,000 per call."""
         for at in range(0, len(paths), 1000):
             await self.graveler.staging.unstage(repository, BranchId(branch), paths[at : at + 1000])
 
     @property
     def client(self) -> GravelerClient:
-        """The node's graveler."""
+        """A client of the node's graveler."""
         return self.connection.graveler
 
 
 @asynccontextmanager
 async def connected(node: Node) -> AsyncIterator[Connection]:
-    """Logged in at a node as its admin."""
+    """Yields a connection to a node, logged in as its admin."""
     clock = SystemClock()
     settings = Settings(
         server=node.server,
@@ -123,7 +123,7 @@ async def connected(node: Node) -> AsyncIterator[Connection]:
 
 
 async def _open_kv(node: Node, clock: SystemClock) -> Kv:
-    """The store that the node keeps its metadata in."""
+    """Opens the node's metadata store."""
     if not node.form.cassandra:
         return await open_embedded(node.data / "kv" / "tarn.db", durability="os")
     settings = CassandraSettings(
@@ -134,7 +134,7 @@ async def _open_kv(node: Node, clock: SystemClock) -> Kv:
 
 @asynccontextmanager
 async def seeder(node: Node, folder: Path) -> AsyncIterator[Seeder]:
-    """A replica on a node's stores, with its range cache in a folder."""
+    """Yields a replica on a node's stores, with its range cache in a folder."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(connected(node))

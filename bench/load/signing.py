@@ -1,7 +1,7 @@
 """Signed S3 requests as bytes, made before the clock starts.
 
-Plain header SigV4, with the body's SHA-256 in the signature as most S3 tools send it. A signature holds
-for about a quarter of an hour; a case that runs longer signs again.
+They use header SigV4 with the body's SHA-256 in the signature, as most S3 tools do. A signature is valid
+for about a quarter of an hour; a longer case signs again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _INLINE_MAX = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, ready to be sent.
+    """One encoded request.
 
     Attributes:
-        head: request line, headers, and the body if it is small: one write sends them.
-        body: what follows; kept apart when large, so that requests share it.
+        head: request line, headers, and a small body: sent by one write.
+        body: a large body, kept separately, so that requests share it.
         is_head: the answer has no body, whatever its headers say.
     """
 
@@ -42,9 +42,9 @@ class Signer:
 
     Attributes:
         host: `host:port`, as in the Host header.
-        access_key_id: public half.
-        secret: secret half.
-        clock: dates the signatures.
+        access_key_id: public part of the key.
+        secret: secret part of the key.
+        clock: source of the signatures' dates.
     """
 
     host: str

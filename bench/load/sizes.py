@@ -1,4 +1,4 @@
-"""Sizes that several places must agree on, in bytes."""
+"""Sizes that several modules share, in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow clients: uploads that are sent a little at a time, for as long as somebody looks at the server."""
+"""Slow clients: uploads that send a little at a time during a measurement."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["SlowClients", "slow_clients"]
 
 @dataclass(slots=True)
 class SlowClients:
-    """What slow clients have done so far.
+    """Progress of the slow clients.
 
     Attributes:
-        sent: bytes of bodies.
-        lost: connections that the server closed or answered before their time.
-        open: connections that go on.
+        sent: bytes of bodies sent.
+        lost: connections that the server closed or answered too early.
+        open: connections that are still open.
     """
 
     sent: int = 0
@@ -32,10 +32,10 @@ class SlowClients:
 def slow_clients(
     address: tuple[str, int], heads: Sequence[Request], piece: bytes, every_s: float
 ) -> Iterator[SlowClients]:
-    """Opens a connection for each head, and sends `piece` on each of them every so often.
+    """Opens a connection for each head, and sends `piece` on each every `every_s` seconds.
 
-    A thread does it: it sleeps most of the time. What the server does not take at once is not sent again,
-    so the bodies must be meant to be never finished.
+    This runs in a thread that mostly sleeps. Bytes that the socket does not take immediately are not sent
+    again, so the bodies must be too long to be completed.
     """
     slow = SlowClients()
     stop = threading.Event()

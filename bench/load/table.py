@@ -1,7 +1,7 @@
 """Results: rows in a JSON file, and the tables of all of them (`DETAILS.md`).
 
-A run of some cases replaces the rows of these cases and leaves the others; each row carries when and of
-which commit it is.
+A run of some cases replaces the rows of these cases and keeps the others; each row carries its date and
+commit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Goal", "Origin", "Results", "Row", "render"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a row is to reach (docs/design/performance.md, "Goals"); None: not said."""
+    """Bounds of a row (docs/design/performance.md, "Goals"); None: no bound."""
 
     ratio_min: float | None = None
     ratio_max: float | None = None
@@ -43,23 +43,23 @@ class Row:
     """One line of the table; None: not measured.
 
     Attributes:
-        case: what `CASES` selects.
+        case: name of the case in `CASES`.
         what: the operation.
-        form: how Tarn ran.
-        per_second: operations.
-        p50_ms: median.
-        p99_ms: of all rounds.
-        ratio: to `yardstick`, the median over the rounds.
-        ratio_low: the smallest of a round.
-        ratio_high: the largest.
-        yardstick: what the ratio is to.
-        cpu_us: of the server, per operation.
-        store_cpu_us: of a metadata store that is a server of its own, per operation.
-        rss_mib: peak of its largest process.
+        form: form of Tarn.
+        per_second: operations per second.
+        p50_ms: median latency.
+        p99_ms: 99th percentile of all rounds.
+        ratio: ratio to `yardstick`, the median over the rounds.
+        ratio_low: smallest ratio of a round.
+        ratio_high: largest ratio of a round.
+        yardstick: what the ratio refers to.
+        cpu_us: CPU time of the server per operation.
+        store_cpu_us: CPU time of a separate metadata store per operation.
+        rss_mib: peak memory of the largest process.
         goal: bounds; see `Goal`.
-        note: in words; what went wrong, if something did.
+        note: remarks and errors.
         failed: nothing was measured, or answers were wrong.
-        rounds: how many.
+        rounds: number of rounds.
     """
 
     case: str
@@ -101,14 +101,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where rows come from.
+    """The origin of rows.
 
     Attributes:
         date: `yyyy-mm-dd`.
-        commit: of the code, short; with `+` if the tree had changes.
-        scale: 1.0 for the sizes that the rows say.
+        commit: abbreviated commit of the code; with `+` if the tree had changes.
+        scale: 1.0 for the sizes that the rows name.
         mode: `full` or `quick`.
-        machine: in words, without a host's name.
+        machine: description of the machine, without a host name.
     """
 
     date: str
@@ -130,7 +130,7 @@ class Results:
                 self._cases[name] = (Origin(**kept["origin"]), rows)
 
     def replace(self, case: str, origin: Origin, rows: Iterable[Row]) -> None:
-        """Puts the rows of a case in the place of its earlier ones."""
+        """Replaces the rows of a case."""
         self._cases[case] = (origin, list(rows))
 
     def save(self) -> None:
@@ -143,7 +143,7 @@ class Results:
         self._file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
     def of(self, cases: Sequence[str]) -> list[tuple[Origin, Row]]:
-        """The rows of cases, in that order."""
+        """Returns the rows of cases, in that order."""
         return [
             (self._cases[name][0], row)
             for name in cases
@@ -163,11 +163,11 @@ def render(
     rows: Sequence[tuple[Origin, Row]],
     sections: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """`DETAILS.md`.
+    """Returns `DETAILS.md`.
 
     Args:
-        rows: in their order.
-        sections: cases whose rows stand in a table of their own, with its heading.
+        rows: all rows, in order.
+        sections: cases whose rows have a table of their own, with its heading.
     """
     lines = ["# Every row of `make bench`", ""]
     lines += [
@@ -190,7 +190,7 @@ def render(
 
 
 def _table(rows: Sequence[tuple[Origin, Row]]) -> list[str]:
-    """A table and the notes to it."""
+    """Returns a table and its notes."""
     with_store = any(row.store_cpu_us is not None for _, row in rows)
     head = (*_HEAD[:8], _STORE_HEAD, *_HEAD[8:]) if with_store else _HEAD
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -227,7 +227,7 @@ def _line(row: Row, mark: str, *, with_store: bool) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Three digits that count."""
+    """Formats a number with three significant digits."""
     if value is None:
         return ""
     if abs(value) >= 100:

@@ -1,4 +1,4 @@
-"""What a case is given: sizes, a folder, a place for its rows; and the interleaved comparison."""
+"""The environment of a case (sizes, a folder, a sink for its rows), and the interleaved comparison."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Trial:
 
     Attributes:
         case: its name.
-        folder: its own, empty, removed behind it.
-        scale: 1.0 for real; sizes, times and counts shrink with it.
-        quick: only the main figures.
-        emit: takes a row as soon as it is measured, so that a time limit loses only what is missing.
+        folder: its own folder, empty at first, removed afterwards.
+        scale: 1.0 for a real run; sizes, times and counts shrink with it.
+        quick: whether to measure only the main figures.
+        emit: takes a row as soon as it is measured, so that a time limit loses only later rows.
     """
 
     case: str
@@ -45,20 +45,20 @@ class Trial:
 
     @property
     def rounds(self) -> int:
-        """Interleaved rounds of each figure."""
+        """Number of interleaved rounds of each figure."""
         return 2 if self.quick or self.scale < 1 else 5
 
     @property
     def seconds(self) -> float:
-        """Of one round."""
+        """Length of one round, in seconds."""
         return max(0.2, (1.0 if self.quick else 2.0) * min(1.0, self.scale * 4))
 
     def count(self, full: int, least: int = 1) -> int:
-        """A number of things, scaled."""
+        """Scales a number."""
         return max(least, int(full * self.scale))
 
     def within(self, name: str) -> Path:
-        """A new folder of the case."""
+        """Creates a new folder of the case."""
         folder = self.folder / name
         folder.mkdir(parents=True)
         return folder
@@ -66,14 +66,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something to measure.
+    """A case of the benchmark.
 
     Attributes:
-        name: for `CASES=`.
-        run: measures and emits.
-        limit_s: time for it in a full run.
-        quick: part of `make bench-quick`.
-        section: heading of the table that it stands in; empty: the first one.
+        name: its name in `CASES=`.
+        run: measures and emits rows.
+        limit_s: time limit of a full run, in seconds.
+        quick: whether it is part of `make bench-quick`.
+        section: heading of the table of its rows; empty: the first table.
     """
 
     name: str
@@ -88,10 +88,11 @@ class Yardstick:
     """A server to compare with.
 
     Attributes:
-        name: in the table.
-        address: of its socket.
-        processes: that serve.
-        requests: of a round, by its number, if it is a Tarn that wants its own; None: the node's.
+        name: its name in the table.
+        address: address of its socket.
+        processes: its processes.
+        requests: returns the requests of a round by its number, if they differ from the node's; None: the
+            same.
     """
 
     name: str
@@ -109,7 +110,7 @@ class _Cost:
     store_s: float = 0.0
 
     def of(self, work: Callable[[], Measured]) -> Measured:
-        """Adds what the work costs."""
+        """Runs the work and adds its cost."""
         tarn_s, store_s = self.node.processes.cpu_s(), self.node.store.cpu_s()
         measured = work()
         self.tarn_s += self.node.processes.cpu_s() - tarn_s
@@ -117,7 +118,7 @@ class _Cost:
         return measured
 
     def note(self, whole: Measured) -> str:
-        """Who had the cores, if the metadata store is a server of its own."""
+        """Describes the use of the cores, if the metadata store is a separate server."""
         if not self.node.store.pids:
             return ""
         cores = len(os.sched_getaffinity(0))
@@ -144,20 +145,21 @@ def compare(
     repeat: bool = False,
     seconds: float = 0.0,
 ) -> None:
-    """Measures the yardstick, Tarn, the yardstick, Tarn … with the same requests, and emits the row.
+    """Measures the yardstick and Tarn alternately with the same requests, and emits the row.
 
-    The ratio of a round is to the mean of the yardstick's rounds before and after it: what the machine
-    does beside drifts more slowly than that.
+    The ratio of a round refers to the mean of the yardstick's rounds before and after it, because other
+    load of the machine drifts more slowly than that.
 
     Args:
-        trial: for rounds and times.
-        node: to measure.
-        yardstick: to measure beside it.
-        row: names and goal; the rest is filled in.
-        requests: of a round, by its number; the yardstick gets them too. -1 is for warming up.
-        connections: in a closed loop.
+        trial: defines rounds and times.
+        node: the node to measure.
+        yardstick: the server to compare with.
+        row: names and goal; the other fields are filled in.
+        requests: returns the requests of a round by its number, also for the yardstick. -1 is the
+            warm-up.
+        connections: number of connections in a closed loop.
         repeat: whether requests may be sent again in a round.
-        seconds: of a round, if not the trial's.
+        seconds: length of a round, if it differs from the trial's.
     """
     seconds = seconds or trial.seconds
 
@@ -170,7 +172,7 @@ def compare(
     def loop(number: int, prepared: Sequence[Request], lasts: float = seconds) -> Measured:
         if yardstick.requests is not None:
             return load(yardstick.address, yardstick.requests(number), lasts)
-        # The yardstick does not look at the method: its answer to HEAD has a body like any other.
+        # The yardstick ignores the method: its answer to HEAD has a body like any other.
         return load(yardstick.address, [replace(r, is_head=False) for r in prepared], lasts)
 
     prepared = requests(-1)
@@ -201,7 +203,7 @@ def compare(
 def _compared(
     row: Row, yardstick: Yardstick, runs: Sequence[Measured], loops: Sequence[Measured]
 ) -> Row:
-    """The row with what the runs say; `loops` has one more, around them."""
+    """Fills in the row from the runs; `loops` has one run more, before and after them."""
     ratios = [
         2 * run.per_second / max(1e-9, before.per_second + after.per_second)
         for run, (before, after) in zip(runs, itertools.pairwise(loops), strict=True)
@@ -223,7 +225,7 @@ def _compared(
 
 
 def pooled(runs: Sequence[Measured]) -> Measured:
-    """Several runs as one."""
+    """Combines several runs into one."""
     whole = Measured(latencies_s=array("d"))
     for run in runs:
         whole.seconds += run.seconds
@@ -235,7 +237,7 @@ def pooled(runs: Sequence[Measured]) -> Measured:
 
 
 def trouble(measured: Measured) -> str:
-    """What went wrong, in words; empty if nothing did."""
+    """Describes the failures; empty if there are none."""
     if not measured.failures:
         return ""
     kinds = ", ".join(f"{count} times {kind}" for kind, count in measured.failures.items())
@@ -244,7 +246,7 @@ def trouble(measured: Measured) -> str:
 
 
 def fsync_ms(folder: Path) -> float:
-    """The median time of writing 1 KiB to a file and its fsync, here and now."""
+    """Measures the median time of writing 1 KiB to a file with fsync, in ms."""
     times = []
     with (folder / "fsync").open("wb", buffering=0) as file:
         for _ in range(_FSYNC_TRIES):

@@ -1,7 +1,7 @@
-"""Operations whose writes are lost, and what must be true of them whatever their callers are told.
+"""Operations whose writes are lost, and the facts that must hold whatever their callers were told.
 
-Each plays one operation by the replica that loses a write; then others go on, by a replica that loses none; then
-what is late is done.
+In each case a replica that loses a write runs one operation; then a replica that loses none runs others;
+then the late request is applied.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NEW = WriteCondition(if_none_match=True)
 
 @dataclass
 class Case(ABC):
-    """One operation, which the lane's hurt replica does.
+    """One operation, run by the lane's losing replica.
 
     Attributes:
-        repository: one of the lane.
-        name: new for each time that it is played.
-        kept: objects of branches of the repository that must be readable for ever, by branch and path.
+        repository: a repository of the lane.
+        name: different for each run of the case.
+        kept: objects of branches of the repository that must stay readable, by branch and path.
     """
 
     lane: Lane
@@ -45,25 +45,25 @@ class Case(ABC):
     kept: dict[tuple[str, str], int] = field(default_factory=dict)
 
     is_alone: ClassVar[bool] = True
-    """Whether nobody else works on the same records meanwhile."""
+    """Whether no other caller works on the same records meanwhile."""
 
     @abstractmethod
     async def prepare(self) -> None:
-        """What is there before, by the sound replica."""
+        """Creates the initial state, through the sound replica."""
 
     @abstractmethod
     async def act(self) -> None:
-        """The operation."""
+        """Runs the operation."""
 
     @abstractmethod
     async def go_on(self, told: Ending) -> None:
-        """Judges what was told by what is there, has late requests land, and judges again."""
+        """Compares the caller's outcome with the stored state, lands late requests, and compares again."""
 
     async def land(self) -> None:
         await self.lane.losses.land()
 
     async def put(self, branch: str, path: str, size: int) -> None:
-        """An acknowledged write by the sound replica."""
+        """Does an acknowledged write through the sound replica."""
         staging = self.lane.sound.graveler.staging
         await staging.stage(self.repository, BranchId(branch), path, entry(size))
         self.kept[branch, path] = size
@@ -82,7 +82,7 @@ class Case(ABC):
         return (await branches.fresh(self.repository, branch)).branch
 
     async def look(self) -> None:
-        """Everything that was acknowledged is there, and no record names a token twice."""
+        """Checks that all acknowledged objects exist, and that no record names a token twice."""
         for (branch, path), size in self.kept.items():
             found = await self.size(branch, path)
             assert found == size, f"{branch}/{path} is {found}, not {size}"
@@ -91,7 +91,7 @@ class Case(ABC):
 
 
 async def refusal(work: Awaitable[object]) -> Reason | None:
-    """Why a call is refused; None if it is not."""
+    """Returns the reason why a call is refused; None if it succeeds."""
     try:
         await work
     except TarnError as error:
@@ -117,7 +117,7 @@ class Commit(Case):
         )
 
     async def messages(self) -> list[str]:
-        """Of the commits of the branch, newest first."""
+        """Returns the messages of the branch's commits, newest first."""
         commits = self.lane.sound.graveler.commits
         at, found = (await self.record(self.name)).commit_id, []
         while True:
@@ -130,7 +130,7 @@ class Commit(Case):
     async def go_on(self, told: Ending) -> None:
         assert agrees(told, self.name in await self.messages())
         await self.put(self.name, "y", 2)
-        if told is Ending.UNKNOWN:  # somebody commits again, while the first request may wait
+        if told is Ending.UNKNOWN:  # another commit, while the first request may still be queued
             sound = self.lane.sound.graveler.committing
             await sound.commit(self.repository, BranchId(self.name), CommitRequest("bob", "again"))
             await self.put(self.name, "z", 3)
@@ -167,7 +167,7 @@ class Ref(Case):
             await remove(self.repository.repository_id, self.name)
 
     async def both_can_be_made(self) -> None:
-        """One after the other, and never beside each other."""
+        """Creates one after the other; they must never exist at the same time."""
         sound, repository = self.lane.sound, self.repository.repository_id
         for make, other, taken in (
             (sound.create_tag, sound.create_branch, Reason.TAG_EXISTS),
@@ -192,7 +192,7 @@ class Creation(Ref):
 
     async def go_on(self, told: Ending) -> None:
         assert agrees(told, await self.kinds() == [self.kind])
-        if told is not Ending.DONE:  # somebody else takes the name for the other sort
+        if told is not Ending.DONE:  # another caller takes the name for the other kind
             sound = self.lane.sound
             other = sound.create_tag if self.kind == "branch" else sound.create_branch
             reason = await refusal(other(self.repository.repository_id, self.name))
@@ -210,7 +210,7 @@ class BranchCreation(Creation):
 
 
 class TwoRefs(Ref):
-    """A tag and a branch of one name are created at once."""
+    """Creates a tag and a branch of one name concurrently."""
 
     is_alone = False
 
@@ -249,7 +249,7 @@ class TagRemoval(Ref):
         await self.remove()
         await self.lane.sound.create_tag(self.repository.repository_id, self.name)
         await self.land()
-        assert await self.kinds() == ["tag"], "another life of the name"
+        assert await self.kinds() == ["tag"], "the name was created again"
         await self.remove()
         await self.both_can_be_made()
 
@@ -281,7 +281,7 @@ class RepositoryCase(Case):
         return f"local://{self.name}"
 
     async def is_served(self) -> bool:
-        """As every replica sees it that has no old record in its memory."""
+        """Whether a replica without a cached record finds the repository."""
         try:
             found, _ = await self.lane.sound.graveler.repositories.read(RepositoryId(self.name))
         except TarnError as error:
@@ -291,7 +291,7 @@ class RepositoryCase(Case):
         return found.is_served
 
     async def use(self) -> None:
-        """The repository of that name works from now on."""
+        """Checks that the repository of that name works."""
         sound = self.lane.sound.graveler
         sound.repositories.forget(self.name)
         self.repository, _ = await sound.repositories.read(RepositoryId(self.name))
@@ -343,7 +343,7 @@ class RepositoryRemoval(RepositoryCase):
 
 
 class Upload(Case):
-    """A completion; it is sent again under its claim, and another client writes the key after that."""
+    """A completion that is repeated under its claim; then another client writes the key."""
 
     condition = UNCONDITIONAL
 
@@ -377,7 +377,7 @@ class Upload(Case):
     async def go_on(self, told: Ending) -> None:
         found = await self.size(self.name, "k")
         assert told is not Ending.DONE or found == 1
-        if found is not None:  # whoever repeats the completion comes after this
+        if found is not None:  # a repeated completion runs after this
             await self.put(self.name, "k", 2)
         again = await self.lane.told(self.finish(self.lane.sound))
         assert again is not Ending.REFUSED or self.condition
@@ -396,7 +396,7 @@ class Upload(Case):
 
 
 class TwoCompletions(Upload):
-    """Two gateways complete it at once, under one claim."""
+    """Two gateways complete the upload concurrently, under one claim."""
 
     is_alone = False
 
@@ -406,7 +406,7 @@ class ConditionalUpload(Upload):
 
 
 class ConditionalPut(Case):
-    """Two writers that each create the key if it is not there."""
+    """Two writers each create the key if it does not exist."""
 
     async def prepare(self) -> None:
         await self.lane.sound.create_branch(self.repository.repository_id, self.name)
@@ -438,7 +438,7 @@ class ConditionalPut(Case):
 
 
 class Overwrite(Case):
-    """A write and a deletion that were acknowledged are not undone by a late row of their own."""
+    """An acknowledged write and deletion are not undone by a late row of their own."""
 
     async def prepare(self) -> None:
         await self.lane.sound.create_branch(self.repository.repository_id, self.name)

@@ -1,4 +1,4 @@
-"""Graveler replicas in this process on a real store, with clocks that a test may set."""
+"""Graveler replicas in this process on a real store, with adjustable clocks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ShiftedClock:
 async def replica_on(
     kv: Kv, blocks: MemBlockStore, folder: Path, clock: ShiftedClock
 ) -> AsyncIterator[Graveler]:
-    """One replica; it drops nothing by itself."""
+    """Yields one replica; its cleaner does not run."""
     tasks = TaskSet()
     async with open_committed(blocks, folder) as committed:
         yield assemble(

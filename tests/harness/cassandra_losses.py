@@ -1,7 +1,7 @@
-"""Graveler replicas on a real node, one of which loses a chosen exchange with it.
+"""Graveler replicas on a real node; one of them loses a chosen exchange with the node.
 
-A test plays the same operation again and again and loses another one of its exchanges each time, until it is
-played without a loss: so every one of them was lost once.
+A test repeats one operation and loses another exchange each time, until a run loses none: then every
+exchange was lost once.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 __all__ = ["Ending", "Lane", "Losing", "Replica", "lanes_on"]
 
 WRITES = ("cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "plain_set")
-"""What changes a row: these statements are counted, and one of them is lost."""
+"""Statements that change a row: they are counted, and one of them is lost."""
 _WELL_SECONDS = 20.0
 _BEHIND_SECONDS = 4.0
-"""How far the clock of the replica that loses nothing is behind the others."""
+"""How far the clock of the sound replica is behind the others, in seconds."""
 _CALL = Call("test", "", 1e9)
 
 
 class Losing(enum.Enum):
-    """What becomes of the chosen request."""
+    """The fate of the chosen request."""
 
-    ANSWER = "it is done, and nobody is told"
-    LATE_NEXT = "it is done right before the next write of its replica"
-    LATE_END = "it is done when its caller has been answered and others have gone on"
+    ANSWER = "it is applied, and its answer is lost"
+    LATE_NEXT = "it is applied directly before the next write of its replica"
+    LATE_END = "it is applied after its caller was answered and other operations ran"
 
 
 class Ending(enum.Enum):
-    """What a caller is told."""
+    """The outcome that a caller gets."""
 
     DONE = "done"
-    REFUSED = "surely not done"
+    REFUSED = "not done"
     UNKNOWN = "perhaps done"
 
 
@@ -78,11 +78,11 @@ class Losses:
         self._number, self._losing, self.lost = number, losing, ""
 
     def disarm(self) -> None:
-        """Loses nothing more."""
+        """Stops losing requests."""
         self._number = None
 
     async def land(self) -> None:
-        """What is late is done now."""
+        """Applies late requests now."""
         async with asyncio.timeout(_WELL_SECONDS):
             await self._proxy.land()
 
@@ -103,7 +103,7 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica, and its services to a caller who may do everything."""
+    """A replica, and its services for a caller with all permissions."""
 
     graveler: Graveler
     kv: CassandraKv
@@ -166,8 +166,8 @@ class Lane:
     """A replica that loses exchanges, and one that does not.
 
     Attributes:
-        is_patient: the store of the first one repeats what was lost by itself, as it does in production. If
-            not, its caller has to.
+        is_patient: whether the store of the losing replica repeats lost requests itself, as in
+            production; if not, its caller must.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Lane:
         return f"{self.name}-{self.count}"
 
     async def told(self, work: Awaitable[object]) -> Ending:
-        """What the caller of a replica is told."""
+        """Returns the outcome that the caller of a replica gets."""
         try:
             await work
         except TarnError as error:
@@ -194,10 +194,10 @@ class Lane:
 
 @asynccontextmanager
 async def lanes_on(nodes: CassandraNodes, keyspace: str, folder: Path) -> AsyncIterator[list[Lane]]:
-    """A lane for each way to lose a request, with a patient store; where it makes a difference, also with an
+    """Yields a lane for each way to lose a request, with a patient store and, where it matters, with an
     impatient one.
 
-    All are replicas of one installation over one keyspace.
+    All lanes are replicas of one installation over one keyspace.
     """
     clock = ShiftedClock()
     blocks = MemBlockStore(clock)
@@ -224,7 +224,7 @@ async def lanes_on(nodes: CassandraNodes, keyspace: str, folder: Path) -> AsyncI
             hurt = await replica((f"127.0.0.1:{proxy.port}",), name, limits)
             return Lane(name, hurt, sound, Losses(proxy, keyspace), clock, losing, is_patient)
 
-        # Its rows would be the older ones if it did not look at those that it writes over.
+        # Its rows would be older than the existing ones if it did not read them first.
         sound = await replica(nodes.contact_points, "sound", CassandraLimits(), -_BEHIND_SECONDS)
         lanes = [await lane(losing, is_patient=True) for losing in Losing]
         lanes += [

@@ -1,7 +1,7 @@
 """Real nodes with a TCP proxy before each, so that answers can be lost on demand.
 
-The nodes tell clients to reach them at the proxies' addresses, so no driver finds a way past them. The
-proxies run on a thread of their own: they forward whether or not a test has an event loop.
+The nodes advertise the proxies' addresses, so no driver bypasses them. The proxies run on a thread of
+their own: they forward whether or not a test has an event loop.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ _PAUSE_SECONDS = 0.5
 
 
 def kv_url(nodes: CassandraNodes, keyspace: str) -> str:
-    """For `tarn up --kv`; names all nodes, so that Tarn starts while one is down."""
+    """Returns the URL for `tarn up --kv`; it names all nodes, so that Tarn starts while one is down."""
     return f"cassandra://{','.join(nodes.contact_points)}/{keyspace}"
 
 
 def statement_id(name: str, keyspace: str) -> bytes:
-    """What a node calls a prepared statement of `tarn.kv.cassandra.cluster.statements`: it is in each request."""
+    """Returns the id of a prepared statement of `tarn.kv.cassandra.cluster.statements`; each request
+    contains it.
+    """
     cql = _CQL[name].format(keyspace, _ROW)
     return hashlib.md5(cql.encode(), usedforsecurity=False).digest()
 
 
 class Proxies:
-    """One for each node."""
+    """One proxy for each node."""
 
     def __init__(self, nodes: CassandraNodes) -> None:
         self._nodes = nodes
@@ -52,10 +54,11 @@ class Proxies:
         self._end = asyncio.Event()
 
     def lose(self, index: int, loss: Loss, marker: bytes) -> asyncio.Event:
-        """Loses the next exchange with a node whose request holds `marker`.
+        """Loses the next exchange with a node whose request contains `marker`.
 
         Returns:
-            `is_set` tells whether it has happened; not to be waited for, it belongs to the proxies' loop.
+            An event: `is_set` says whether the loss has happened. Do not wait for it; it belongs to the
+                proxies' loop.
         """
 
         async def plan() -> asyncio.Event:
@@ -77,7 +80,7 @@ class Proxies:
             runner.run(self._run(ready))
 
     def start(self) -> threading.Thread:
-        """Returns when they forward."""
+        """Returns when the proxies forward."""
         ready = threading.Event()
         thread = threading.Thread(target=self._work, args=(ready,), name="proxies")
         thread.start()
@@ -85,21 +88,21 @@ class Proxies:
         return thread
 
     def stop(self) -> None:
-        """Ends the thread soon."""
+        """Asks the thread to end."""
         self._loop.call_soon_threadsafe(self._end.set)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Three nodes and the proxies that lead to them. Who hurts them leaves all of them running."""
+    """Three nodes and their proxies. A test that disturbs them must leave all of them running."""
 
     nodes: CassandraNodes
     proxies: Proxies
 
     def until_whole(self) -> None:
-        """Returns when each node knows that all are up, and all have one schema.
+        """Returns when each node sees all nodes as up, and all have one schema.
 
-        A node that has just been started serves long before the others believe that it is there.
+        A node that was just started serves long before the other nodes see it as up.
         """
         hosts = [host for host, _ in self.nodes.ways]
         profile = ExecutionProfile(
@@ -135,7 +138,7 @@ class Cluster:
 
 @contextmanager
 def proxied(nodes: CassandraNodes) -> Iterator[Proxies]:
-    """Forwards to nodes that are `behind_proxies` and have been started or soon will be."""
+    """Forwards to nodes that are `behind_proxies` and are started already or soon."""
     proxies = Proxies(nodes)
     thread = proxies.start()
     try:

@@ -1,4 +1,4 @@
-"""What may happen to three Cassandra nodes while Tarn works on them."""
+"""Faults of three Cassandra nodes while Tarn works on them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["NodeStorm"]
 _POLL_SECONDS = 0.01
 _LOSS_SECONDS = 1.0
 _LOSSES_SECONDS = 60.0
-"""How long `lose` goes on; an idle machine needs a third of it."""
+"""Time limit of `lose`; an idle machine needs a third of it."""
 _STATEMENTS = ("cas_update", "cas_update", "cas_update", "plain_set")
 
 
 class NodeStorm:
-    """Blows, one by one.
+    """Injects faults, one at a time.
 
     Args:
-        cluster: is hurt.
-        keyspace: whose exchanges are lost.
-        rng: decides.
+        cluster: the nodes.
+        keyspace: keyspace whose exchanges are lost.
+        rng: source of all choices.
 
     Attributes:
-        counts: what was done how often.
+        counts: number of faults by kind.
     """
 
     def __init__(self, cluster: Cluster, keyspace: str, rng: random.Random) -> None:
@@ -40,14 +40,14 @@ class NodeStorm:
         self._down: set[int] = set()
 
     async def kill(self, index: int, seconds: float) -> None:
-        """SIGKILL, and a start after a while: the others have hints for it."""
+        """Sends SIGKILL, and restarts the node after a while: the others have hints for it."""
         self.counts["kill"] += 1
         await self._kill(index)
         await asyncio.sleep(seconds)
         await self.start_all()
 
     async def pause(self, index: int, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after a while: its connections stay, and what it was told is done late."""
+        """Sends SIGSTOP, and SIGCONT after a while: connections stay, and requests are applied late."""
         self.counts["pause"] += 1
         self._nodes.pause(index)
         try:
@@ -56,7 +56,7 @@ class NodeStorm:
             self._nodes.resume(index)
 
     async def kill_all_but(self, index: int | None) -> None:
-        """SIGKILL of two, or of all three at once."""
+        """Sends SIGKILL to two nodes, or to all three."""
         self.counts["kill of all" if index is None else "kill of two"] += 1
         for each in {0, 1, 2} - {index}:
             await self._kill(each)
@@ -66,7 +66,7 @@ class NodeStorm:
         await asyncio.to_thread(self._nodes.kill, index)
 
     async def start_all(self) -> None:
-        """What was killed; returns when each node knows that all are up."""
+        """Starts the killed nodes; returns when each node sees all as up."""
         async with asyncio.TaskGroup() as group:
             for index in self._down:
                 group.create_task(asyncio.to_thread(self._nodes.start, index))
@@ -74,9 +74,10 @@ class NodeStorm:
         await asyncio.to_thread(self._cluster.until_whole)
 
     async def lose(self, count: int) -> None:
-        """Loses so many exchanges: mostly compare-and-sets, mostly answered ones.
+        """Loses `count` exchanges: mostly compare-and-sets, mostly after they were applied.
 
-        A slow machine sends few of a sort in a second, so what did not come by is tried again, for a while.
+        A slow machine sends few statements of a kind per second, so a loss that did not happen is planned
+        again.
         """
         loop = asyncio.get_running_loop()
         lost, end = 0, loop.time() + _LOSSES_SECONDS

@@ -1,4 +1,4 @@
-"""Certificates and settings of a node that asks for a password, and for a certificate."""
+"""Certificates and settings of a node that requires a password and a client certificate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORD = "changeit"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A key and its certificate, which nobody but itself has signed.
+    """A key and its self-signed certificate.
 
     Attributes:
         store: PKCS#12, for Java.
@@ -28,7 +28,7 @@ class Identity:
 
 
 def identity_of(name: str, folder: Path, address: str = "127.0.0.1") -> Identity:
-    """A new one, for an IP address, made by the tools that come with Java and openssl."""
+    """Creates an identity for an IP address, with the tools of Java and openssl."""
     store, cert, key = (folder / f"{name}.{end}" for end in ("p12", "pem", "key"))
     words = ("-storepass", _WORD, "-alias", name, "-keystore", str(store))
     _run(
@@ -44,7 +44,7 @@ def identity_of(name: str, folder: Path, address: str = "127.0.0.1") -> Identity
 
 
 def secured(node: Identity, client: Identity, folder: Path) -> str:
-    """Lines of cassandra.yaml for such a node."""
+    """Returns the lines of cassandra.yaml for such a node."""
     trusted = folder / "trusted.p12"
     _run(
         *(_keytool(), "-importcert", "-noprompt", "-storetype", "PKCS12", "-alias", "client"),

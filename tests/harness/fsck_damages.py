@@ -1,4 +1,4 @@
-"""Every sort of damage that a check must find, done to a lake one at a time."""
+"""All kinds of damage that a check must find, each applied to a lake of its own."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 
 Found = list[tuple[str, str]]
 Damage = Callable[[Lab], Awaitable[Found]]
-"""Breaks one thing; returns what a check must find then."""
+"""Applies one damage; returns the findings that a check must report."""
 
 OLD_TOKEN = TokenId("0190000000007000800000000000000f")
 
 
 async def fill(lab: Lab) -> None:
-    """Two commits, a branch, a tag, uncommitted changes and an open upload."""
+    """Creates two commits, a branch, a tag, uncommitted changes and an open upload."""
     for name in ("a", "b", "c", "d/e", "d/f", "g", "h", "i"):
         await lab.put(name)
     first = await lab.commit()
@@ -70,7 +70,7 @@ def pack_nothing() -> bytes:
 
 
 async def a_range(lab: Lab) -> str:
-    """The file of the range that holds `c`."""
+    """Returns the path of the range file that holds `c`."""
     head = await lab.lake.graveler.commits.get(lab.lake.repository, (await lab.branch()).commit_id)
     metarange = await lab.lake.graveler.committed.metarange(lab.namespace, head.metarange_id)
     info = metarange.ranges[metarange.range_of("c")]
@@ -129,7 +129,7 @@ async def range_is_gone(lab: Lab) -> Found:
 async def range_has_a_flipped_byte(lab: Lab) -> Found:
     path = await a_range(lab)
     body = bytearray(await lab.blocks.read(BlockKey(lab.namespace, path)))
-    # Some bytes say nothing (padding, the name of the writer): the first one that does.
+    # Some bytes have no effect (padding, the name of the writer): find the first one that does.
     for at in range(4, len(body)):
         body[at] ^= 1
         try:
@@ -194,7 +194,7 @@ async def range_holds_a_marker(lab: Lab) -> Found:
 
 
 async def files_are_orphans(lab: Lab) -> Found:
-    """What a commit leaves that lost its last step."""
+    """A commit that lost its last compare-and-set leaves this state."""
     await lab.put("lost")
     graveler, repository = lab.lake.graveler, lab.lake.repository
     record = (await graveler.branches.fresh(repository, MAIN)).branch
@@ -289,7 +289,9 @@ async def branch_is_garbage(lab: Lab) -> Found:
 
 async def ref_row_is_unknown(lab: Lab) -> Found:
     await lab.set(lab.keys.refs, b"stars/x", b"")
-    await lab.set(lab.keys.refs, "upload-days/\u0661".encode(), b"")  # a digit, and none of ours
+    await lab.set(
+        lab.keys.refs, "upload-days/\u0661".encode(), b""
+    )  # a digit, but not an ASCII one
     await lab.set(lab.keys.commits, b"x", b"")
     return [
         ("key-unknown", f"{lab.keys.commits.name} x"),
@@ -405,7 +407,7 @@ async def namespace_is_garbage(lab: Lab) -> Found:
 
 
 async def creation_of_a_repository_never_ended(lab: Lab) -> Found:
-    """Its namespace is not told beside it: they are free together."""
+    """Its namespace is not reported separately: the next creation takes over both."""
     await lab.lake.graveler.repositories.reserve(RepositoryId("soon"), "", MAIN)
     return [("creation-orphan", "repository soon")]
 

@@ -1,4 +1,4 @@
-"""A lake with real blocks, and a check of it as it would run two days later."""
+"""A lake with real blocks, and a check of it that runs as if two days later."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAYS_LATER = 2.0
 
 @dataclass
 class Lab:
-    """A lake, its stores, and what a check of them finds."""
+    """A lake, its stores, and checks of them."""
 
     lake: Lake
     kv: MemKv
@@ -57,7 +57,7 @@ class Lab:
     # ---- making
 
     async def put(self, path: str, body: bytes = b"", branch: BranchId = MAIN) -> str:
-        """An object with a block; returns the block's path."""
+        """Stages an object with a block; returns the block's path."""
         body = body or path.encode()
         address = self.ids.uuid7()
         block = physical_path(address)
@@ -103,7 +103,7 @@ class Lab:
         *,
         state: str = "fsck.state",
     ) -> list[tuple[str, str]]:
-        """Codes and subjects of what a check finds."""
+        """Runs a check; returns codes and subjects of its findings."""
         options = options or FsckOptions()
         clock = RestlessClock(self.lake.clock.now_us() + int(self.days * 86_400_000_000))
         opened = open_state(self.folder / state, options.scope(), clock.now_us())

@@ -1,4 +1,4 @@
-"""graveler's services as their callers see them: over the in-process transport, with the real auth."""
+"""graveler's services as callers see them: over the in-process transport, with the real auth."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,7 +32,7 @@ SECRET = bytes(range(32))
 
 
 class OpenGuard(AccessGuard):
-    """Everybody may do everything."""
+    """A guard that allows every caller everything."""
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
@@ -43,7 +43,7 @@ class OpenGuard(AccessGuard):
 
 @dataclass(frozen=True)
 class Service:
-    """The services, and who calls them."""
+    """The services and their callers."""
 
     graveler: GravelerClient
     auth: AuthClient
@@ -74,7 +74,7 @@ class Service:
 
 @asynccontextmanager
 async def running_service(folder: Path) -> AsyncIterator[Service]:
-    """One replica with a repository `lake`, and its admin."""
+    """Yields one replica with a repository `lake`, and its admin."""
     replicas = Replicas(folder)
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
@@ -105,7 +105,7 @@ async def running_service(folder: Path) -> AsyncIterator[Service]:
 
 
 async def reason_of(work: object) -> Reason:
-    """Why a call is refused; it must be."""
+    """Returns the reason why a call is refused; fails if it is not."""
     with pytest.raises(TarnError) as raised:
         await work  # type: ignore[misc]
     return raised.value.reason

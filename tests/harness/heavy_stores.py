@@ -1,4 +1,4 @@
-"""A replica's stores on disk, and a builder with a real child on them."""
+"""A replica's stores on disk, and a builder that uses them with a real child process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMESPACE = "local://lake"
 
 @dataclass(frozen=True)
 class Stores:
-    """What a replica has open."""
+    """The open stores of a replica."""
 
     config: Config
     kv: Kv

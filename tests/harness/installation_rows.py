@@ -1,4 +1,4 @@
-"""The rows of a whole installation, as the services would write them, for tests that move it."""
+"""The rows of a whole installation, as the services write them, for tests that migrate it."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def sample_installation(staged: int = 40) -> Installation:
 
 
 async def write_rows(kv: Kv, installation: Installation) -> None:
-    """Writes all of it; all must land."""
+    """Writes all rows; all must succeed."""
     for partition, rows in installation.items():
         groups = [Group(key, ((key, value),)) for key, value in rows.items()]
         assert not any(await kv.set_many(partition, groups))
 
 
 async def contents(kv: ListingKv, installation_id: str = INSTALLATION) -> dict[str, list[Row]]:
-    """Everything that a store holds of an installation, its fence apart, by name."""
+    """Returns all rows that a store holds of an installation, except its fence, by partition name."""
     found: dict[str, list[Row]] = {}
     fence = fence_partition(installation_id).name
     async for each in kv.partitions(f"{installation_id}/"):
@@ -84,7 +84,7 @@ async def contents(kv: ListingKv, installation_id: str = INSTALLATION) -> dict[s
 
 
 def by_name(installation: Installation) -> dict[str, list[Row]]:
-    """The same form as `contents`."""
+    """Returns an installation in the form of `contents`."""
     return {
         partition.name: sorted(rows.items())
         for partition, rows in sorted(installation.items(), key=lambda item: item[0].name)

@@ -40,7 +40,7 @@ DELAY = 60.0
 
 
 def entry(size: int, operation_id: str = "") -> bytes:
-    """An entry that is told apart by its size."""
+    """Returns an entry that is identified by its size."""
     return pack(Entry(size, 0, bytes(16), bytes(16), operation_id=operation_id))
 
 
@@ -75,7 +75,7 @@ class Lake:
         return await self.graveler.staging.unstage(self.repository, branch, paths)
 
     async def get(self, path: str, ref: str = "main") -> int | None:
-        """The size of a path's entry; None if it holds nothing."""
+        """Returns the size of a path's entry; None if it has none."""
         try:
             return unpack(await self.graveler.reading.lookup(self.repository, ref, path)).size
         except TarnError as error:
@@ -101,7 +101,7 @@ class Lake:
         return path_key(path)
 
     async def drop_everything_removed(self) -> int:
-        """What the cleaner does once the drop delay is over: it looks at announced tokens, and drops them later."""
+        """Runs the cleaner after the drop delay: it looks at announced tokens, and drops them later."""
         count = 0
         for _ in range(3):
             self.clock.advance(DELAY + 1)
@@ -151,7 +151,7 @@ async def create_repository(graveler: Graveler, name: str = "lake") -> Repositor
 
 
 class Running:
-    """Starts operations that a gate will hold; ends them with the test."""
+    """Starts operations that a gate holds; ends them with the test."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[object]] = []

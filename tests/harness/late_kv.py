@@ -1,6 +1,6 @@
-"""A KV whose compare-and-sets are refused, lost, and applied long after a read said that they were not.
+"""A KV whose compare-and-sets are refused, lost, and applied long after a read that did not see them.
 
-Each is applied once at most, as `Kv.set_if` promises. `LateKv` shows every state of a register that a
+Each is applied at most once, as `Kv.set_if` promises. `LateKv` shows every state of a register that a
 reader could see, one after the other.
 """
 
@@ -26,11 +26,11 @@ __all__ = ["LateKv"]
 
 
 class LateKv(GatedKv):
-    """Lets a seed decide what becomes of each operation.
+    """Chooses a fate for each operation by a seed.
 
     Attributes:
-        observe: called after every change of a register; calm while it is None.
-        bad: how likely an operation goes wrong, from 0 to 1.
+        observe: called after every change of a register; while it is None, no faults happen.
+        bad: probability that an operation fails, from 0 to 1.
     """
 
     def __init__(self, kv: Kv, rng: random.Random) -> None:
@@ -48,7 +48,7 @@ class LateKv(GatedKv):
         return done
 
     async def _turn(self) -> None:
-        """Others have a turn, and what is late may come now."""
+        """Lets other tasks run; late requests may be applied now."""
         for _ in range(self._rng.randrange(3)):
             await asyncio.sleep(0)
         self._ticks += 1
@@ -59,7 +59,7 @@ class LateKv(GatedKv):
                 await self._change(act)
 
     async def settle_down(self) -> None:
-        """Everything late comes now, and nothing goes wrong any more."""
+        """Applies all late requests and ends the faults."""
         self.bad = 0.0
         self._ticks += 1_000_000
         await self._turn()

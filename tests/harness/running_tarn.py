@@ -1,4 +1,4 @@
-"""A Tarn of its own for tests: real processes on free ports of the loopback, always stopped.
+"""A real Tarn for tests: processes on free ports of the loopback, which are always stopped at the end.
 
 It is started by `tarn up`, as users do, in one of two forms: a single node (all services in each worker
 process, in-process calls) or separate processes over gRPC. The supervisor is tied to this process by
@@ -29,7 +29,7 @@ _WARNINGS = "always::ResourceWarning"
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command that ended."""
+    """A command that has ended."""
 
     code: int
     out: str
@@ -51,8 +51,8 @@ class RunningTarn:
         endpoint: URL of the S3 endpoint.
         server: `host:port` of graveler's rpc.
         auth_server: `host:port` of auth's rpc.
-        access_key_id: of the admin.
-        secret_access_key: of the admin.
+        access_key_id: key id of the admin.
+        secret_access_key: secret of the admin.
     """
 
     form: str
@@ -71,7 +71,7 @@ class RunningTarn:
         return self.data.parent / f"{self.data.name}.log"
 
     def state(self) -> dict[str, Any]:
-        """What `tarn.json` says."""
+        """The content of `tarn.json`."""
         return dict(json.loads((self.data / "tarn.json").read_text()))
 
     def cli(self, *arguments: str, timeout: float = 60, stdin: bytes | None = None) -> Done:
@@ -88,20 +88,20 @@ class RunningTarn:
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def ok(self, *arguments: str, **options: Any) -> Done:
-        """The same; it must succeed."""
+        """Runs a `tarn` command as the admin; it must succeed."""
         done = self.cli(*arguments, **options)
         assert done.code == 0, f"tarn {' '.join(arguments)}: {done.err}"
         return done
 
     def new_repository(self) -> str:
-        """A repository that nobody else uses."""
+        """Creates a repository that no other test uses."""
         self._repositories += 1
         name = f"lake-{os.getpid()}-{self._repositories}"
         self.ok("repo", "create", name)
         return name
 
     def s3(self, **config: Any) -> Any:
-        """A boto3 client of the admin."""
+        """Returns a boto3 client of the admin."""
         import boto3
         from botocore.config import Config
 
@@ -122,13 +122,13 @@ class RunningTarn:
         )
 
     def tail(self, lines: int = 80) -> str:
-        """The end of what its processes said."""
+        """Returns the end of the log of its processes."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This environment without what would point clients elsewhere."""
+    """Returns this environment without variables that configure S3 clients or Tarn."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -140,9 +140,9 @@ def clean_environment(**more: str) -> dict[str, str]:
 def launch(
     data: Path, *options: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts `tarn up` on a data folder; what it says is added to the log beside the folder.
+    """Starts `tarn up` on a data folder; appends its output to the log beside the folder.
 
-    What it forgets to close it says, too: `stop` looks for that.
+    Warnings about unclosed resources are enabled; `stop` checks the log for them.
     """
     with (data.parent / f"{data.name}.log").open("ab") as output:
         return subprocess.Popen(
@@ -169,9 +169,9 @@ def running_tarn(folder: Path, form: str, *options: str) -> Iterator[RunningTarn
     """Starts a Tarn in a folder, creates its first admin, and stops it at the end.
 
     Args:
-        folder: its data, its log and the admin's key go there.
-        form: `separate` for the services in processes of their own; any other one is a single node.
-        options: further ones of `tarn up`.
+        folder: folder for its data, its log and the admin's key.
+        form: `separate` for separate processes of the services; any other value is a single node.
+        options: further options of `tarn up`.
     """
     data = folder / "data"
     processes = ("--separate",) if form == "separate" else ("--workers", "2")
@@ -186,7 +186,7 @@ def running_tarn(folder: Path, form: str, *options: str) -> Iterator[RunningTarn
 
 
 def wait_until_up(tarn: RunningTarn) -> None:
-    """Returns when the state file is there: it is written when every worker serves."""
+    """Returns when the state file exists: it is written when every worker serves."""
     deadline = time.monotonic() + START_SECONDS
     while not (tarn.data / "tarn.json").exists():
         code = tarn.supervisor.poll()
@@ -199,7 +199,7 @@ def wait_until_up(tarn: RunningTarn) -> None:
 
 
 def set_up(tarn: RunningTarn) -> None:
-    """Creates the first admin by the command line."""
+    """Creates the first admin with the command line."""
     tarn.settings.touch()
     made = tarn.ok(
         "--json", "auth", "setup", "--data-dir", str(tarn.data), "--save", str(tarn.settings)
@@ -212,7 +212,7 @@ def stop(tarn: RunningTarn) -> None:
     """Stops the supervisor and everything below it.
 
     Raises:
-        AssertionError: it does not end well, or its log tells of a defect.
+        AssertionError: it does not stop with exit code 0, or its log reports a defect.
     """
     if tarn.supervisor.poll() is None:
         tarn.supervisor.send_signal(signal.SIGTERM)

@@ -47,7 +47,7 @@ async def opened(
 
 @functools.cache
 def client(endpoint: str) -> Any:
-    """A boto3 client of a server, made once: it reads 1 MB of descriptions."""
+    """Returns a boto3 client of a server, cached because creating it reads 1 MB of service descriptions."""
     return boto3.session.Session().client(
         "s3",
         endpoint_url=endpoint,
@@ -59,6 +59,6 @@ def client(endpoint: str) -> Any:
 
 
 def unfinished(server: S3Server, prefix: str) -> list[str]:
-    """Keys of the multipart uploads that nobody has ended."""
+    """Returns the keys of the multipart uploads that were never completed or aborted."""
     page = client(server.endpoint).list_multipart_uploads(Bucket="tarn", Prefix=prefix)
     return [row["Key"] for row in page.get("Uploads", ())]

@@ -2,7 +2,7 @@
 
     python spark_round_trip.py JARS magic|classic REPOSITORY      (endpoint and key in the environment)
 
-Prints one JSON object. A process of its own, because S3A retries for minutes what it should not.
+Prints one JSON object. It runs in its own process because S3A repeats some failed requests for minutes.
 """
 
 from __future__ import annotations

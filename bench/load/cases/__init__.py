@@ -1,4 +1,4 @@
-"""What is measured; `CASES` is the whole list, in the order of the table."""
+"""The cases of the benchmark; `CASES` lists all of them, in the order of the table."""
 
 from __future__ import annotations
 

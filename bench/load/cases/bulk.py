@@ -36,7 +36,7 @@ _SECONDS_MAX = 120.0
 
 @dataclass(slots=True)
 class _Body:
-    """Bytes that many requests carry, hashed once."""
+    """The body of many requests, hashed once."""
 
     data: bytes
     sha256: str = field(init=False)
@@ -45,7 +45,7 @@ class _Body:
         self.sha256 = hashlib.sha256(self.data).hexdigest()
 
     def put(self, node: Node, key: str, query: dict[str, str] | None = None) -> Request:
-        """A PUT of it to a key of main."""
+        """Returns a PUT of the body to a key of main."""
         path = f"/{REPOSITORY}/main/{key}"
         return node.signer.request("PUT", path, query, self.data, body_sha256=self.sha256)
 
@@ -54,7 +54,7 @@ class _Body:
 def _at_work(
     trial: Trial, form: Form, size: int
 ) -> Iterator[tuple[Node, tuple[str, int], Processes]]:
-    """A node with a repository and the yardstick of large objects beside it."""
+    """Yields a node with a repository, and the yardstick of large objects."""
     folder = trial.within(form.durability)
     with (
         running(folder, form) as node,
@@ -135,7 +135,7 @@ def _ranges(trial: Trial) -> None:
 
 
 def _multipart(node: Node, key: str, part: _Body, count: int) -> None:
-    """One upload in parts of the same bytes."""
+    """Does one upload in parts of the same bytes."""
     path = f"/{REPOSITORY}/main/{key}"
     made = exchange(node.address, node.signer.request("POST", path, {"uploads": ""})).decode()
     found = re.search("<UploadId>(.*)</UploadId>", made)

@@ -1,7 +1,7 @@
-"""The Cassandra driver by itself: requests by buckets and by how many are under way, 1M rows at once.
+"""The Cassandra driver alone: requests by number of buckets and of concurrent requests, and 1M rows in bulk.
 
-Every row of the table is one operation of one row of the store. What compares is measured in turn, in
-the same round. CPU is that of this process with the driver in it, which is what a graveler pays.
+Every row of the table is one operation on one row of the store. Compared operations alternate within the
+same round. CPU is that of this process including the driver, as it would load a graveler.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _ROUNDS = 3
 _SECONDS = 0.5
 _WARM_SECONDS = 0.1
 _START_SECONDS = 0.7
-"""Of each operation before all others: Java compiles what is called often."""
+"""Warm-up of each operation: Java compiles code that is called often."""
 _KEYS = 20_000
-"""Rows that are there for reads and for writes over them."""
+"""Existing rows for reads and overwrites."""
 _MILLION = 1_000_000
 _CALL_ROWS = 2000
 _CALLS = 4
 _VALUE = bytes(range(200))
 
 Operation = Callable[[int, int], Awaitable[None]]
-"""Is told the number of the task, and that of the request among all of the tasks."""
+"""Takes the number of the task, and the number of the request among all tasks."""
 
 
 def _key(number: int) -> bytes:
@@ -51,9 +51,9 @@ def _key(number: int) -> bytes:
 
 
 async def closed_loop(operation: Operation, in_flight: int, seconds: float) -> Measured:
-    """Runs an operation in so many tasks, each again and again, for a time.
+    """Runs an operation repeatedly in a number of tasks, for some seconds.
 
-    A `TarnError` counts as a failure; anything else ends the benchmark.
+    A `TarnError` counts as a failure; any other error ends the benchmark.
     """
     measured = Measured()
     numbers = itertools.count()
@@ -84,13 +84,13 @@ async def _set(kv: Kv, partition: Partition, keys: Iterable[bytes]) -> None:
 
 
 class _Requests:
-    """Single requests to partitions of so many buckets.
+    """Single requests to partitions with a given number of buckets.
 
     Args:
         kv: the store.
-        unread: the same without the read before a write.
-        buckets: of each partition.
-        keys: rows that `fill` makes.
+        unread: the same store without the read before a write.
+        buckets: number of buckets of each partition.
+        keys: number of rows that `fill` writes.
     """
 
     def __init__(self, kv: CassandraKv, unread: CassandraKv, buckets: int, keys: int) -> None:
@@ -104,13 +104,13 @@ class _Requests:
         self._versions: dict[bytes, Predicate] = {}
 
     async def fill(self) -> None:
-        """Makes the rows that others find."""
+        """Writes the rows that other operations read or overwrite."""
         for at in range(0, self._keys, _CALL_ROWS):
             until = min(at + _CALL_ROWS, self._keys)
             await _set(self._kv, self._plain, map(_key, range(at, until)))
 
     def _existing(self, number: int) -> bytes:
-        """One of the rows that `fill` made, far from the one before."""
+        """Returns one of the rows that `fill` wrote, far from the one before."""
         return _key(number * 7919 % self._keys)
 
     async def get(self, _task: int, number: int) -> None:
@@ -133,7 +133,7 @@ class _Requests:
         await _set(self._kv, self._token, (_key(next(self._fresh)),))
 
     async def compare_and_set(self, task: int, _number: int) -> None:
-        """Each task has a row of its own: nobody loses, as long as all goes well."""
+        """Each task has its own row, so no compare-and-set fails without an error."""
         key = _key(task)
         try:
             version = self._versions.get(key)
@@ -150,9 +150,9 @@ class _Line:
     """One operation.
 
     Attributes:
-        what: in the table.
-        run: does it.
-        beside: what it is compared with; empty: nothing.
+        what: its name in the table.
+        run: performs it.
+        beside: the operation to compare it with; empty for none.
     """
 
     what: str
@@ -207,7 +207,7 @@ async def _measure(trial: Trial, settings: CassandraSettings, store: Processes) 
 async def _rounds(
     trial: Trial, store: Processes, lines: Sequence[_Line], in_flight: int, form: str
 ) -> None:
-    """Every operation in every round, so that those of one round can be compared."""
+    """Runs every operation in every round, so that operations of one round can be compared."""
     seconds = max(0.1, _SECONDS * min(1.0, trial.scale * 4))
     runs: dict[str, list[Measured]] = {line.what: [] for line in lines}
     store_s = dict.fromkeys(runs, 0.0)
@@ -238,7 +238,7 @@ async def _rounds(
 
 
 def compared(row: Row, runs: Sequence[Measured], beside: str, others: Sequence[Measured]) -> Row:
-    """The row with its ratio to what was measured in the same rounds, if there is something."""
+    """Adds the ratio to another operation of the same rounds to a row, if there is one."""
     if not others:
         return row
     ratios = [
@@ -256,7 +256,7 @@ def compared(row: Row, runs: Sequence[Measured], beside: str, others: Sequence[M
 
 
 async def _large(trial: Trial, kv: CassandraKv, store: Processes, buckets: int) -> None:
-    """A million rows: written, scanned, dropped."""
+    """Measures a million rows: write, scan, drop."""
     rows = trial.count(_MILLION, 10_000)
     partition = Partition(f"bench/large-{buckets}", PartitionKind.PLAIN, buckets)
     starts = iter(range(0, rows, _CALL_ROWS))
@@ -298,7 +298,7 @@ async def _large(trial: Trial, kv: CassandraKv, store: Processes, buckets: int) 
 async def _at_once(
     row: Row, rows: int, store: Processes, work: Callable[[], Awaitable[None]]
 ) -> Row:
-    """Does it once; rates and costs are of one row of the store."""
+    """Does the work once; rates and costs are per row of the store."""
     store_s, cpu_s, began = store.cpu_s(), time.process_time(), time.perf_counter()
     await work()
     seconds = time.perf_counter() - began

@@ -50,7 +50,7 @@ class _Change:
     adjacent: bool = False
 
     def numbers(self, trial: Trial, base: int) -> tuple[np.ndarray, str]:
-        """The numbers to stage, and the folder."""
+        """Returns the numbers to stage, and the folder."""
         count = trial.count(self.rows, 10)
         if self.adjacent:
             first = max(0, base // 2 - count)
@@ -68,7 +68,7 @@ _SPREAD = _Change("1,000,000 new entries among them", MILLION, spread=True)
 
 @dataclass(frozen=True, slots=True)
 class _Lake:
-    """A node, the benchmark's replica of it, and the repository of the case."""
+    """A node, the benchmark's own replica of it, and the repository of the case."""
 
     trial: Trial
     node: Node
@@ -77,20 +77,20 @@ class _Lake:
     names: itertools.count[int]
 
     async def branch(self, source: str) -> str:
-        """A new branch."""
+        """Creates a branch."""
         name = f"b{next(self.names)}"
         await self.seed.client.create_branch(self.seed.connection.call(), REPOSITORY, name, source)
         return name
 
     async def staged(self, change: _Change, source: str, base: int) -> tuple[str, int]:
-        """A new branch with a change staged on it, and the number of its rows."""
+        """Creates a branch and stages a change on it; returns its name and the number of rows."""
         name = await self.branch(source)
         numbers, folder = change.numbers(self.trial, base)
         await self.seed.stage(self.repository, name, numbers, folder)
         return name, len(numbers)
 
     async def commit(self, branch: str, rows: int) -> None:
-        """Commits and checks the count."""
+        """Commits and checks the number of changes."""
         call = self.seed.connection.call()
         made = await self.seed.client.create_commit(call, REPOSITORY, branch, "bench")
         counted = made.added_count + made.changed_count
@@ -126,7 +126,7 @@ async def _lake(trial: Trial, node: Node) -> AsyncIterator[_Lake]:
 
 @dataclass(slots=True)
 class _Clocked:
-    """Durations of one operation, and what it cost."""
+    """Durations and costs of one operation."""
 
     node: Node
     seconds: list[float]
@@ -135,11 +135,11 @@ class _Clocked:
 
     @staticmethod
     def on(node: Node) -> _Clocked:
-        """Nothing yet."""
+        """Returns a new one for a node."""
         return _Clocked(node, [])
 
     async def time(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does it once."""
+        """Does the work once and measures it."""
         processes = self.node.workers()
         processes.forget_peak()
         cpu_s, began = processes.cpu_s(), time.perf_counter()
@@ -150,7 +150,7 @@ class _Clocked:
         self.peak_mib = max(self.peak_mib, after.peak_rss_mib())
 
     def row(self, trial: Trial, what: str, goal: Goal) -> Row:
-        """What was seen."""
+        """Returns the row of the measurements."""
         median = statistics.median(self.seconds)
         return Row(
             trial.case,
@@ -166,7 +166,7 @@ class _Clocked:
 
 
 def _with_lake(work: Callable[[_Lake], Awaitable[None]], trial: Trial) -> None:
-    """Starts a node and does the work on its loop."""
+    """Starts a node and runs the work on an event loop."""
 
     async def run(node: Node) -> None:
         async with _lake(trial, node) as lake:
@@ -179,7 +179,7 @@ def _with_lake(work: Callable[[_Lake], Awaitable[None]], trial: Trial) -> None:
 async def _commit_rounds(
     lake: _Lake, change: _Change, source: str, base: int, rounds: int
 ) -> tuple[_Clocked, str, int]:
-    """Commits the change on new branches; also the last of them and its rows."""
+    """Commits the change on new branches; also returns the last branch and its number of rows."""
     clocked, branch, rows = _Clocked.on(lake.node), "", 0
     for _ in range(rounds):
         branch, rows = await lake.staged(change, source, base)
@@ -223,7 +223,7 @@ async def _on_million(lake: _Lake) -> None:
 
 
 async def _on_ten_million(lake: _Lake) -> None:
-    """The same changes in 1M and in 10M, turn by turn."""
+    """Measures the same changes in 1M and in 10M entries, alternately."""
     trial = lake.trial
     sizes = {"small": trial.count(MILLION, 1000), "base": trial.count(10 * MILLION, 10_000)}
     for branch, rows in sizes.items():
@@ -326,7 +326,7 @@ def _puts(trial: Trial, node: Node, prefix: str) -> Measured:
 
 
 def _puts_beside(trial: Trial, node: Node, number: int, branch: str, rows: int) -> Measured:
-    """PUTs from just before a commit begins until it is done."""
+    """Measures PUTs from just before a commit begins until it is done."""
     requests = _requests(node, f"busy{number}", int(60_000 * max(0.1, trial.scale)))
     over = threading.Event()
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""1,000 idle connections, 200 slow ones: what they cost the others."""
+"""1,000 idle connections and 200 slow ones: their effect on other connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONNECTIONS = 32
 
 @contextmanager
 def _idle(trial: Trial, node: Node) -> Iterator[None]:
-    """Connections that have been used once and are kept."""
+    """Opens connections that are used once and then kept open."""
     count = trial.count(_IDLE, 20)
     _allow_files(2 * count + 200)
     request = node.signer.request("HEAD", f"/{REPOSITORY}/main/read/0")
@@ -65,7 +65,7 @@ def _allow_files(wanted: int) -> None:
 
 @contextmanager
 def _slow(trial: Trial, node: Node) -> Iterator[None]:
-    """Uploads of 1 MiB at 1 KiB per second."""
+    """Runs uploads of 1 MiB at 1 KiB per second."""
     count = trial.count(_SLOW, 10)
     heads = [
         replace(
@@ -95,7 +95,7 @@ def _measure(
     what: str,
     beside: Callable[[Trial, Node], AbstractContextManager[None]],
 ) -> None:
-    """Alone, beside them, alone, beside them …"""
+    """Measures alternately without and with these connections."""
     node.processes.forget_peak()
     resident = node.processes.rss_mib()
     alone, together = [_gets(trial, node)], []

@@ -21,7 +21,7 @@ __all__ = ["CASES"]
 
 _KEYS = 1000
 _DELETES = 5
-"""Requests of one round: each needs 1,000 keys of its own, staged before."""
+"""Requests of one round: each needs its own 1,000 keys, staged before."""
 _COPIES_PER_SECOND = 20_000
 
 

@@ -28,10 +28,10 @@ class _Listing:
     """One kind of listing.
 
     Attributes:
-        what: in the table.
+        what: its name in the table.
         prefix: branch and path.
-        mark: how the XML shows an item.
-        delimiter: of the request.
+        mark: XML element of an item.
+        delimiter: delimiter of the request.
     """
 
     what: str
@@ -78,7 +78,7 @@ def _measure(
 
 
 async def _prepare(trial: Trial, node: Node) -> None:
-    """A branch for each kind, all of them on one base."""
+    """Creates a branch for each kind, all on one base."""
     listed = trial.count(_LISTED, 10)
     async with seeder(node, trial.within("cache")) as seed:
         repository = await seed.graveler.repositories.get(REPOSITORY)

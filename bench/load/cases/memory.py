@@ -70,7 +70,7 @@ def _slow_uploads(trial: Trial) -> None:
 
 
 def _endless(node: Node, number: int) -> Request:
-    """The head of a PUT of 1 GiB; nobody has its body."""
+    """Returns the head of a PUT of 1 GiB whose body is never complete."""
     request = node.signer.request(
         "PUT", f"/{REPOSITORY}/main/slow/{number}", body_sha256=_HEAD_ONLY
     )
@@ -79,7 +79,7 @@ def _endless(node: Node, number: int) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The node at one moment: memory of the largest process, all and without files; descriptors of all."""
+    """Memory of a node's largest process, with and without mapped files, and its open files, at one moment."""
 
     rss_mib: float
     anonymous_mib: float
@@ -107,7 +107,7 @@ def _mixed(trial: Trial) -> None:
 
 
 def _mix(node: Node, rng: random.Random, fresh: itertools.count[int], count: int) -> list[Request]:
-    """Reads and writes of small objects, listings, copies and deletes."""
+    """Returns reads and writes of small objects, listings, copies and deletes."""
     sign, requests = node.signer.request, []
     root = f"/{REPOSITORY}/main"
     for _ in range(count):
@@ -142,12 +142,12 @@ async def _commit(node: Node) -> None:
 def _report(
     trial: Trial, node: Node, samples: list[_Sample], whole: Measured, cpu_s: float
 ) -> None:
-    """The last quarter against the second one: the first is the warming up."""
+    """Compares the last quarter with the second one; the first one is the warm-up."""
     quarter = max(1, len(samples) // 4)
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
     sizes = [statistics.median(s.anonymous_mib for s in part) for part in (early, late)]
     files = [statistics.median(s.files for s in part) for part in (early, late)]
-    # A trial is over before the node is warm: what it opens for the first time is no leak.
+    # A trial ends before the node is warm: files that it opens for the first time are not a leak.
     leaks = trial.scale >= 1 and files[1] > files[0] + _FILES_MORE_MAX
     texts = (
         f"{sizes[0]:.0f} MiB of its own in the second quarter, {sizes[1]:.0f} in the last one; "

@@ -1,4 +1,4 @@
-"""1 KiB GET, HEAD and PUT: connections, durabilities, forms of Tarn."""
+"""1 KiB GET, HEAD and PUT by connections, durability and form of Tarn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEYS = 1000
 _CONNECTIONS = (1, 4, 32, 128)
 _QUICK_CONNECTIONS = (1, 32)
 _PUTS_PER_SECOND_MAX = {1: 6_000, 4: 15_000}
-"""How many requests a round prepares for each second; more than one per request would be sent twice."""
+"""Requests that a round prepares per second; if the server is faster, requests are sent twice."""
 _PUTS_PER_SECOND = 25_000
 
 _FORMS = (
@@ -62,7 +62,7 @@ def make_repository(node: Node, name: str = REPOSITORY) -> None:
 
 @contextmanager
 def at_work(trial: Trial, form: Form) -> Iterator[tuple[Node, Yardstick]]:
-    """A node with a repository, and the raw loop beside it."""
+    """Yields a node with a repository, and the raw loop."""
     folder = trial.within(str(form).replace(" ", "-").replace(",", ""))
     with running(folder, form) as node, raw_loop(form) as (address, processes):
         make_repository(node)
@@ -73,7 +73,7 @@ def fill(node: Node, prefix: str, count: int, body: bytes = BODY) -> None:
     """Puts `count` objects `<prefix>0` … over HTTP.
 
     Raises:
-        RuntimeError: one was refused.
+        RuntimeError: the server refused one.
     """
     requests = [
         node.signer.request("PUT", f"/{REPOSITORY}/main/{prefix}{number}", body=body)
@@ -85,7 +85,9 @@ def fill(node: Node, prefix: str, count: int, body: bytes = BODY) -> None:
 
 
 def _goal(operation: str, form: Form, connections: int, fsync: float) -> Goal:
-    """See docs/design/performance.md, "Goals"; a lone client that waits for the disk gets one fsync more."""
+    """Returns the goal of a row (docs/design/performance.md, "Goals"); with fsync, one client gets one fsync
+    more.
+    """
     if form.is_pinned:
         return Goal()
     goal = _GOALS.get((operation, form.separate, form.durability, connections), Goal())
@@ -97,7 +99,7 @@ def _goal(operation: str, form: Form, connections: int, fsync: float) -> Goal:
 def requests_for(
     node: Node, operation: str, connections: int, trial: Trial
 ) -> Callable[[int], Sequence[Request]]:
-    """Reads cycle over the keys; every write has a key of its own."""
+    """Returns the requests of a round; reads cycle over the keys, every write has its own key."""
     if operation != "PUT":
         read = [
             node.signer.request(operation, f"/{REPOSITORY}/main/read/{number}")

@@ -1,4 +1,4 @@
-"""Tarn with its metadata in Cassandra, beside Tarn with its embedded store: GET, PUT, commit."""
+"""Compares Tarn with metadata in Cassandra with Tarn on its embedded store: GET, PUT, commit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _CONNECTIONS = 32
 _KEYS = 1000
 _WARM_SECONDS = 6.0
 _WARM_JAVA_SECONDS = 30.0
-"""Of PUTs before anything is measured. Java compiles what is called often: for the first half minute
-that is more work than the requests are, and no part of what they cost a node that has run for a day."""
+"""Seconds of PUTs before the measurement. Java compiles code that is called often: in the first half
+minute that is more work than the requests, and a node that has run for a day does not have it."""
 _MILLION = 1_000_000
 _GOALS = {"GET": Goal(), "PUT": Goal(ratio_min=0.5)}
 _YARDSTICK = "embedded store, fsync"
@@ -61,7 +61,7 @@ def _warm(trial: Trial, node: Node, seconds: float) -> None:
 
 
 def _requests(trial: Trial, node: Node, embedded: Node, operation: str) -> None:
-    """Rounds of small requests, of the one and the other in turn."""
+    """Measures rounds of small requests to both nodes, alternately."""
     beside = Yardstick(
         _YARDSTICK,
         embedded.address,
@@ -82,7 +82,9 @@ def _requests(trial: Trial, node: Node, embedded: Node, operation: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Of one commit: time, CPU of the node and of its metadata store, memory of the largest process."""
+    """The cost of one commit: time, CPU of the node and of its metadata store, memory of the largest
+    process.
+    """
 
     seconds: float
     cpu_s: float
@@ -99,7 +101,7 @@ class _Lake:
     repository: Repository
 
     async def stage(self, branch: str, rows: int) -> float:
-        """Stages rows on a new branch by graveler's own code; the seconds that it took."""
+        """Stages rows on a new branch by graveler's own code; returns the seconds that it took."""
         call = self.seed.connection.call()
         await self.seed.client.create_branch(call, REPOSITORY, branch, "main")
         began = time.perf_counter()
@@ -107,7 +109,7 @@ class _Lake:
         return time.perf_counter() - began
 
     async def commit(self, branch: str, rows: int) -> _Cost:
-        """Commits them by the node, and checks the count."""
+        """Commits a branch through the node, and checks the number of rows."""
         processes = self.node.workers()
         processes.forget_peak()
         cpu_s, store_s = processes.cpu_s(), self.node.store.cpu_s()
@@ -123,7 +125,7 @@ class _Lake:
 
 
 async def _commits(trial: Trial, node: Node, embedded: Node) -> None:
-    """A million entries, staged and committed on the embedded store and then on Cassandra."""
+    """Stages and commits a million entries on the embedded store and then on Cassandra."""
     rows = trial.count(_MILLION, 1000)
     async with AsyncExitStack() as stack:
         lakes = []
@@ -153,7 +155,7 @@ async def _commits(trial: Trial, node: Node, embedded: Node) -> None:
 def _row(
     trial: Trial, node: Node, what: str, ours: float, theirs: float, beside: str = _YARDSTICK
 ) -> Row:
-    """Seconds of the one and of the other."""
+    """Returns a row that compares the seconds of both."""
     return Row(
         trial.case,
         what,

@@ -1,1 +1,3 @@
-"""Contract suites, fakes and fault injection: shipped, so that other drivers can be held to them."""
+"""Contract suites, fakes and fault injection; part of the package, so that other drivers can be tested with
+them.
+"""

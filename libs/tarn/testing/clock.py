@@ -1,4 +1,4 @@
-"""Time and ids that a test owns."""
+"""A clock and an id source that a test controls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _START_US = 1_793_491_200_000_000
 
 
 class ManualClock:
-    """Stands still until `advance` is called; sleepers wake in the order of their times."""
+    """A clock that advances only when `advance` is called; sleepers wake in the order of their times."""
 
     def __init__(self, now_us: int = _START_US) -> None:
         self._start_us = now_us
@@ -21,22 +21,22 @@ class ManualClock:
         self._count = 0
 
     def now_us(self) -> int:
-        """Microseconds since the epoch."""
+        """Returns microseconds since the epoch."""
         return self._start_us + int(self._elapsed * 1_000_000)
 
     def monotonic(self) -> float:
-        """Seconds since this clock was made."""
+        """Returns seconds since this clock was made."""
         return self._elapsed
 
     async def sleep(self, seconds: float) -> None:
-        """Waits until the clock has been advanced so far."""
+        """Waits until the clock has been advanced by `seconds`."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._sleepers, (self._elapsed + seconds, self._count, waiting))
         await waiting
 
     def advance(self, seconds: float) -> None:
-        """Moves time on and wakes who has slept long enough."""
+        """Advances the clock and wakes sleepers whose time has come."""
         self._elapsed += seconds
         while self._sleepers and self._sleepers[0][0] <= self._elapsed:
             _, _, waiting = heapq.heappop(self._sleepers)
@@ -45,7 +45,7 @@ class ManualClock:
 
 
 class RestlessClock(ManualClock):
-    """Moves on by itself when somebody sleeps: others have a turn, and the sleep is over."""
+    """A clock that advances when a task sleeps: other tasks run for one tick, then the sleep is over."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits for one tick of the loop."""
@@ -57,8 +57,8 @@ class SeededIds:
     """Ids from a seed: the same seed gives the same ids; `uuid7` follows a clock.
 
     Args:
-        clock: replicas may share it.
-        seed: of each replica another one, below 4,096: no two make the same id.
+        clock: source of time; replicas may share it.
+        seed: different for each replica, below 4,096, so that no two make the same id.
     """
 
     def __init__(self, clock: ManualClock, seed: int = 0) -> None:
@@ -69,12 +69,12 @@ class SeededIds:
         self._count = 0
 
     def uuid7(self) -> bytes:
-        """16 bytes, in the order of calls."""
+        """Returns 16 bytes, ascending in the order of calls."""
         self._count += 1
         milliseconds = self._clock.now_us() // 1000
         fields = milliseconds << 80 | (0x7000 | self._seed) << 64 | 1 << 63 | self._count
         return fields.to_bytes(16, "big")
 
     def nonce(self) -> bytes:
-        """16 bytes."""
+        """Returns 16 random bytes."""
         return self._random.randbytes(16)

@@ -1,4 +1,4 @@
-"""Listings to test with: plain dicts of packed entries, as runs, as streams, and as random examples."""
+"""Listings for tests: dicts of packed entries, as runs, as streams, and as random examples."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Change = tuple[str, bytes, bytes]
 
 
 def sample_entry(number: int) -> bytes:
-    """A small packed entry; different numbers differ in every field of the head."""
+    """Returns a small packed entry; different numbers differ in every field of the head."""
     name = number.to_bytes(16, "big")
     return pack(Entry(number, 1_000_000 + number, name, name[::-1], content_type="text/plain"))
 
 
 def run_of(listing: Mapping[str, bytes]) -> Run:
-    """A listing as a run."""
+    """Returns a listing as a run."""
     rows = sorted(listing.items())
     return Run(
         pa.array([path for path, _ in rows], pa.string()),
@@ -51,7 +51,7 @@ def run_of(listing: Mapping[str, bytes]) -> Run:
 async def staged(
     listing: Mapping[str, bytes], batch_rows: int = 1000
 ) -> AsyncIterator[pa.RecordBatch]:
-    """A listing as a stream of batches, as `Kv.scan_arrow` gives them."""
+    """Yields a listing as a stream of batches, as `Kv.scan_arrow` does."""
     run = run_of(listing)
     for at in range(0, len(run), batch_rows):
         rows = run.slice(at, min(at + batch_rows, len(run)))
@@ -59,7 +59,7 @@ async def staged(
 
 
 def applied(base: Mapping[str, bytes], changes: Mapping[str, bytes]) -> Listing:
-    """What a listing is after changes, by the book: the model that the engine is compared with."""
+    """Applies changes to a listing by definition: the model that the engine is compared with."""
     after = dict(base)
     for path, value in changes.items():
         if value == TOMBSTONE:
@@ -70,7 +70,7 @@ def applied(base: Mapping[str, bytes], changes: Mapping[str, bytes]) -> Listing:
 
 
 def changes_between(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[Change]:
-    """How two listings differ, by the book."""
+    """Returns the differences of two listings, by definition."""
     both = [
         (path, left.get(path, b""), right.get(path, b"")) for path in left.keys() | right.keys()
     ]
@@ -78,7 +78,7 @@ def changes_between(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> li
 
 
 def counts_of(changes: Sequence[Change]) -> Counts:
-    """How many of each kind."""
+    """Counts the changes of each kind."""
     return Counts(
         added=sum(not left for _, left, _ in changes),
         updated=sum(bool(left and right) for _, left, right in changes),
@@ -87,7 +87,9 @@ def counts_of(changes: Sequence[Change]) -> Counts:
 
 
 def paths() -> st.SearchStrategy[str]:
-    """Few paths, so that they meet; with NULs, all lengths of UTF-8 and the longest that there are."""
+    """Few different paths, so that they collide; with NULs, all lengths of UTF-8, and the longest possible
+    path.
+    """
     short = st.text("ab/\0é\U0010ffff", min_size=1, max_size=3)
     numbered = st.integers(0, 150).map("k{:03}".format)
     return st.one_of(short, numbered, st.sampled_from(["x" * 1024, "x" * 1023, "é" * 512]))

@@ -1,7 +1,7 @@
-"""Errors that asyncio would only log, as failures of the test that caused them.
+"""Turns errors that asyncio would only log into failures of the test that caused them.
 
-A service under test in its own process is looked at by `tarn.testing.servers.service_log`; this is the same for
-code that runs on the test's own loop.
+This is for code on the test's own event loop; `tarn.testing.servers.service_log` does the same for a
+service in its own process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ __all__ = ["no_unhandled_errors"]
 
 @asynccontextmanager
 async def no_unhandled_errors() -> AsyncIterator[None]:
-    """Raises at the end of the block what nobody retrieved of the running loop's futures and tasks, and
-    what failed in its callbacks: `AssertionError` with asyncio's descriptions, the first error its cause.
+    """Raises, at the end of the block, the unretrieved errors of the running loop's futures, tasks and
+    callbacks.
+
+    Raises:
+        AssertionError: with asyncio's descriptions; the first error is its cause.
     """
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
@@ -25,7 +28,7 @@ async def no_unhandled_errors() -> AsyncIterator[None]:
     loop.set_exception_handler(lambda _, context: contexts.append(context))
     try:
         yield
-        # Callbacks that are due, and futures that only the collector finds.
+        # Run due callbacks, and find futures that only the garbage collector sees.
         await asyncio.sleep(0)
         gc.collect()
         await asyncio.sleep(0)

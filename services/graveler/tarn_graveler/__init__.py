@@ -1,1 +1,1 @@
-"""graveler: refs, commits and staged entries; the one service that knows the branch protocol."""
+"""graveler: refs, commits and staged entries; the only service that implements the branch protocol."""

@@ -45,7 +45,7 @@ async def _assemble(
 
 
 def main() -> int:
-    """Runs graveler until it is told to stop; the exit code."""
+    """Runs graveler until it is stopped by a signal; returns the exit code."""
     about = "Tarn's service of refs, commits and staged entries."
     return run("graveler", about, _assemble, takes_rpcs_as="graveler")
 

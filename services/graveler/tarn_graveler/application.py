@@ -1,4 +1,4 @@
-"""graveler as one application: its nouns behind their services, and the cleaner beside them."""
+"""The graveler application: its endpoints, and the cleaner that runs beside them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["GravelerApplication", "endpoints_of"]
 
 
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
-    """The services of a replica; every call is let in by `access` first."""
+    """Returns the services of a replica; `access` checks every call first."""
     guard = AccessGuard(access, graveler.repositories)
     handlers = {
         repository_service_pb2: RepositoryHandler(guard, graveler),
@@ -53,7 +53,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
 
 
 class GravelerApplication:
-    """Refs, commits and staged entries over one KV and one block store. Owns neither of them."""
+    """Serves refs, commits and staged entries over one KV and one block store; owns neither of them."""
 
     name = "graveler"
 
@@ -85,14 +85,15 @@ class GravelerApplication:
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
-        """The services that it answers."""
+        """The services that this application serves."""
         return self._endpoints
 
     async def __aenter__(self) -> Self:
-        """Makes sure that its settings are those of the other replicas, and starts to clean.
+        """Checks that its settings equal those of the other replicas, and starts the cleaner.
 
         Raises:
-            TarnError: FAILED_PRECONDITION, one differs (`tarn.kv.agreement`); the store's.
+            TarnError: FAILED_PRECONDITION if a setting differs (`tarn.kv.agreement`); errors of the
+                store.
         """
         await self._agree()
         self._tasks.spawn(self._graveler.cleaning.run())
@@ -102,4 +103,4 @@ class GravelerApplication:
         await self._tasks.close()
 
     async def drain(self, timeout_s: float) -> None:
-        """Nothing of its own waits for callers: the server drains what is under way."""
+        """Does nothing: no caller waits in the application; the server drains running calls."""

@@ -1,6 +1,6 @@
-"""Every noun of graveler built once, in the order in which they lean on each other.
+"""Builds every part of graveler once, in the order of their dependencies.
 
-The application serves them; tests and the simulator drive the same objects over other ports.
+The application serves these parts; tests and the simulator use the same objects over other ports.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ __all__ = ["Graveler", "GravelerSettings", "assemble"]
 
 @dataclass(frozen=True, slots=True)
 class GravelerSettings:
-    """What may be set.
+    """The settings of graveler.
 
     Attributes:
         installation_id: first part of every partition's name.
-        drop_delay_seconds: the delay of rules 2 and 5; the same number for all replicas.
-        clock_skew_seconds: how far the wall clocks of two replicas may be apart. One registers a drop
-            by its clock and another one drops by its own, so readers count on the drop delay less this.
-        namespace_prefix: where repositories are kept that name no storage namespace; ends in `/`.
-        cleanup_poll_seconds: how often partitions to drop are looked for.
+        drop_delay_seconds: the delay of rules 2 and 5; must be equal in all replicas.
+        clock_skew_seconds: greatest difference between the wall clocks of two replicas. One replica
+            registers a drop by its clock and another one drops by its own, so readers rely only on the
+            drop delay less this.
+        namespace_prefix: start of the storage namespace of repositories that name none; ends in `/`.
+        cleanup_poll_seconds: pause between two looks for partitions to drop.
     """
 
     installation_id: str
@@ -57,13 +58,15 @@ class GravelerSettings:
 
     @property
     def read_seconds_max(self) -> float:
-        """How long after a token left its record everybody may still read it."""
+        """How long after a token left its record all replicas can still read it, in seconds."""
         return max(self.drop_delay_seconds - self.clock_skew_seconds, self.drop_delay_seconds / 2)
 
     @property
     def shared(self) -> dict[str, str]:
-        """What must be equal on all replicas (`tarn.kv.agreement`), by the name of its key. The skew is
-        none: another one is another version of Tarn."""
+        """Settings that must be equal in all replicas (`tarn.kv.agreement`), by configuration key.
+
+        The clock skew is not among them: it is a constant of the version of Tarn.
+        """
         return {
             "graveler.drop_delay": f"{round(self.drop_delay_seconds * 1000)}ms",
             "graveler.clock_skew": f"{round(self.clock_skew_seconds * 1000)}ms",
@@ -72,7 +75,7 @@ class GravelerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Graveler:
-    """The nouns of one replica."""
+    """The parts of one replica."""
 
     repositories: Repositories
     branches: Branches
@@ -105,7 +108,9 @@ def assemble(
     tasks: TaskSet,
     builder: Builder | None = None,
 ) -> Graveler:
-    """One replica over its ports; owns none of them. Without a `builder`, commits are built here."""
+    """Builds one replica over its ports; owns none of them. Without a `builder`, commits are built in
+    process.
+    """
     keys = InstallationKeys(settings.installation_id)
     delay = settings.drop_delay_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)

@@ -1,4 +1,4 @@
-"""What graveler takes from the configuration."""
+"""Graveler's part of the configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _THREADS_PER_CORE = 2
 
 
 def settings_of(config: Config) -> GravelerSettings:
-    """Graveler's part of a configuration."""
+    """Returns graveler's settings from a configuration."""
     return GravelerSettings(
         installation_id=config.installation.id,
         drop_delay_seconds=config.graveler.drop_delay_ms / 1000,
@@ -38,7 +38,7 @@ async def open_committed(
     cache_bytes: int = 1 << 30,
     rule: BreakRule | None = None,
 ) -> AsyncIterator[Committed]:
-    """Committed listings of a block store, with a cache of ranges and threads of their own."""
+    """Opens the committed listings of a block store, with their own range cache and threads."""
     threads = _THREADS_PER_CORE * (os.cpu_count() or 1)
     with ThreadPoolExecutor(threads, thread_name_prefix="committed") as executor:
         cache = RangeCache(directory, bytes_max=cache_bytes, executor=executor)
@@ -50,7 +50,7 @@ async def open_committed(
 
 @asynccontextmanager
 async def open_committed_of(config: Config, blocks: BlockStore) -> AsyncIterator[Committed]:
-    """The same, as a configuration has it."""
+    """Opens the committed listings of a block store as a configuration says."""
     ranges = config.cache.ranges
     async with open_committed(blocks, ranges.path, cache_bytes=ranges.size_bytes) as committed:
         yield committed

@@ -27,13 +27,13 @@ def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60.0, help="that the storm lasts at most")
-    parser.add_argument("--hits", type=int, default=0, help="kills that hit, then it ends")
+    parser.add_argument("--seconds", type=float, default=60.0, help="greatest length of the storm")
+    parser.add_argument("--hits", type=int, default=0, help="number of hits after which it ends")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--without", default="", help="a guard of tests/sim/lake_guards.py")
-    parser.add_argument("--keep", type=Path, help="where the data stays; else it is removed")
-    parser.add_argument("options", nargs="*", help="of tarn up")
+    parser.add_argument("--keep", type=Path, help="folder for the data; by default it is removed")
+    parser.add_argument("options", nargs="*", help="further arguments of tarn up")
     given = parser.parse_args()
     if given.keep:
         given.keep.mkdir(parents=True, exist_ok=True)

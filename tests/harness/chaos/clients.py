@@ -1,6 +1,7 @@
-"""What clients do: a plan of their own from a seed, unique values, one request after another.
+"""The clients of a storm: each follows a plan from its seed, with unique values, one request after another.
 
-An answer is `ok` (2xx), `fail` (a 4xx that says that nothing was done) or unknown; nothing is tried again.
+An answer is `ok` (2xx), `fail` (a 4xx that says that nothing was done) or unknown; requests are never
+repeated.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from tarn.testing.check.history import ABSENT, Op, OpKind, Outcome
 __all__ = ["Client", "Habits"]
 
 _SURE_STATUS = frozenset({400, 403, 404, 405, 411, 412, 416})
-"""Nothing was done. 408, 409 and 429 say too little."""
+"""Statuses after which nothing was done. 408, 409 and 429 do not guarantee that."""
 
 _UNSURE = frozenset({Kind.DEADLINE, Kind.UNKNOWN_OUTCOME, Kind.CORRUPT, Kind.INTERNAL})
-"""Kinds of errors after which nobody knows (`tarn.core.errors`)."""
+"""Kinds of errors after which the outcome is unknown (`tarn.core.errors`)."""
 
 _HASTE_SECONDS = 0.02
 
 
 def outcome_of(answer: Answer) -> Outcome:
-    """What an answer says about the effect of what was asked."""
+    """Returns what an answer says about the effect of its request."""
     if 200 <= answer.status < 300:
         return Outcome.OK
     return Outcome.FAIL if answer.status in _SURE_STATUS else Outcome.INFO
@@ -43,15 +44,15 @@ def outcome_of(answer: Answer) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What clients are like.
+    """The behaviour of clients.
 
     Attributes:
-        keys: paths that all of them fight for.
-        patience_seconds: then they hang up.
+        keys: paths that all of them write.
+        patience_seconds: time after which they hang up.
         haste_rate: share of requests that they give up within some milliseconds.
         rides: requests on one connection, on average.
-        think_seconds: between two requests, on average.
-        weights: how often they do what, by the method of `Client`.
+        think_seconds: pause between two requests, on average.
+        weights: relative frequency of operations, by the method of `Client`.
     """
 
     keys: tuple[str, ...] = tuple(f"t{n % 4}/k{n:02}" for n in range(16))
@@ -74,11 +75,11 @@ class Habits:
 
 
 class Client:
-    """Does one thing after another.
+    """Does one operation after another.
 
-    Copies have a source of the client's own, which nobody else writes and whose last write was
-    acknowledged: so even a copy whose answer is lost has one possible value, and a copy that took an
-    older one is seen.
+    Copies use a source of the client's own, which no other client writes and whose last write was
+    acknowledged. So even a copy whose answer is lost has one possible value, and a copy of an older value
+    is detected.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Client:
         self._own_value: int | None = None
 
     async def run(self, end: asyncio.Event) -> None:
-        """Until the end."""
+        """Runs until `end` is set."""
         weights = self._habits.weights
         while not end.is_set():
             (act,) = self._random.choices([*weights], [*weights.values()])
@@ -121,7 +122,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Answer:
-        """One request. A few are given up at once, as by a client that dies.
+        """Sends one request. A few are given up immediately, as by a client that dies.
 
         Raises:
             LostError: no answer.
@@ -131,7 +132,7 @@ class Client:
         )
 
     def _haste(self) -> float | None:
-        """After how long this request is given up, if it is one of those."""
+        """Returns the time after which this request is given up; None for most requests."""
         if self._random.random() >= self._habits.haste_rate:
             return None
         return self._random.uniform(0.0005, _HASTE_SECONDS)
@@ -148,7 +149,7 @@ class Client:
         return self._random.randrange(10, 3000)
 
     async def put(self, branch: str, key: str) -> Outcome:
-        """A new value."""
+        """Writes a new value."""
         value, body = self._ledger.new_value(self._size())
         return await self._put(branch, key, value, body)
 
@@ -167,13 +168,13 @@ class Client:
         return outcome
 
     async def copy(self, branch: str, key: str) -> None:
-        """The client's own object, new or as it was, to a path; perhaps of another branch."""
+        """Copies the client's own object, new or unchanged, to a path, possibly of another branch."""
         own = f"own/{self.name}-{self._own_number}"
         if self._own_value is None or self._random.random() < 0.4:
             value, body = self._ledger.new_value(self._size())
             self._own_value = None
             if await self._put(self._own_branch, own, value, body) is not Outcome.OK:
-                self._own_number += 1  # what this one holds may change at any time
+                self._own_number += 1  # the object under this number may change at any time
                 return
             self._own_value = value
         await self._s3.ready()
@@ -201,7 +202,7 @@ class Client:
         self._finish("copy", op, outcome, note_of(answer))
 
     async def delete(self, branch: str, key: str) -> None:
-        """One path."""
+        """Deletes one path."""
         await self._s3.ready()
         op = self._ledger.begin(self.name, OpKind.DELETE, branch, key, ABSENT)
         try:
@@ -212,7 +213,7 @@ class Client:
             self._finish("delete", op, outcome_of(answer), note_of(answer))
 
     async def delete_many(self, branch: str, _key: str) -> None:
-        """Several paths in one request, each with an outcome of its own."""
+        """Deletes several paths in one request, each with its own outcome."""
         keys = self._random.sample(self._habits.keys, self._random.randint(2, 6))
         objects = "".join(
             f"<Object><Key>{escape(f'{branch}/{key}')}</Key></Object>" for key in keys
@@ -235,17 +236,17 @@ class Client:
             errors = etree.fromstring(answer.body).iterfind("{*}Error")
             failed = {e.findtext("{*}Key", ""): e.findtext("{*}Code", "") for e in errors}
         for key, op in ops.items():
-            if key in failed:  # its code has no status: nobody knows
+            if key in failed:  # its code has no status, so the outcome is unknown
                 self._finish("delete many", op, Outcome.INFO, failed[key])
             else:
                 self._finish("delete many", op, outcome_of(answer), note_of(answer))
 
     async def get(self, branch: str, key: str) -> None:
-        """One path, bytes and all."""
+        """Reads one path with its bytes."""
         await self._read("GET", branch, key)
 
     async def head(self, branch: str, key: str) -> None:
-        """One path, without its bytes."""
+        """Reads one path without its bytes."""
         await self._read("HEAD", branch, key)
 
     async def _read(self, method: str, branch: str, key: str) -> None:
@@ -261,13 +262,13 @@ class Client:
             self._ledger.count(method.lower(), outcome, note_of(answer))
 
     async def walk(self, branch: str, key: str) -> None:
-        """A listing page by page, of everything or of a folder."""
+        """Lists everything or a folder, page by page."""
         await self.list_all(
             branch, self._random.choice(["", "", key[:3]]), self._random.choice([2, 7, 1000])
         )
 
     async def list_all(self, branch: str, prefix: str, limit: int) -> None:
-        """Every page of a listing, or those before the first one whose answer is lost."""
+        """Reads every page of a listing, or those before the first lost answer."""
         token: str | None = ""
         after = ""
         while token is not None:
@@ -288,7 +289,7 @@ class Client:
                 return
 
     async def commit(self, branch: str, _key: str) -> None:
-        """Everything that is on the branch."""
+        """Commits the branch."""
         await self._metadata.ready()
         op = self._ledger.begin(self.name, OpKind.COMMIT, branch)
         patience = self._haste() or self._habits.patience_seconds

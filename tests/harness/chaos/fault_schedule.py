@@ -1,8 +1,8 @@
-"""Who is hurt, when and how: a schedule from a seed, and which operations were open at that moment.
+"""The faults of a storm: a schedule from a seed, and the operations that were open at each fault.
 
-A kill *hit* an operation if its request had gone out on a connection that the killed process had
-accepted, no answer had come (`sockets`), and the connection then ended without one. Looking and killing
-happen in one step of the event loop, in which no client moves; one request counts for one kill.
+A kill *hit* an operation if its request was sent on a connection that the killed process had accepted, no
+answer had arrived (`sockets`), and the connection then ended without one. The check and the kill happen
+in one step of the event loop, in which no client runs; one request counts for one kill.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _AIM_PAUSE_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """How bad it is.
+    """Frequency and kind of faults.
 
     Attributes:
-        pause_seconds: shortest and longest time between two events.
-        stop_seconds: how long a stopped worker sleeps at least and at most.
-        blind_rate: share of events that do not look whether anybody waits for the worker.
-        kinds: how often what is done: `kill` a worker, `stop` one for a while, `crash` a node.
+        pause_seconds: shortest and longest time between two faults.
+        stop_seconds: shortest and longest time for which a worker is stopped.
+        blind_rate: share of faults that do not look for a worker with open requests.
+        kinds: relative frequency: `kill` a worker, `stop` one for a while, `crash` a node.
     """
 
     pause_seconds: tuple[float, float] = (0.1, 1.0)
@@ -43,12 +43,12 @@ class FaultProfile:
 
 @dataclass(slots=True)
 class FaultEvent:
-    """Something that was done.
+    """An injected fault.
 
     Attributes:
         kind: see `FaultProfile.kinds`.
         whom: names of processes.
-        at_us: on the clock of the history.
+        at_us: time on the clock of the history.
         exchanges: requests that were open at those processes.
     """
 
@@ -59,22 +59,22 @@ class FaultEvent:
 
     @property
     def hit_count(self) -> int:
-        """Operations that this kill ended."""
+        """Number of operations that this kill ended."""
         return sum(each.is_broken for each in self.exchanges) if self.kind != "stop" else 0
 
     def line(self) -> str:
-        """For the log."""
+        """Formats the event for the log."""
         return f"[{self.at_us:>5.0f}] {self.kind} {', '.join(self.whom)}: {self.hit_count} hit"
 
 
 class FaultSchedule:
-    """Hurts nodes of this machine.
+    """Injects faults into nodes of this machine.
 
     Args:
-        nodes: whose processes are hurt.
-        wires: of the clients.
-        profile: how.
-        rng: decides.
+        nodes: nodes whose processes get the faults.
+        wires: connections of the clients.
+        profile: frequency and kind of faults.
+        rng: source of all choices.
         tick: the clock of the history.
     """
 
@@ -96,11 +96,13 @@ class FaultSchedule:
 
     @property
     def hits(self) -> int:
-        """Kills that ended an open operation; the death of a whole node is one."""
+        """Number of kills that ended an open operation; the crash of a whole node counts as one."""
         return sum(event.hit_count > 0 for event in self.events)
 
     async def run(self, seconds: float, hits: int) -> None:
-        """Until the time is over, or so many kills hit; 0: never mind. Leaves every process running."""
+        """Runs until the time is over, or until `hits` kills hit (0: no limit). Leaves every process
+        running.
+        """
         kinds = dict(self._profile.kinds)
         loop = asyncio.get_running_loop()
         late = loop.time() + seconds
@@ -124,10 +126,10 @@ class FaultSchedule:
             await node.until_whole()
 
     async def _aim(self, node: Node) -> tuple[dict[str, int], dict[str, list[Exchange]]]:
-        """Workers, and the open requests of those that have any.
+        """Returns workers, and the open requests of those that have any.
 
-        Waits for a while for one that has; no workers if there is none. A blind event takes what it finds,
-        a worker that is only just starting, too.
+        Waits for a while for a worker with open requests; returns no workers if there is none. A blind
+        event takes any worker, even one that is just starting.
         """
         if self._random.random() < self._profile.blind_rate:
             return node.workers(), {}
@@ -161,7 +163,7 @@ class FaultSchedule:
             self._note("kill", [name], exchanges)
 
     def _stop(self, name: str, pid: int, sleepers: asyncio.TaskGroup) -> None:
-        """One worker at a time sleeps; it may be killed in its sleep."""
+        """Stops one worker at a time; it may be killed while it is stopped."""
         if signal_process(pid, signal.SIGSTOP):
             self._stopped.add(pid)
             self._note("stop", [name], [])

@@ -1,4 +1,4 @@
-"""The quiet end: everything is read, committed and read again, and every commit is read back."""
+"""The quiet end: reads, commits and reads everything again, and reads every commit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class FinalCheck:
-    """Reads with nobody else about: whatever fails here is a problem.
+    """Reads without other clients: every failure here is a problem.
 
     Args:
-        target: what is read.
-        ledger: what is known of it.
-        last: a client with all patience.
+        target: the installation.
+        ledger: the history.
+        last: a client with unlimited patience.
         readers: further connections, for the commits.
-        metadata: history.
+        metadata: client for commits and history.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class FinalCheck:
         self._metadata = metadata
 
     async def at_branches(self) -> None:
-        """Every path, alone and in a listing."""
+        """Reads every path, alone and in a listing."""
         began = len(self._ledger.history.ops)
         for branch in self._target.branches:
             for key in sorted(self._ledger.keys[branch]):
@@ -55,7 +55,7 @@ class FinalCheck:
         self._must_be_ok(began)
 
     async def commit(self) -> None:
-        """Each branch."""
+        """Commits each branch."""
         began = len(self._ledger.history.ops)
         for branch in self._target.branches:
             await self._last.commit(branch, "")
@@ -64,7 +64,7 @@ class FinalCheck:
     def _must_be_ok(self, began: int) -> None:
         for op in self._ledger.history.ops[began:]:
             if not op.is_ok:
-                self._ledger.problems.append(f"when all was quiet: {op.line()}")
+                self._ledger.problems.append(f"at the quiet end: {op.line()}")
 
     async def at_commits(self) -> None:
         """Fills in the commits and heads of the history, and reads each object that a commit names."""
@@ -84,7 +84,9 @@ class FinalCheck:
         await self._share(self._read_object, objects.values())
 
     async def _stray(self, commit_id: str) -> dict[str, pb.Commit]:
-        """A commit that no branch descends from; nothing if it is nowhere: the checker knows what that means."""
+        """Returns a commit that no branch descends from; empty if it does not exist, which the checker
+        handles.
+        """
         try:
             return {commit.commit_id: commit for commit in await self._metadata.log(commit_id)}
         except TarnError as error:
@@ -95,7 +97,7 @@ class FinalCheck:
     async def _share(
         self, work: Callable[[S3Client, T], Awaitable[None]], items: Iterable[T]
     ) -> None:
-        """Has the readers do something for each item."""
+        """Distributes items over the readers."""
         left = iter([*items])
 
         async def read(reader: S3Client) -> None:

@@ -1,4 +1,4 @@
-"""An installation to be hurt: nodes of this machine, a repository, its branches."""
+"""The installation of a storm: nodes of this machine, a repository, its branches."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["installation"]
 _REPOSITORY = "chaos"
 _HARNESS = Path(__file__).parents[1]
 _PATH = (_HARNESS / "chaos" / "weaken", _HARNESS, _HARNESS.parents[1])
-"""Where Python finds `sitecustomize`, `chaos` and `tests`."""
+"""Folders from which Python imports `sitecustomize`, `chaos` and `tests`."""
 
 DROP_SECONDS = 4
-"""The drop delay: short enough that tokens are dropped all the time, and that stopped workers sleep for longer."""
+"""The drop delay: so short that tokens are dropped frequently, and that workers are stopped for longer."""
 
 
 @contextmanager
 def installation(
     folder: Path, options: Sequence[str] = ("--workers", "4"), *, without: str = ""
 ) -> Iterator[tuple[Target, list[Node]]]:
-    """A node that serves, and what clients need to know of it; stopped at the end.
+    """Yields a node that serves, and its addresses for clients; stops it at the end.
 
     Args:
-        folder: empty; everything is kept here.
-        options: of `tarn up`: `--config`, `--kv`, `--workers` and so on.
-        without: a guard that its workers do not have (`weaken/sitecustomize.py`).
+        folder: empty folder for all files.
+        options: options of `tarn up`: `--config`, `--kv`, `--workers` and so on.
+        without: name of a guard to disable in its workers (`weaken/sitecustomize.py`).
     """
     environment = {
         "TARN_GRAVELER_DROP_DELAY": f"{DROP_SECONDS}s",

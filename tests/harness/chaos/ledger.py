@@ -1,4 +1,4 @@
-"""What clients were told: the history, and what every value looks like in a store."""
+"""The answers that clients got: the history, and the stored form of every value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Ledger", "WallHistory", "body_of"]
 
 @dataclass
 class WallHistory(History):
-    """A history on this machine's monotonic clock, in microseconds since it began; no two are equal."""
+    """A history on this machine's monotonic clock, in microseconds since its begin; all times are distinct."""
 
     began_ns: int = field(default_factory=time.monotonic_ns)
 
@@ -26,20 +26,20 @@ class WallHistory(History):
 
 
 def body_of(value: int, size: int) -> bytes:
-    """The bytes of a value: its name, again and again."""
+    """Returns the bytes of a value: its name, repeated."""
     word = b"v%d\n" % value
     return (word * (size // len(word) + 1))[: max(size, len(word))]
 
 
 class Ledger:
-    """One for a run; all clients write into it.
+    """The record of a run, shared by all clients.
 
     Attributes:
-        history: what the checker gets.
-        problems: answers that no history can hold and no server may give.
+        history: input of the checker.
+        problems: answers that no server may give and no history can represent.
         counts: requests by kind and outcome.
-        reasons: why outcomes are unknown.
-        keys: by branch, every path that was ever asked to be written.
+        reasons: reasons of unknown outcomes.
+        keys: by branch, every path that a client tried to write.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Ledger:
         self._last_value = 0
 
     def new_value(self, size: int) -> tuple[int, bytes]:
-        """A value that nobody wrote before, and its bytes."""
+        """Returns a value that was never written before, and its bytes."""
         self._last_value += 1
         body = body_of(self._last_value, size)
         etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
@@ -62,16 +62,16 @@ class Ledger:
         return self._last_value, body
 
     def value_of(self, etag: str, size: int | None = None) -> int:
-        """The value that has an ETag (and a size); what nobody ever wrote is a new value."""
+        """Returns the value with an ETag (and a size); an ETag that was never written becomes a new value."""
         value = self._value_of.get(etag.strip('"'))
         if value is None or size not in (None, self._etag_of[value][1]):
-            self.problems.append(f"nobody wrote ETag {etag} of {size} bytes")
+            self.problems.append(f"ETag {etag} of {size} bytes was never written")
             self._last_value += 1
             return self._last_value
         return value
 
     def value_in(self, body: bytes, etag: str) -> int:
-        """The value that bytes are, which must be those of their ETag."""
+        """Returns the value of a body, after checking the body against its ETag."""
         found = hashlib.md5(body, usedforsecurity=False).hexdigest()
         if found != etag:
             self.problems.append(f"a body of {len(body)} bytes has ETag {etag}, not {found}")
@@ -80,13 +80,13 @@ class Ledger:
     def begin(
         self, proc: str, kind: OpKind, branch: str, key: str | None = None, value: int | None = None
     ) -> Op:
-        """An operation that is asked for now."""
+        """Records the begin of an operation."""
         if key is not None and kind in (OpKind.PUT, OpKind.DELETE):
             self.keys[branch].add(key)
         return self.history.begin(proc, kind, branch, key, value)
 
     def count(self, what: str, outcome: Outcome, note: str = "") -> None:
-        """A request that is over."""
+        """Counts a finished request."""
         self.counts[what, outcome] += 1
         if outcome is Outcome.INFO:
             self.reasons[note] += 1

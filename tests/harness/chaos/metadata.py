@@ -1,4 +1,4 @@
-"""Commits and history over gRPC, logged in anew before the caller token ends."""
+"""Commits and history over gRPC, with a new log-in before the caller token expires."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Metadata:
         self._logged_in_s = 0.0
 
     async def _log_in(self) -> None:
-        """Again and again until somebody answers: logging in changes nothing."""
+        """Repeats until a server answers: logging in changes nothing."""
         while not self._token or self._clock.monotonic() - self._logged_in_s > _LOG_IN_SECONDS:
             try:
                 session = await self._auth.log_in(
@@ -61,7 +61,7 @@ class Metadata:
         await self._log_in()
 
     async def commit(self, branch: str, message: str, patience_seconds: float) -> str:
-        """The new commit's id; `ready` comes first.
+        """Commits; returns the new commit's id. Call `ready` first.
 
         Raises:
             TarnError: as `create_commit`.
@@ -72,7 +72,7 @@ class Metadata:
         return made.commit.commit_id
 
     async def log(self, ref: str) -> list[pb.Commit]:
-        """Everything that a ref descends from, newest first."""
+        """Returns all ancestors of a ref, newest first."""
         await self._log_in()
         found: list[pb.Commit] = []
         token = ""

@@ -1,4 +1,4 @@
-"""A node of `tarn up` that can be hurt: its processes, and the same node again on the same data."""
+"""A node of `tarn up` for fault injection: its processes, and restarts on the same data."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class Node:
 
     @property
     def port(self) -> int:
-        """Of the S3 endpoint."""
+        """Port of the S3 endpoint."""
         port = urlsplit(self.tarn.endpoint).port
         assert port is not None, "an endpoint has a port"
         return port
 
     def start(self, *, is_first: bool = True) -> None:
-        """Returns when it serves.
+        """Returns when the node serves.
 
         Args:
-            is_first: of its installation, whose first admin it creates.
+            is_first: whether this is the first node of its installation and must create the first admin.
         """
         data = self.folder / "data"
         supervisor = self._launch("--port", "0", "--rpc-port", "0")
@@ -73,23 +73,23 @@ class Node:
         return launch(self.folder / "data", *ports, *self.options, environment=self.environment)
 
     def workers(self) -> dict[str, int]:
-        """Pids of the workers that serve."""
+        """Process ids of the serving workers, by name."""
         try:
             state = self.tarn.state()
         except (FileNotFoundError, json.JSONDecodeError):
             return {}
         if state["pid"] != self.tarn.supervisor.pid:
-            return {}  # left behind by a life before
+            return {}  # left behind by an earlier run
         return {name: pid for name, pid in state["processes"].items() if pid}
 
     def restart_count(self) -> int:
-        """Workers that were started again, in this life of the supervisor."""
+        """Number of workers restarted by the current supervisor."""
         return int(self.tarn.state()["restart_count"])
 
     async def crash(self) -> None:
-        """Kills the supervisor and every process below it, at once; returns when all are dead."""
+        """Kills the supervisor and every process below it; returns when all have ended."""
         supervisor = psutil.Process(self.tarn.supervisor.pid)
-        supervisor.suspend()  # else it might start another worker behind the list
+        supervisor.suspend()  # otherwise it might start a worker that is not in the list
         below = supervisor.children(recursive=True)
         for process in [supervisor, *below]:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -101,7 +101,7 @@ class Node:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def restart(self) -> None:
-        """Starts it again after a crash, on the same data and ports; returns when it serves."""
+        """Starts the node again after a crash, on the same data and ports; returns when it serves."""
         rpc_port = self.tarn.server.rpartition(":")[2]
         self.tarn.supervisor = self._launch("--port", str(self.port), "--rpc-port", rpc_port)
         end = time.monotonic() + _START_SECONDS
@@ -115,7 +115,7 @@ class Node:
         """Returns when every worker serves.
 
         Raises:
-            AssertionError: the supervisor does not get it done.
+            AssertionError: the workers do not all serve in time.
         """
         end = time.monotonic() + _START_SECONDS
         while True:
@@ -126,12 +126,12 @@ class Node:
             await asyncio.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """Ends it as an administrator does; everything must end by itself."""
+        """Stops the node as an administrator does; every process must end by itself."""
         stop(self.tarn)
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """A zombie is dead: whoever inherited it may take its time to look at it."""
+    """A zombie counts as dead: its new parent may reap it late."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Answers to reads, as operations of a history: single paths, and pages of listings."""
+"""Records answers to reads as operations of a history: single paths, and pages of listings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["finish_read", "finish_unread", "note_of", "page_of", "read_page"]
 
 
 def note_of(answer: Answer) -> str:
-    """An answer that is no success, in a word or two."""
+    """Describes an answer that is not a success."""
     return "" if answer.status < 300 else f"{answer.status} {answer.code}".strip()
 
 
 def finish_unread(ledger: Ledger, op: Op, note: str) -> None:
-    """Nobody said what is there."""
+    """Finishes a read without an answer."""
     ledger.history.finish(op, Outcome.INFO, note)
 
 
 def finish_read(ledger: Ledger, op: Op, method: str, answer: Answer) -> Outcome:
-    """A GET or HEAD of one path."""
+    """Finishes a GET or HEAD of one path."""
     if answer.status == 200:
         if method == "GET":
             op.value = ledger.value_in(answer.body, answer.etag)
@@ -42,7 +42,7 @@ def finish_read(ledger: Ledger, op: Op, method: str, answer: Answer) -> Outcome:
 
 
 def page_of(ledger: Ledger, ref: str, answer: Answer) -> tuple[dict[str, int], str | None]:
-    """What a page of a ref lists, by path; the token of the next one, None at the end."""
+    """Returns the values on a page of a ref, by path, and the token of the next page (None at the end)."""
     page = etree.fromstring(answer.body)
     pairs: list[tuple[str, int]] = []
     for line in page.iterfind("{*}Contents"):
@@ -64,22 +64,22 @@ async def read_page(
     token: str = "",
     after: str = "",
 ) -> tuple[str | None, str]:
-    """One page of ListObjectsV2, as a read of each path that it covers, listed or not.
+    """Reads one page of ListObjectsV2, as a read of each path that it covers, listed or not.
 
-    Pages are at different times, so each is a read of its own.
+    Pages are read at different times, so each is a separate read.
 
     Args:
         ask: `S3Client.ask`, after `ready`.
-        ledger: where the reads go.
-        proc: who reads.
-        branch: what is listed.
-        prefix: inside the branch.
-        limit: of keys.
-        token: of the page before; empty for the first one.
-        after: the last path of the page before.
+        ledger: record of the reads.
+        proc: name of the client.
+        branch: the listed branch.
+        prefix: prefix inside the branch.
+        limit: greatest number of keys.
+        token: token of the page before; empty for the first page.
+        after: last path of the page before.
 
     Returns:
-        The token of the next page, None at the end; the last path of this one.
+        The token of the next page (None at the end), and the last path of this page.
 
     Raises:
         LostError: no answer.

@@ -28,14 +28,15 @@ _READERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is.
+    """The parameters of a run.
 
     Attributes:
-        seed: of clients and storm. It fixes what each of them wants to do next; not when it happens.
-        seconds: that the storm lasts at most.
-        hits: kills that hit, after which it ends earlier; 0 for never.
-        clients: how many.
-        drop_seconds: the drop delay, and the time between two looks for what may be dropped: the last reads come after.
+        seed: seed of clients and storm. It fixes what each of them does next, but not when.
+        seconds: greatest length of the storm.
+        hits: number of hits after which it ends earlier; 0 for no limit.
+        clients: number of clients.
+        drop_seconds: the drop delay, and the pause between two looks for due drops; the last reads follow
+            after it.
     """
 
     seed: int
@@ -49,7 +50,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Run:
-    """What came of it."""
+    """The result of a run."""
 
     plan: Plan
     ledger: Ledger
@@ -60,11 +61,11 @@ class Run:
 
     @property
     def violations(self) -> list[Violation]:
-        """Broken promises; I0 is what may never be answered."""
+        """Broken promises; I0 stands for answers that are never allowed."""
         return [*self.report.violations, *(Violation("I0", text) for text in self.ledger.problems)]
 
     def lines(self) -> list[str]:
-        """The numbers."""
+        """The figures of the run, for people."""
         counts = self.ledger.counts
         kinds = Counter(event.kind for event in self.events)
         broken = sum(event.hit_count for event in self.events)
@@ -88,7 +89,7 @@ class Run:
         return lines
 
     def _fates(self) -> str:
-        """How many unknown writes somebody saw: kills before and after the effect."""
+        """Counts the unknown writes that were read: kills before and after the effect."""
         history = self.ledger.history
         seen = {op.value for op in history.ops if op.kind in (OpKind.GET, OpKind.LIST) and op.is_ok}
         seen |= {value for commit in history.commits.values() for value in commit.contents.values()}
@@ -100,12 +101,12 @@ class Run:
 
 
 async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
-    """Plays a plan on an installation whose repository and branches are there and empty.
+    """Runs a plan on an installation with an existing repository and empty branches.
 
     Args:
-        plan: what to do.
-        target: where clients go.
-        nodes: who is hurt; all of the target's, or some.
+        plan: the plan.
+        target: addresses for clients.
+        nodes: nodes that get faults; all of the target's, or some.
     """
     ledger, wires = Ledger(), Wires()
     for branch in target.branches:
@@ -133,7 +134,7 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
         readers = [some_s3(f"reader {n}", calm) for n in range(_READERS)]
         look = FinalCheck(target, ledger, some_client("last", calm), readers, metadata)
         for node in nodes:
-            await node.crash()  # nobody remembers anything, and nothing is under way
+            await node.crash()  # clears all caches and ends all requests
             await node.restart()
         ledger.history.begin_quiet_end()
         await look.at_branches()
@@ -147,7 +148,7 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
 
 
 async def _rage(plan: Plan, storm: FaultSchedule, clients: Sequence[Client]) -> None:
-    """Clients in a storm, until it is over."""
+    """Runs the clients until the storm is over."""
     end = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for client in clients:

@@ -1,4 +1,4 @@
-"""The S3 requests of one client: signed, sent once, on a connection that is changed now and then."""
+"""The S3 requests of one client: signed, sent once, on a connection that is replaced now and then."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _REFUSED_PAUSE_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An installation as clients know it.
+    """An installation, as clients see it.
 
     Attributes:
         endpoints: S3 URLs, of one node or of several.
         servers: `host:port` of graveler's rpc.
         auth_server: `host:port` of auth's rpc.
-        repository: that is worked on.
-        branches: of it.
+        repository: the repository to work on.
+        branches: its branches.
     """
 
     endpoints: tuple[str, ...]
@@ -42,15 +42,15 @@ class Target:
 
 
 class LostError(Exception):
-    """No answer came: nobody knows what was done."""
+    """No answer came: the outcome is unknown."""
 
 
 class S3Client:
-    """Asks one thing at a time and never repeats itself.
+    """Sends one request at a time and never repeats one.
 
     Args:
-        patience_seconds: after which it hangs up.
-        rides: requests on one connection, on average. New connections find workers that were restarted.
+        patience_seconds: time after which it hangs up.
+        rides: requests on one connection, on average. New connections reach restarted workers.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class S3Client:
         self._signer = S3SigV4Auth(credentials, "s3", _REGION)
 
     async def ready(self) -> None:
-        """Returns when it is connected, however long that takes: what is refused here was never asked."""
+        """Returns when it is connected, however long that takes; a refused connection is not a request."""
         if (
             self._wire is not None
             and self._wire.is_usable
@@ -103,10 +103,10 @@ class S3Client:
         body: bytes = b"",
         patience_seconds: float | None = None,
     ) -> Answer:
-        """Sends a request on the connection that `ready` made; a key begins with its ref.
+        """Sends a request on the connection that `ready` opened; a key begins with its ref.
 
         Raises:
-            LostError: it broke, or took too long.
+            LostError: the connection broke, or the answer took too long.
         """
         wire = self._wire
         assert wire is not None, "ready comes first"

@@ -1,7 +1,7 @@
-"""Which process holds the other end of a connection on this machine, and who still waits: /proc knows.
+"""Finds the process at the other end of a local connection, and connections without an answer, by /proc.
 
-Workers share a port (SO_REUSEPORT), so the address does not tell. A connection that was made and not yet
-accepted belongs to nobody here.
+Workers share a port (SO_REUSEPORT), so the address does not identify the process. A connection that no
+process has accepted yet belongs to no worker.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 def waiting_for(port: int, pids: Iterable[int]) -> dict[int, int]:
-    """Connections to a port that one of some processes has accepted, and on which nothing has come back
-    that the client has not read yet.
+    """Finds accepted connections to a port on which the client has no unread answer.
 
     Returns:
-        The process by the port that the client has.
+        The process id by the client's port.
     """
     pid_of = {inode: pid for pid in pids for inode in _socket_inodes(pid)}
     found, answered = dict[int, int](), set[int]()
@@ -36,7 +35,7 @@ def waiting_for(port: int, pids: Iterable[int]) -> dict[int, int]:
 
 
 def _socket_inodes(pid: int) -> set[str]:
-    """Empty if the process is gone."""
+    """Returns the socket inodes of a process; empty if it has ended."""
     found = set()
     try:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

@@ -1,4 +1,4 @@
-"""The guards that a storm can do without: those of the simulator, and one that only a death shows."""
+"""The guards that a storm can disable: those of the simulator, and one that only a crash shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _stage = Staging.stage
 
 
 async def _acknowledge_early(self: Staging, *args: Any) -> None:
-    """A write is acknowledged while it is still in memory, and is durable a moment later."""
+    """Acknowledges a write while it is only in memory; it becomes durable a moment later."""
     task = asyncio.ensure_future(_late(self, *args))
     _late_writes.add(task)
     task.add_done_callback(_late_writes.discard)
@@ -43,7 +43,7 @@ _OWN = (
 
 
 def weaken(name: str) -> None:
-    """Takes a guard away for the life of this process.
+    """Disables a guard in this process.
 
     Raises:
         LookupError: there is no such guard.

@@ -1,6 +1,7 @@
 """One HTTP/1.1 connection of a client, and whether a request is outstanding on it.
 
-Written for this: a library would try again, pool, and not say which socket a request went to.
+Written for these tests: an HTTP library would repeat requests, pool connections, and hide the socket of a
+request.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _CODE = re.compile(rb"<Code>([A-Za-z0-9]+)</Code>")
 
 
 class BrokenError(Exception):
-    """The connection ended before the whole answer was there."""
+    """The connection ended before the answer was complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Answer:
 
 @dataclass(slots=True)
 class Exchange:
-    """A request from its first byte on.
+    """A request, from its first byte on.
 
     Attributes:
         is_open: neither answered nor broken, and the client still waits.
-        is_broken: the connection ended before the answer did. Not so if the client gave up first.
-        is_doomed: it was open when the process that had it was killed.
+        is_broken: the connection ended before the answer did; False if the client gave up first.
+        is_doomed: it was open when its process was killed.
     """
 
     is_open: bool = True
@@ -66,14 +67,14 @@ class Wire:
 
     @property
     def is_usable(self) -> bool:
-        """False as soon as the other side is known to be gone."""
+        """False as soon as the other side is known to have closed."""
         return not (self._reader.at_eof() or self._writer.is_closing())
 
     async def ask(self, method: str, head: bytes, body: bytes) -> Answer:
         """Sends a request and waits for the answer; the wire must be idle.
 
         Raises:
-            BrokenError: the connection is useless from now on.
+            BrokenError: the connection cannot be used any more.
         """
         assert not self.exchange.is_open, "one request at a time"
         self.exchange = exchange = Exchange()
@@ -105,7 +106,7 @@ class Wire:
         return Answer(status, headers, body)
 
     def abort(self) -> None:
-        """Ends it at once, as a client does that dies."""
+        """Closes the connection immediately, as a dying client does."""
         self._writer.transport.abort()
 
 
@@ -116,10 +117,10 @@ class Wires:
         self._open: set[Wire] = set()
 
     async def open(self, host: str, port: int) -> Wire:
-        """A new connection.
+        """Opens a connection.
 
         Raises:
-            OSError: nobody listens.
+            OSError: no process listens.
         """
         reader, writer = await asyncio.open_connection(host, port, limit=_HEAD_BYTES_MAX)
         wire = Wire(reader, writer)
@@ -127,18 +128,18 @@ class Wires:
         return wire
 
     def close(self, wire: Wire) -> None:
-        """Forgets it; idempotent."""
+        """Forgets a connection; idempotent."""
         wire.abort()
         self._open.discard(wire)
 
     async def close_all(self) -> None:
-        """At the end of a run."""
+        """Closes all connections at the end of a run."""
         for wire in [*self._open]:
             self.close(wire)
-        await asyncio.sleep(0)  # transports let go of their sockets in the next turn
+        await asyncio.sleep(0)  # transports release their sockets in the next tick
 
     def outstanding(self) -> Iterator[tuple[int, Exchange]]:
-        """Local port and request of every connection on which a client waits."""
+        """Yields local port and request of every connection with a waiting client."""
         for wire in self._open:
             if wire.exchange.is_open:
                 yield wire.local_port, wire.exchange

@@ -1,8 +1,9 @@
-"""Sets the wall clocks of a node's workers apart, as clocks of machines are.
+"""Skews the wall clocks of a node's workers, like clocks of different machines.
 
-Python imports a module of this name at its start; the folder is on the path of such nodes only. The n-th
-worker that starts gets the n-th of `SKEW_SECONDS`, round and round; `SKEW_FOLDER` counts them.
-`CHAOS_WITHOUT` names a guard that they do not have, to show that a storm misses it (`chaos.weakness`).
+Python imports a module of this name when it starts; the folder is on the path of such nodes only. The
+n-th worker that starts gets the n-th of `SKEW_SECONDS`, cyclically; `SKEW_FOLDER` counts the workers.
+`CHAOS_WITHOUT` names a guard to disable in them, to show that a storm detects its absence
+(`chaos.weakness`).
 """
 
 import itertools
@@ -29,7 +30,7 @@ if sys.orig_argv[1:3] == ["-m", "tarn_cli.node.worker"]:
     def _shifted_us(self: SystemClock) -> int:
         return _now_us(self) + _shift_us
 
-    SystemClock.now_us = _shifted_us  # type: ignore[method-assign]  # that is the point
+    SystemClock.now_us = _shifted_us  # type: ignore[method-assign]  # replaces the clock on purpose
 
     if "CHAOS_WITHOUT" in os.environ:
         from chaos.weakness import weaken

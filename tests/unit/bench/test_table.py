@@ -55,7 +55,7 @@ def test_the_table_shows_goal_verdict_spread_and_notes() -> None:
         ROW, goal=Goal(ratio_min=0.25), ratio_low=0.2, ratio_high=0.4, rounds=3, note="a note"
     )
     bad = replace(ROW, what="HEAD", goal=Goal(cpu_us_max=10))
-    failed = Row("commit", "commit", note="ran out of its 9 s", failed=True)
+    failed = Row("commit", "commit", note="exceeded its limit of 9 s", failed=True)
     text = render([(ORIGIN, good), (ORIGIN, bad), (ORIGIN, failed)])
     lines = {line.split(" | ")[0]: line for line in text.splitlines() if line.startswith("| ")}
     assert lines["| GET 1 KiB [1]"].endswith(f"| {Goal(ratio_min=0.25)} | yes |")
@@ -64,7 +64,7 @@ def test_the_table_shows_goal_verdict_spread_and_notes() -> None:
     assert lines["| commit [2]"].endswith("| failed |")
     assert {
         "1. a note",
-        "2. ran out of its 9 s",
+        "2. exceeded its limit of 9 s",
         "- 2026-01-01, commit abc, full: get, commit",
     } <= set(text.splitlines())
 

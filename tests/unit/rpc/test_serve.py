@@ -135,7 +135,7 @@ def test_what_nobody_retrieves_is_a_line_of_the_log(start: Start, tmp_path: Path
     assert line["level"] == "error"
     assert line["what"] == "Future exception was never retrieved"
     assert "nobody asks" in line["exception"]
-    with pytest.raises(AssertionError, match="tells of 2 defects"):
+    with pytest.raises(AssertionError, match="reports 2 defects"):
         check_log(tmp_path / "log")
 
 

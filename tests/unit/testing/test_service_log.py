@@ -34,7 +34,7 @@ def test_a_defect_is_found_and_its_lines_are_shown(defect: str, tmp_path: Path) 
     with pytest.raises(AssertionError) as raised:
         check_log(log)
     assert str(raised.value).endswith(f"\n{defect}\n  one more line of it")
-    assert "tells of 1 defects" in str(raised.value)
+    assert "reports 1 defects" in str(raised.value)
 
 
 def test_a_log_without_defects_passes_and_so_does_none_at_all(tmp_path: Path) -> None:

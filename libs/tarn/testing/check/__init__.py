@@ -1,1 +1,1 @@
-"""Decides whether a history keeps the promises of the protocol."""
+"""The history checker: decides whether a recorded history keeps the promises of the protocol."""

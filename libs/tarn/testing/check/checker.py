@@ -1,30 +1,33 @@
 """Decides whether a history keeps the promises of docs/design/protocol.md.
 
-The invariants are listed in docs/design/simulation.md, "Invariants". Each key of each branch is looked at
-twice: first one read and one write at a time, which tells best what went wrong; then all of them together
-(`tarn.testing.check.witness`): some order of effects must explain every answer, in which a write takes effect only as
-often as the protocol lets it.
+The invariants are listed in docs/design/simulation.md, "Invariants". Each key of each branch is checked
+twice:
+first one read and one write at a time, which gives the clearest reports; then all of them together
+(`tarn.testing.check.witness`): some order of effects must explain every answer, and in it no write may
+take effect more often than the protocol allows.
 
-- *I1 freshness*: an operation that returns a write w is stale if w was over before some other
-  acknowledged write began that itself was over before the operation began; or if no order of effects explains
-  it. Reads, every key of a page, every key of a commit.
-- *I2 no future*: what is returned was really asked for, before the answer, and did not surely fail. A page or
-  a commit has each path once, and in order.
+- *I1 freshness*: an operation that returns a write w is stale if w had ended before another acknowledged
+  write began, and that write had ended before the operation began; or if no order of effects explains it.
+  This holds for reads, for every key of a page, and for every key of a commit.
+- *I2 no future*: a returned value was really requested, before the answer, by a write that did not fail.
+  A page or a commit has each path once, and in order.
 - *I3 commit = listing*: each key of a commit obeys I1 and I2 for the commit's own interval; "nothing to
-  commit: everything is in commit X" is a claim about X and is held to it.
+  commit: everything is in commit X" is a claim about X and is checked like X.
 - *I4 nothing acknowledged is lost*: the quiet end is one state: every read, the commit made there and the
-  head agree on it, and it obeys I1. Acknowledged commits are in their branch's history, once, in the order in
-  which they were made; failed ones are not; "nothing to commit" is not said by a call that made a commit.
-- *I6 conditional*: a conditional write takes effect only right on top of what it expects. So no two win one
-  state of a key. What a refused one saw obeys I1 and I2 as any read.
-- *I7*: crashes, token drops and restarts are no operations, so whatever they change is a violation of the
-  others.
+  head agree on it, and it obeys I1. Acknowledged commits are in their branch's history, once, in the
+  order in which they were made; failed ones are not; a call that made a commit does not answer "nothing
+  to commit".
+- *I6 conditional*: a conditional write takes effect only directly on top of the value that it expects. So
+  at most one write wins for each state of a key. The value that a refused write saw obeys I1 and I2 like
+  any read.
+- *I7*: crashes, token drops and restarts are not operations, so any change that they make violates
+  another invariant.
 - *I9 no dangling address*.
 
-Creating a branch is a write of every key, removing it too; so "a re-created branch shows no old write" is
-I1. Writes that failed "surely" are no writes: if one is seen, that is a violation of I2. Not reported but
-counted, because they are allowed: unsettled writes that are seen, writes that take effect again after a seal,
-and reads that go back to an older of several writes that are under way.
+Creating or removing a branch is a write of every key; so "a re-created branch shows no old write" is I1.
+A write with outcome `fail` is not a write: if its value is read, that violates I2. Some events are
+allowed, and only counted: reads of unsettled writes, writes that take effect again after a seal, and
+reads that return an older one of several concurrent writes.
 """
 
 from __future__ import annotations
@@ -45,12 +48,12 @@ _STORY_MAX = 60
 _CUT_SHARE_MAX = 0.02
 
 _Problem = tuple[str, Op, str]
-"""Which promise, which operation shows that it is broken, and how."""
+"""The violated invariant, the operation that shows the violation, and a description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken.
+    """A violated promise.
 
     Attributes:
         invariant: `I1` …
@@ -70,11 +73,11 @@ class Violation:
 
 @dataclass
 class Report:
-    """What the checker found.
+    """The result of a check.
 
     Attributes:
         violations: empty if all promises were kept.
-        statistics: how much was done, and how often what is odd but allowed was seen.
+        statistics: number of operations, and of unusual but allowed events, by description.
     """
 
     violations: list[Violation] = field(default_factory=list)
@@ -93,7 +96,7 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A value that somebody was told."""
+    """A value that an operation returned."""
 
     value: int
     inv: float
@@ -104,10 +107,10 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """What is known of a branch, whatever the key.
+    """Data of a branch that does not depend on the key.
 
     Attributes:
-        commits: those whose contents are known, and when they were over (`_commits_of`).
+        commits: commits with known contents, and the times when they ended (`_commits_of`).
     """
 
     history: History
@@ -117,7 +120,7 @@ class _Branch:
 
 
 class _Writes:
-    """The writes of one key, ready to be asked."""
+    """The writes of one key, indexed for queries."""
 
     def __init__(self, writes: Sequence[_Write]) -> None:
         acked = sorted((w for w in writes if w.ret != NEVER), key=lambda w: w.ret)
@@ -131,12 +134,12 @@ class _Writes:
             self._by_value[write.value].append(write)
 
     def newest_before(self, time: float) -> _Write | None:
-        """Of the acknowledged writes that were over before `time`, the one that began last."""
+        """Of the acknowledged writes that ended before `time`, returns the one that began last."""
         count = bisect_left(self._rets, time)
         return self._newest[count - 1] if count else None
 
     def candidate(self, value: int, before: float) -> _Write | None:
-        """Of the writes of a value that began before a time, the one that was over last."""
+        """Of the writes of a value that began before a time, returns the one that ended last."""
         fitting = [w for w in self._by_value.get(value, ()) if w.inv < before]
         return max(fitting, key=lambda w: w.ret, default=None)
 
@@ -145,7 +148,7 @@ class _Writes:
 
 
 def check(history: History) -> Report:
-    """Holds a history to the invariants."""
+    """Checks a history against the invariants."""
     report = Report()
     for op in history.ops:
         report.statistics[f"{op.kind} {op.outcome}"] += 1
@@ -167,7 +170,7 @@ def check(history: History) -> Report:
 
 
 def _check_searches(report: Report) -> None:
-    """A search that was cut short proves nothing: many of them are no proof at all."""
+    """Reports a violation if many searches were cut short: such a search proves nothing."""
     cut = report.statistics["searches for a witness that were cut short"]
     made = report.statistics["searches for a witness"]
     if cut > max(1, made * _CUT_SHARE_MAX):
@@ -176,7 +179,7 @@ def _check_searches(report: Report) -> None:
 
 
 def _by_key(ops: Sequence[Op]) -> Callable[[str], Sequence[Op]]:
-    """The operations on one key and on all keys, in order: each key looks at no others."""
+    """Returns the operations on one key and on all keys, in order, so that no key scans the others."""
     own: defaultdict[str | None, list[Op]] = defaultdict(list)
     for op in ops:
         own[op.key].append(op)
@@ -201,8 +204,11 @@ def _writes_of(history: History, key: str, ops: Iterable[Op]) -> Iterator[_Write
 def _commits_of(
     history: History, branch: str, ops: Sequence[Op], report: Report
 ) -> Iterator[tuple[Op, str, float]]:
-    """Commits of a branch whose contents are held to I3: those that were acknowledged, and those whose
-    answer was lost but that are in its history (they may have ended at any time)."""
+    """Yields the commits of a branch whose contents I3 applies to, with the times when they ended.
+
+    These are the acknowledged ones, and those without an answer that are in the branch's history (they
+    may have ended at any time).
+    """
     by_message = {history.commits[c].message: c for c in history.chain(branch)}
     for op in ops:
         if op.kind is not OpKind.COMMIT:
@@ -243,7 +249,7 @@ def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> 
     reads = sorted(_reads_of(branch, key, ops), key=lambda read: read.inv)
     problem = _first_problem(writes, reads)
     if problem is None:
-        # The last state is one; so of the reads at the quiet end one is enough for the search.
+        # All reads at the quiet end see one state, so one of them is enough for the search.
         quiet = [read for read in reads if read.inv > branch.history.quiet_at]
         steps = [op for op in ops if op.is_stepwise]
         asked = [
@@ -260,17 +266,19 @@ def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> 
 
 
 def _from(quiet: Sequence[_Read]) -> float:
-    """When the first read at the quiet end began."""
+    """Returns when the first read at the quiet end began."""
     return min((read.inv for read in quiet), default=NEVER)
 
 
 def _is_between(read: _Read, steps: Sequence[Op]) -> bool:
-    """Whether a read found no branch while it came or went in several steps: some replicas know it earlier."""
+    """Whether a read found no branch while it was created or removed in several steps, seen by some replicas
+    first.
+    """
     return read.value == GONE and any(op.inv < read.ret and op.ret > read.inv for op in steps)
 
 
 def _first_problem(writes: _Writes, reads: Sequence[_Read]) -> _Problem | None:
-    """What one read and one write show; the first one of a key explains the others."""
+    """Finds a violation by one read and one write; the first one of a key explains the others."""
     for read in reads:
         problem = _problem(writes, read)
         if problem is not None:
@@ -282,7 +290,7 @@ def _first_problem(writes: _Writes, reads: Sequence[_Read]) -> _Problem | None:
 def _unexplained(
     writes: Sequence[_Write], reads: Sequence[_Read], seals: Seals, report: Report
 ) -> _Problem | None:
-    """What only all reads and writes together show."""
+    """Finds a violation that only all reads and writes together show."""
     effects = [Effect(write.value, write.op) for write in writes]
     readings = [Reading(read.value, read.inv, read.ret, read.op) for read in reads]
     verdict = explain(effects, readings, seals)
@@ -307,7 +315,7 @@ def _unexplained(
 
 
 def _apart(branch: _Branch, key: str, quiet: Sequence[_Read]) -> _Problem | None:
-    """I4: at the quiet end every way of reading says the same, and so does the head."""
+    """I4: checks that at the quiet end all kinds of reads return the same value, and that the head has it."""
     for first, second in itertools.pairwise(quiet):
         if first.value != second.value:
             text = (
@@ -330,7 +338,7 @@ def _problem(writes: _Writes, read: _Read) -> tuple[str, str] | None:
     if found is None:
         if read.value in writes:
             return "I2", ", which was written only later"
-        return "I2", ", which nobody wrote, or whose write surely failed"
+        return "I2", ", which was never written, or whose write failed"
     newest = writes.newest_before(read.inv)
     if newest is not None and found.ret < newest.inv:
         return (
@@ -361,15 +369,15 @@ def _count_oddities(writes: _Writes, reads: Sequence[_Read], report: Report) -> 
 
 
 def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Report) -> None:
-    """I4 for commits: acknowledged ones are in the history of their branch, in order, once."""
+    """I4 for commits: acknowledged commits are in the history of their branch, in order, once."""
     chain = history.chain(branch)
     if not chain:
         return
     place = {commit_id: number for number, commit_id in enumerate(chain)}
-    # A branch that was removed or created since began another history.
+    # If the branch was removed or created since, it began another history.
     turns = [op for op in ops if op.kind in {OpKind.REMOVE, OpKind.CREATE}]
     began = max((op.ret for op in turns if op.ret != NEVER), default=-1.0)
-    # It takes two unsettled turns to begin another one unseen.
+    # It takes two unsettled turns to begin another history unseen.
     messages = Counter(history.commits[c].message for c in chain)
     made = [op for op in ops if op.kind is OpKind.COMMIT]
     unsettled = {op.kind for op in turns if op.outcome is Outcome.INFO}
@@ -378,7 +386,7 @@ def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Repor
             text = f"{branch}: commit #{op.number} is in the history more than once"
             report.violations.append(Violation("I4", text, (op.line(),)))
         if op.outcome is Outcome.FAIL and messages[f"#{op.number}"]:
-            text = f"{branch}: commit #{op.number} surely failed and is in the history"
+            text = f"{branch}: commit #{op.number} failed but is in the history"
             report.violations.append(Violation("I4", text, (op.line(),)))
     acked = [op for op in made if op.is_ok and op.commit_id and op.inv > began]
     for op in acked:
@@ -386,7 +394,7 @@ def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Repor
             text = f"{branch}: acknowledged commit {op.commit_id[:12]} is not in the history"
             story = tuple(other.line() for other in made)
             report.violations.append(Violation("I4", text, story))
-    newest: Op | None = None  # of the commits that were over, the one nearest to the head
+    newest: Op | None = None  # of the commits that had ended, the one nearest to the head
     by_end = sorted((op for op in acked if op.commit_id in place), key=lambda op: op.end)
     for op in sorted(by_end, key=lambda op: op.inv):
         while by_end and by_end[0].end < op.inv:
@@ -394,5 +402,5 @@ def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Repor
             if newest is None or place[over.commit_id] < place[newest.commit_id]:
                 newest = over
         if newest is not None and place[op.commit_id] > place[newest.commit_id]:
-            text = f"{branch}: commit #{op.number} lies before #{newest.number}, which was over"
+            text = f"{branch}: commit #{op.number} is older than #{newest.number}, which had ended before"
             report.violations.append(Violation("I4", text, (newest.line(), op.line())))

@@ -1,4 +1,6 @@
-"""What the protocol lets one write do to a key: how often it may take effect (`tarn.testing.check.witness`)."""
+"""Defines how often one write may take effect on a key under the protocol (used by
+`tarn.testing.check.witness`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ EFFECTS_MAX = 8
 """Attempts of one call: TRIES of `tarn_graveler.branch.attempts`."""
 
 _SEALS_OF_A_COMMIT = 2
-"""A commit seals once; if the answer to its compare-and-set was lost, a second time, with another token."""
+"""Seals by one commit: one; if the answer to its compare-and-set was lost, a second one, with another token."""
 
 _TURNS = {OpKind.CREATE, OpKind.REMOVE}
 
@@ -31,17 +33,17 @@ class Effect:
 
     @property
     def inv(self) -> float:
-        """When it may take effect at the earliest."""
+        """Earliest time at which it may take effect."""
         return self.op.inv
 
     @property
     def ret(self) -> float:
-        """When it must have taken effect."""
+        """Latest time at which it must have taken effect."""
         return self.op.ret
 
     @property
     def is_turn(self) -> bool:
-        """Whether it is of the whole branch."""
+        """Whether it writes all keys of the branch."""
         return self.op.kind in _TURNS
 
 
@@ -56,11 +58,11 @@ class Reading:
 
 
 class Seals:
-    """When a branch may have been sealed: by commits, by conditional writes, and by uploads.
+    """The times at which a branch may have been sealed: by commits, by conditional writes, and by uploads.
 
     The first conditional write of a branch seals, so that rows are registers from then on; each commit
-    goes back to plain rows, and the next conditional write seals again. A completion of an upload that is
-    repeated seals the token that a first attempt of it may still write to, so once for each upload.
+    returns to plain rows, and the next conditional write seals again. A repeated completion of an upload
+    seals the token that its first attempt may still write to, so once for each upload.
     """
 
     def __init__(self, ops: Sequence[Op]) -> None:
@@ -76,14 +78,14 @@ class Seals:
         self._first = min((inv for inv, _ in spans), default=NEVER)
 
     def any_before(self, time: float) -> bool:
-        """Whether there may have been one."""
+        """Whether there may have been a seal before `time`."""
         return self._first < time
 
     def met(self, effect: Effect, time: float, last: float) -> int:
-        """How many a write may have met until `time`, if its last effect came after `last`.
+        """Returns how many seals a write may have met until `time`, if its last effect came after `last`.
 
-        A first conditional write seals before it writes its row, so after such a row that seal explains no
-        second effect.
+        A first conditional write seals before it writes its row, so that seal cannot explain a second
+        effect after such a row.
         """
         commits = _overlapping(self._commits, effect.inv, time) * _SEALS_OF_A_COMMIT
         conditional = _overlapping(self._conditional, effect.inv, time)

@@ -1,10 +1,10 @@
-"""What clients did and what they were told, on one clock.
+"""The history of a run: the operations of clients and their answers, on one clock.
 
 One line per operation on one key: `{proc, op, branch, key, value, inv, ret, outcome}`. The clock counts
-events, so no two have the same time. `fail` means that the operation surely had no effect, `info` that
-nobody knows: the answer was lost, the replica died, the client hung up. An `info` operation never ends:
-its effect may come at any time. `tarn.testing.check.checker` decides whether the promises were kept
-(docs/design/simulation.md, "Invariants").
+events, so no two have the same time. `fail` means that the operation had no effect. `info` means that the
+outcome is unknown: the answer was lost, the replica died, or the client hung up. An `info` operation
+never ends: its effect may come at any time. `tarn.testing.check.checker` decides whether the promises
+were kept (docs/design/simulation.md, "Invariants").
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 __all__ = ["ABSENT", "GONE", "NEVER", "Commit", "History", "Op", "OpKind", "Outcome", "shown"]
 
 ABSENT = 0
-"""The value of a path that holds nothing."""
+"""The value of a path without an entry."""
 GONE = -1
 """The value of every path of a branch that does not exist."""
 NEVER = math.inf
-"""When an operation ends whose end nobody saw."""
+"""End time of an operation whose end was not observed."""
 
 
 class OpKind(enum.StrEnum):
-    """What a client asked for."""
+    """The kind of an operation."""
 
     PUT = "put"
     DELETE = "delete"
@@ -34,13 +34,13 @@ class OpKind(enum.StrEnum):
     """One key of one page of a listing."""
     COMMIT = "commit"
     CREATE = "create"
-    """A branch, at a commit: writes every key at once."""
+    """Creates a branch at a commit: writes every key in one step."""
     REMOVE = "remove"
-    """A branch: writes `GONE` to every key at once."""
+    """Removes a branch: writes `GONE` to every key in one step."""
 
 
 class Outcome(enum.StrEnum):
-    """What the client knows."""
+    """The outcome of an operation, as its client sees it."""
 
     OK = "ok"
     FAIL = "fail"
@@ -52,18 +52,18 @@ class Op:
     """One operation.
 
     Attributes:
-        key: None when it is about all keys of the branch (commit, create, remove).
-        value: written or read; `ABSENT` and `GONE` are values, too. None where there is no single one.
-        inv: when it was asked for.
-        ret: when its answer came; `NEVER` unless it is `ok`.
-        commit_id: what a commit returned, or a branch was created at.
-        is_claim: a commit that answered "nothing to commit: everything is in `commit_id`".
-        expected: of a conditional put, what the key must hold right before.
-        observed: of a conditional put that was refused, what was there instead.
-        calls: how many requests it is made of, each of which may write (completions of one upload).
-        is_upload: a put that is the completion of an upload: its object is staged once.
-        is_stepwise: of a branch that comes and goes with its repository: until the answer some replicas know
-            it and others do not.
+        key: None for an operation on all keys of the branch (commit, create, remove).
+        value: written or read value; may be `ABSENT` or `GONE`. None if there is no single value.
+        inv: time of the request.
+        ret: time of the answer; `NEVER` unless the outcome is `ok`.
+        commit_id: the commit that a commit returned, or that a branch was created at.
+        is_claim: whether a commit answered "nothing to commit: everything is in `commit_id`".
+        expected: value that the key of a conditional put must hold immediately before.
+        observed: value that a refused conditional put found instead.
+        calls: number of requests of the operation, each of which may write (completions of one upload).
+        is_upload: whether a put is the completion of an upload, whose object is staged once.
+        is_stepwise: whether the branch is created or removed with its repository, so that before the
+            answer only some replicas may know it.
     """
 
     number: int
@@ -91,7 +91,7 @@ class Op:
         return self.outcome is Outcome.OK
 
     def line(self) -> str:
-        """The operation as people read it."""
+        """Formats the operation for people."""
         end = "…" if self.end == NEVER else f"{self.end:.0f}"
         what = f"{self.kind} {self.branch}" + ("" if self.key is None else f"/{self.key}")
         value = "" if self.value is None else f" = {shown(self.value)}"
@@ -109,7 +109,7 @@ class Op:
 
 
 def shown(value: int | None) -> str:
-    """A value as people read it."""
+    """Formats a value for people."""
     return {None: "?", ABSENT: "nothing", GONE: "no branch"}.get(value, f"v{value}")
 
 
@@ -130,16 +130,16 @@ class Commit:
 
 @dataclass
 class History:
-    """Operations of one run, in the order in which they began.
+    """The operations of one run, in the order in which they began.
 
     Attributes:
         commits: every commit that is named or reachable, by id; filled in at the end.
-        heads: the newest commit of each branch that is there at the end.
-        dangling: what a commit or a staging token names and the block store does not have.
-        doubled: lines of pages and commits that do not come after the line before them.
-        quiet_at: when the quiet end began: nothing that was asked for before it is under way any more;
-            `NEVER` if that cannot be said.
-        log: a line for each event, in order; equal for equal seeds.
+        heads: head commit of each branch that exists at the end.
+        dangling: references of commits and staging tokens to blocks that the block store does not have.
+        doubled: lines of pages and commits that are not greater than the line before them.
+        quiet_at: time at which the quiet end began: no earlier request is still running; `NEVER` if that
+            is unknown.
+        log: one line for each event, in order; equal for equal seeds.
     """
 
     ops: list[Op] = field(default_factory=list)
@@ -152,7 +152,7 @@ class History:
     clock: int = 0
 
     def tick(self) -> int:
-        """The time of the next event."""
+        """Returns the time of the next event."""
         self.clock += 1
         return self.clock
 
@@ -166,13 +166,13 @@ class History:
         *,
         inv: float | None = None,
     ) -> Op:
-        """An operation that is asked for now, or was at `inv` (attempts of one logical operation)."""
+        """Records the begin of an operation, now or at `inv` (for attempts of one logical operation)."""
         op = Op(len(self.ops), proc, kind, branch, key, value, self.tick() if inv is None else inv)
         self.ops.append(op)
         return op
 
     def finish(self, op: Op, outcome: Outcome, note: str = "") -> None:
-        """The answer has come."""
+        """Records the answer of an operation."""
         op.outcome = outcome
         op.end = self.tick()
         op.ret = op.end if outcome is Outcome.OK else NEVER
@@ -180,13 +180,15 @@ class History:
         self.log.append(op.line())
 
     def begin_quiet_end(self) -> None:
-        """Whatever was asked for has had its effect by now, or never has one; only reads come, and commits."""
+        """Begins the quiet end: every earlier request has taken effect or never will; only reads and commits
+        follow.
+        """
         self.quiet_at = self.tick()
 
     def lines(self, where: str, pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-        """The lines of a page or of a commit, path and value; notes each that is not in its place.
+        """Returns the lines of a page or of a commit, path → value; records each line that is out of order.
 
-        Paths must ascend strictly, so that no path is there twice.
+        Paths must ascend strictly, so that no path occurs twice.
         """
         found: dict[str, int] = {}
         last: str | None = None
@@ -198,7 +200,7 @@ class History:
         return found
 
     def chain(self, branch: str) -> list[str]:
-        """Commit ids of a branch's head and its first parents, newest first."""
+        """Returns the commit ids of a branch's head and its first parents, newest first."""
         chain: list[str] = []
         at: str | None = self.heads.get(branch)
         while at is not None:

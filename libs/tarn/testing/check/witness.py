@@ -1,30 +1,33 @@
-"""Finds an order of effects that explains everything that was read of one key, or shows that there is none.
+"""Finds an order of effects that explains all reads of one key, or shows that there is none.
 
-An *effect* is a row that becomes visible. The protocol (docs/design/protocol.md) gives a key a stack of them:
+An *effect* is a row that becomes visible. The protocol (docs/design/protocol.md) gives a key a stack of
+them:
 
-- A write puts an effect on top. It does so between its beginning and its answer; without an answer at any
-  time after its beginning.
-- Its first effect is free. Each further one needs a seal that the write met: only its own live call writes
-  again, and only after it has found that its token was sealed (rule 1). A call makes at most `EFFECTS_MAX`
-  attempts. A plain write may begin on a record of some seconds ago, so the seal may be older than the write.
-- An effect may vanish, and what lay beneath it shows again: its row came too late for the commit that
+- A write puts an effect on top, between its beginning and its answer; without an answer, at any time
+  after its beginning.
+- Its first effect needs nothing else. Each further one needs a seal that the write met: only its own live
+  call writes again, and only after it found that its token was sealed (rule 1). A call makes at most
+  `EFFECTS_MAX` attempts. A plain write may begin on a record of some seconds ago, so the seal may be
+  older than the write.
+- An effect may vanish, and the effect beneath it shows again: its row was too late for the commit that
   scanned its token, or only readers of an older record see it. That, too, needs a seal.
-- The last effect of an acknowledged write never vanishes (rule 1), and nothing beneath it comes back.
-- The completion of an upload does not take effect again while an effect of its lies beneath another one: an
-  attempt that landed and was written over is done. It begins with a fresh record.
-- A conditional write takes effect only right on top of what it expects (I6).
+- The last effect of an acknowledged write never vanishes (rule 1), and nothing beneath it shows again.
+- The completion of an upload takes no further effect while an effect of it lies beneath another one: an attempt
+  that landed and was overwritten is done. The completion begins with a fresh record.
+- A conditional write takes effect only directly on top of the value that it expects (I6).
 - Creating and removing a branch take effect once, and do not vanish.
 
 A read returns the top at some moment between its beginning and its end. So the question is whether the
-operations on a key are linearizable with this stack in the place of a register.
+operations on a key are linearizable with this stack in place of a register.
 
-The search goes through the answers in the order of time and keeps every state (`_State`) that explains all
-answers so far. Effects are put as late as possible: an effect that no answer needs is left out, one that an
-answer needs comes at the end of that answer's operation, or hidden right beneath an effect that came since
-the write began. That loses nothing: an operation whose moment is wanted earlier has an answer that is earlier.
-Two effects that no answer needs are tried all the same: one more of a write that settles on top, if it may hide
-a write that began since; and one that has vanished before a conditional write came that does not expect it.
-So there is one state most of the time, and as many as orders of concurrent writes now and then.
+The search processes the answers in the order of time and keeps every state (`_State`) that explains all
+answers so far. Effects are placed as late as possible: an effect that no answer needs is left out; one
+that an answer needs is placed at the end of that answer's operation, or hidden directly beneath an effect
+that was put since the write began. No order is missed: an operation that needs an earlier moment has an
+earlier answer. Two effects that no answer needs are tried nevertheless: one more effect of a write that
+settles on top, if it may hide a write that began since; and one that vanished before a conditional write that
+does not expect it. So there is usually one state, and occasionally as many as there are orders of concurrent
+writes.
 """
 
 from __future__ import annotations
@@ -45,13 +48,13 @@ _STATES_MAX = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the search found.
+    """The result of a search.
 
     Attributes:
-        failed: the first answer that nothing explains, with those before it; None if all are explained.
+        failed: the first answer that no order explains, with those before it; None if all are explained.
         again: effects beyond the first one of their write, in the order that was found.
-        is_cut: there were more states than are kept, so a failure is no proof.
-        states_max: kept at one time.
+        is_cut: there were more states than are kept, so a failure is not a proof.
+        states_max: greatest number of states kept at one time.
     """
 
     failed: Op | None
@@ -61,11 +64,11 @@ class Verdict:
 
 
 _Entry = tuple[int, int]
-"""An effect: the number of its write, and the how-many-th of that write it is."""
+"""An effect: the number of its write, and its ordinal among the effects of that write."""
 
 _BEGIN: _Entry = (-1, 0)
 _BURIED: _Entry = (-2, 0)
-"""Any effect without a condition that lies beneath the ground and whose value nobody wants."""
+"""Any unconditional effect beneath the ground whose value no operation needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class _Period:
     """The time in which an effect was on top, until the next period starts.
 
     Attributes:
-        is_put: the effect was put there; otherwise those above it vanished.
+        is_put: whether the effect was put there; otherwise the effects above it vanished.
     """
 
     start: float
@@ -83,13 +86,13 @@ class _Period:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What may have happened so far.
+    """One possible past.
 
     Attributes:
-        periods: as many of the past as some operation that is under way may have seen.
+        periods: the past, as far back as a running operation may have seen it.
         stack: the effects that may show again, the top last; the first one never vanishes.
-        used: by write, how many effects, and when the last one came at the earliest.
-        buried: writes under way whose effect lies for ever beneath another one.
+        used: for each write, its number of effects, and the earliest time of the last one.
+        buried: running writes whose effect is permanently beneath another one.
         again: effects beyond the first one of their write.
     """
 
@@ -100,7 +103,7 @@ class _State:
     again: int = field(default=0, compare=False)
 
     def end_of(self, at: int) -> float:
-        """When a period ended."""
+        """Returns when a period ended."""
         return self.periods[at + 1].start if at + 1 < len(self.periods) else NEVER
 
 
@@ -116,7 +119,7 @@ class _Search:
             self._of_value[effect.value].append(number)
 
     def value(self, entry: _Entry) -> int | None:
-        """Of an effect; before the first one there is no branch."""
+        """Returns the value of an effect; before the first effect there is no branch."""
         if entry[0] < 0:
             return GONE if entry == _BEGIN else None
         return self.effects[entry[0]].value
@@ -124,7 +127,9 @@ class _Search:
     # ---- events
 
     def read(self, state: _State, reading: Reading) -> Iterator[_State]:
-        """States in which a value was on top at some moment of a read; as it is, if it was."""
+        """Yields states in which a value was on top at some moment of a read; the state itself if it
+        qualifies.
+        """
         for at, period in enumerate(state.periods):
             if self.value(period.entry) == reading.value and state.end_of(at) > reading.inv:
                 yield state
@@ -133,7 +138,7 @@ class _Search:
             yield shown
 
     def settle(self, state: _State, number: int) -> Iterator[_State]:
-        """States in which a write has had its last effect, which stays."""
+        """Yields states in which a write has had its last effect, which stays."""
         if number in state.buried:
             yield replace(state, buried=state.buried - {number})
         else:
@@ -154,21 +159,21 @@ class _Search:
     def _may_hide(self, state: _State, number: int) -> bool:
         """Whether one more effect of the write on top, which no answer needs, may have hidden another write.
 
-        That one began after the last effect, so it cannot lie beneath that; it is acknowledged later.
+        The other write began after the last effect, so it cannot lie beneath that; it is acknowledged later.
         """
         since = state.periods[-1].start
         others = (effect for effect in self.effects if since < effect.inv < self.now)
-        is_upload = self.effects[number].op.is_upload  # it would come back over the other one
+        is_upload = self.effects[number].op.is_upload  # would show again over the other one
         return not is_upload and any(self.now < effect.ret < NEVER for effect in others)
 
-    # ---- what may happen
+    # ---- possible effects
 
     def uncovered(self, state: _State, wanted: frozenset[int]) -> Iterator[_State]:
-        """The state as it is, and those in which effects vanish right before a write settles.
+        """Yields the state itself, and states in which effects vanish directly before a write settles.
 
-        What an operation that is still under way saw may have shown only until then: afterwards it is
-        too late to let anything vanish beneath an effect that stays. Among those that vanish may be an
-        earlier effect of the write itself, whose call then takes effect again.
+        A value that a running operation saw may have shown only until then: afterwards it is too late for
+        an effect beneath an effect that stays to vanish. An earlier effect of the write itself may also
+        vanish; its call then takes effect again.
         """
         yield state
         if len(state.stack) > 1 and self.seals.any_before(self.now):
@@ -179,12 +184,12 @@ class _Search:
     def _show(
         self, state: _State, value: int, after: float, chain: tuple[int, ...]
     ) -> Iterator[tuple[_State, int]]:
-        """States in which a value was on top at some moment after `after`, and in which period."""
+        """Yields states in which a value was on top at some moment after `after`, and the period."""
         for at, period in enumerate(state.periods):
             if self.value(period.entry) == value and state.end_of(at) > after:
                 yield state, at
         if self.value(state.stack[-1]) == value:
-            return  # what else might be put there may as well be hidden beneath what comes next
+            return  # any other effect may just as well be hidden beneath the next one
         if self.seals.any_before(self.now):
             yield from self._vanish(state, value)
         for number in self._writers(state, value):
@@ -200,7 +205,7 @@ class _Search:
                 yield replace(state, periods=periods, stack=state.stack[: at + 1]), len(periods) - 1
 
     def _writers(self, state: _State, value: int) -> Iterator[int]:
-        """Writes of a value that may take effect; of unsettled ones that differ in nothing, one."""
+        """Yields writes of a value that may take effect; of equivalent unsettled ones, only one."""
         seen: set[bool] = set()
         for number in self._of_value[value]:
             effect = self.effects[number]
@@ -215,7 +220,7 @@ class _Search:
             yield number
 
     def _may(self, state: _State, number: int, time: float) -> bool:
-        """Whether the protocol lets a write take effect once more."""
+        """Whether the protocol allows a write to take effect once more."""
         count, last = next(((c, t) for n, c, t in state.used if n == number), (0, 0.0))
         effect = self.effects[number]
         if count == 0:
@@ -235,9 +240,10 @@ class _Search:
     def _put(
         self, state: _State, number: int, after: float, chain: tuple[int, ...]
     ) -> Iterator[tuple[_State, int]]:
-        """States in which a write took effect (once more), and was on top at some moment after `after`.
+        """Yields states in which a write took effect (once more), and was on top at some moment after
+        `after`.
 
-        `chain` are the conditional writes that wait for this one.
+        `chain` holds the conditional writes that wait for this one.
         """
         effect = self.effects[number]
         if number in chain or not self._may(state, number, self.now):
@@ -276,7 +282,7 @@ class _Search:
             yield replace(state, periods=periods), at
 
     def _fits_beneath(self, state: _State, at: int, effect: Effect) -> bool:
-        """Whether an effect may have come right before a period began."""
+        """Whether an effect may have been put directly before a period began."""
         period = state.periods[at]
         if not period.is_put or period.entry == _BEGIN:
             return False
@@ -301,7 +307,7 @@ class _Search:
         return replace(state, periods=periods, stack=(*state.stack, entry))
 
     def _inserted(self, state: _State, number: int, after: float, at: int) -> _State:
-        """An effect hidden beneath the one that a period begins with."""
+        """Returns the state with an effect hidden beneath the one that a period begins with."""
         entry, state = self._counted(state, number, after)
         above = state.periods[at].entry
         periods = list(state.periods)
@@ -319,7 +325,7 @@ class _Search:
         return state
 
     def _grounded(self, state: _State, at: int, number: int) -> _State:
-        """An effect that stays: what lies beneath it never shows again."""
+        """Returns the state with an effect that stays: effects beneath it never show again."""
         below = {entry[0] for entry in state.stack[:at]}
         buried = {n for n in below if n >= 0 and self.now < self.effects[n].ret < NEVER}
         kept = (state.buried | buried) - {number}
@@ -328,10 +334,11 @@ class _Search:
     # ---- states that differ in nothing that matters
 
     def plain(self, state: _State, view: _View) -> _State:
-        """The state without what no operation can tell any more.
+        """Returns the state without details that no operation can observe any more.
 
-        Times count only as before or after the beginning of an operation that may still use them; effects
-        beneath the ground only if their value is wanted; writes only if they may take effect once more.
+        A time matters only as before or after the beginning of an operation that may still use it; an
+        effect beneath the ground only if its value is needed; a write only if it may take effect once
+        more.
         """
         ground = state.stack[0]
         entries = [period.entry for period in state.periods]
@@ -347,7 +354,7 @@ class _Search:
             start = math.nextafter(view.begins[place - 1], math.inf) if place else -math.inf
             period = replace(period, start=start)
             if periods and start == -math.inf:
-                periods[-1] = period  # nobody who is under way can have seen the one before
+                periods[-1] = period  # no running operation can have seen the one before
             elif not (periods and periods[-1] == period and period.entry == _BURIED):
                 periods.append(period)
         used = [each for each in state.used if self._is_live(each[0], view)]
@@ -360,12 +367,12 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What the operations that are not over yet can tell apart.
+    """The details that unfinished operations can still distinguish.
 
     Attributes:
-        begins: when those that have begun did, and unsettled writes since, ascending.
-        wanted: values that these may have seen.
-        wanted_later: values that any operation which is not over may see.
+        begins: begin times of the running operations and of later unsettled writes, ascending.
+        wanted: values that running operations may have seen.
+        wanted_later: values that any unfinished operation may see.
     """
 
     begins: Sequence[float]
@@ -374,11 +381,11 @@ class _View:
 
 
 _Event = tuple[float, float, "Effect | Reading", int]
-"""When an operation was over and had begun, what it is, and its number if it is a write."""
+"""End and begin of an operation, the operation, and its number if it is a write."""
 
 
 def _views(effects: Sequence[Effect], events: Sequence[_Event]) -> list[_View]:
-    """The view after each event."""
+    """Returns the view after each event."""
     unsettled = [effect for effect in effects if effect.ret == NEVER]
     begun = sorted(effect.inv for effect in unsettled)
     conditional = [effect for effect in unsettled if effect.op.expected is not None]
@@ -405,12 +412,12 @@ def _views(effects: Sequence[Effect], events: Sequence[_Event]) -> list[_View]:
 
 
 def _wanted(event: Effect | Reading) -> int | None:
-    """The value that an operation must have seen."""
+    """Returns the value that an operation must have seen."""
     return event.value if isinstance(event, Reading) else event.op.expected
 
 
 def _with_expected(values: Iterable[int | None], conditional: Sequence[Effect]) -> frozenset[int]:
-    """Also what unsettled writes must see before they can make somebody see a wanted value."""
+    """Adds the values that unsettled writes must see before their own, needed value can be seen."""
     found = {value for value in values if value is not None}
     while True:
         more = {e.op.expected for e in conditional if e.value in found} - found - {None}
@@ -420,7 +427,7 @@ def _with_expected(values: Iterable[int | None], conditional: Sequence[Effect]) 
 
 
 def _undominated(found: Iterable[_State]) -> dict[_State, None]:
-    """Of states that differ only in what their writes may still do, those that may do most."""
+    """Of states that differ only in the remaining effects of their writes, keeps those with the most."""
     alike: defaultdict[tuple[object, ...], list[_State]] = defaultdict(list)
     for state in found:
         same = alike[state.periods, state.stack, state.buried]
@@ -431,7 +438,7 @@ def _undominated(found: Iterable[_State]) -> dict[_State, None]:
 
 
 def _does_less(one: _State, other: _State) -> bool:
-    """Whether one has used no write more than the other."""
+    """Whether `one` has used no write more often than `other`."""
     counts = {number: (count, last) for number, count, last in other.used}
     for number, count, last in one.used:
         other_count, other_last = counts.get(number, (0, NEVER))
@@ -454,7 +461,7 @@ def explain(effects: Sequence[Effect], readings: Sequence[Reading], seals: Seals
     states = {_State((_Period(-NEVER, _BEGIN, is_put=True),), (_BEGIN,)): None}
     is_cut, states_max = False, 1
     for at, (search.now, _, event, number) in enumerate(events):
-        found: dict[_State, None] = {}  # in an order that does not change from run to run
+        found: dict[_State, None] = {}  # in an order that is the same in every run
         wanted = views[at].wanted
         is_read = isinstance(event, Reading)
         before = (

@@ -1,1 +1,1 @@
-"""Contract suites: what every driver of a port must do."""
+"""Contract suites: the tests that every driver of a port must pass."""

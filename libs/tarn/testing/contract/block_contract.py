@@ -1,7 +1,7 @@
-"""What every block store must do: inherit `BlockContract` and give it a `store` fixture.
+"""The contract of block stores: a driver's test class inherits `BlockContract` and has a `store` fixture.
 
-The suite says nothing about where bytes are, only what callers may rely on. Sizes are chosen around the
-borders of the drivers that we have (64 KiB rows, 1 MiB chunks).
+The suite tests only what callers may rely on, not where bytes are stored. Sizes are chosen around the
+borders of the existing drivers (64 KiB rows, 1 MiB chunks).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ BAD_PATHS = (
 class BlockContract:
     """The suite. `scheme` is the driver's; the fixture opens and closes the store.
 
-    A driver that shares a server among tests overrides `namespace`. `decides_races` is false where
-    nothing can tell which of several writers of one path was first, `takes_control_characters` where
-    a path must have none.
+    A driver that shares a server among tests overrides `namespace`. `decides_races` is false if the store
+    cannot tell which of several writers of one path was first; `takes_control_characters` is false if
+    paths must not contain any.
     """
 
     scheme: ClassVar[str]
@@ -53,15 +53,15 @@ class BlockContract:
     takes_control_characters: ClassVar[bool] = True
 
     def namespace(self, name: str) -> str:
-        """One of the suite's namespaces."""
+        """Returns one of the suite's namespaces."""
         return f"{self.scheme}://{name}"
 
     def key(self, path: str, name: str = "lake") -> BlockKey:
-        """A block's name in one of the suite's namespaces."""
+        """Returns a block's name in one of the suite's namespaces."""
         return BlockKey(self.namespace(name), path)
 
     async def names(self, store: BlockStore, name: str = "lake") -> list[str]:
-        """Paths of all visible blocks."""
+        """Returns the paths of all visible blocks."""
         return [info.path for info in await store.list_page(self.namespace(name), "", "", 1000)]
 
     # Writing
@@ -69,7 +69,7 @@ class BlockContract:
     @pytest.mark.parametrize("path", [data_path(1), "_tarn/ranges/ab"])
     @pytest.mark.parametrize("size", SIZES)
     async def test_put_body_comes_back(self, store: BlockStore, path: str, size: int) -> None:
-        """Any size, by read, stream and stat."""
+        """A body of any size is returned by read and stream; stat returns its size."""
         key, body = self.key(path), sample(size)
         await store.put(key, body)
         assert await store.read(key) == body
@@ -79,7 +79,7 @@ class BlockContract:
     @pytest.mark.parametrize("path", [data_path(1), "_tarn/ranges/ab"])
     @pytest.mark.parametrize("size", SIZES)
     async def test_written_body_comes_back(self, store: BlockStore, path: str, size: int) -> None:
-        """Any size, through a writer whose caller reuses its buffer."""
+        """The same through a writer whose caller reuses its buffer."""
         key, body = self.key(path), sample(size)
         async with await store.open_write(key) as writer:
             await fill(writer, body)
@@ -89,7 +89,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("size", [SMALL, LARGE])
     async def test_put_takes_any_buffer(self, store: BlockStore, size: int) -> None:
-        """Bytearrays, and views that are not of single bytes."""
+        """Bytearrays and views whose items are longer than a byte are accepted."""
         body = sample(size)
         await store.put(self.key(data_path(1)), bytearray(body))
         await store.put(self.key(data_path(2)), memoryview(body).cast("I"))
@@ -113,7 +113,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("sizes", [(SMALL, SMALL), (LARGE, LARGE), (SMALL, LARGE)])
     async def test_one_of_racing_puts_wins(self, store: BlockStore, sizes: tuple[int, int]) -> None:
-        """Of six writers of one path, of one or two sizes, exactly one is told that it wrote."""
+        """Of six writers of one path, with one or two sizes, exactly one succeeds."""
         for turn in range(10 if self.decides_races else 0):
             key = self.key(data_path(turn))
             bodies = [sample(sizes[seed % 2], seed) for seed in range(6)]
@@ -124,7 +124,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("size", [SMALL, LARGE])
     async def test_metadata_may_be_put_again(self, store: BlockStore, size: int) -> None:
-        """Content-addressed paths take the same bytes again, also in a race, and no others."""
+        """Content-addressed paths accept the same bytes again, also concurrently, and no others."""
         key, body = self.key("_tarn/metaranges/cd"), sample(size)
         assert await outcomes([store.put(key, body) for _ in range(4)]) == [None] * 4
         async with await store.open_write(key) as writer:
@@ -140,7 +140,7 @@ class BlockContract:
     async def test_nothing_is_visible_before_finish(
         self, store: BlockStore, path: str, size: int
     ) -> None:
-        """Neither by name nor in a listing; and an abort leaves it so."""
+        """An unfinished or aborted block is visible neither by name nor in a listing."""
         key = self.key(path)
         writer = await store.open_write(key)
         await fill(writer, sample(size))
@@ -157,7 +157,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("size", [SMALL, 3 << 20])
     async def test_leaving_without_finish_aborts(self, store: BlockStore, size: int) -> None:
-        """An error inside of the `async with` block is such a way to leave."""
+        """Leaving the `async with` block without finish, or by an error, aborts the write."""
         key = self.key(data_path(1))
         writer = await store.open_write(key)
         with contextlib.suppress(ZeroDivisionError):
@@ -171,7 +171,7 @@ class BlockContract:
             await writer.finish()
 
     async def test_concurrent_writers_do_not_mix(self, store: BlockStore) -> None:
-        """Many bodies of both kinds, from many tasks."""
+        """Many tasks write bodies of both kinds concurrently."""
         sizes = [SMALL if number % 3 else 300_000 for number in range(60)]
 
         async def write(number: int) -> None:
@@ -187,7 +187,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("size", [SMALL, LARGE, (3 << 20) + 5])
     async def test_ranges_are_clipped(self, store: BlockStore, size: int) -> None:
-        """`read` gives what there is of a range, and nothing beyond the end."""
+        """`read` returns the existing part of a range, and nothing beyond the end."""
         key, body = self.key(data_path(1)), sample(size)
         await store.put(key, body)
         for start in (0, 1, size - 1, size, size + 7):
@@ -201,7 +201,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("size", [SMALL, LARGE, (3 << 20) + 5])
     async def test_stream_gives_the_range(self, store: BlockStore, size: int) -> None:
-        """In order, in chunks within the limit."""
+        """A stream returns the range in order, in chunks within the limit."""
         key, body = self.key(data_path(1)), sample(size)
         await store.put(key, body)
         for start, length in ((0, size), (1, size - 1), (size // 2, 1), (7, 0), (size, 0)):
@@ -218,7 +218,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("path", [data_path(1), "_tarn/commits/ef", "data"])
     async def test_absent_block_is_not_found(self, store: BlockStore, path: str) -> None:
-        """In a namespace that nothing was written to, and in one that has other blocks."""
+        """In an empty namespace, and in one that has other blocks."""
         for _ in range(2):
             with pytest.raises(BlockNotFoundError):
                 await store.read(self.key(path))
@@ -232,7 +232,7 @@ class BlockContract:
             await store.delete_many(self.key("").namespace, [data_path(2), data_path(3)])
 
     async def test_stream_may_be_left(self, store: BlockStore) -> None:
-        """After the first of several chunks."""
+        """A reader may stop after the first of several chunks."""
         key = self.key(data_path(1))
         await store.put(key, sample(4 << 20))
         stream = store.stream(key, 0, 4 << 20)
@@ -243,7 +243,7 @@ class BlockContract:
     # Listing and deleting
 
     async def test_listing_is_in_byte_order(self, store: BlockStore) -> None:
-        """Over both kinds, page by page, with every prefix: the order of whole paths, not of segments."""
+        """Both kinds, page by page, with every prefix: whole paths are ordered, not segments."""
         paths = [
             "a/b",
             "a-b",
@@ -289,7 +289,7 @@ class BlockContract:
             assert [info.path for info in page] == sorted(path for path in paths if path > after)
 
     async def test_listing_tells_size_and_time(self, store: BlockStore) -> None:
-        """The same as `stat`, of both kinds."""
+        """A listing returns the same as `stat`, for both kinds."""
         for number, size in enumerate((0, SMALL, LARGE)):
             await store.put(self.key(data_path(number)), sample(size))
         page = await store.list_page(self.key("").namespace, "data/", "", 10)
@@ -308,7 +308,7 @@ class BlockContract:
             assert await store.list_page(namespace, prefix, "", 10) == []
 
     async def test_deleted_blocks_are_gone(self, store: BlockStore) -> None:
-        """Of both kinds, absent ones without complaint, and only those named."""
+        """Deletes blocks of both kinds, ignores absent ones, and keeps all others."""
         for number in range(8):
             await store.put(self.key(data_path(number)), sample(LARGE if number % 2 else SMALL))
         doomed = [data_path(number) for number in (0, 1, 2, 3, 100)]
@@ -333,7 +333,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("path", BAD_PATHS)
     async def test_bad_path_is_refused(self, store: BlockStore, path: str) -> None:
-        """By every operation, as INVALID."""
+        """Every operation refuses a bad path as INVALID."""
         key = self.key(path)
         calls: list[Awaitable[object]] = [
             store.put(key, b"x"),
@@ -355,14 +355,14 @@ class BlockContract:
         "name", ["", "/", "..", ".hidden", "a/../b", "a//b", "a/", "a b", "a\0", "é"]
     )
     async def test_bad_namespace_is_refused(self, store: BlockStore, name: str) -> None:
-        """Namespaces name directories and prefixes."""
+        """A namespace is used as a directory or prefix, so bad names are refused."""
         for namespace in (f"{self.scheme}://{name}", "lake"):
             with pytest.raises(TarnError, match="namespace") as caught:
                 await store.put(BlockKey(namespace, data_path(1)), b"x")
             assert caught.value.kind is Kind.INVALID
 
     async def test_backslash_is_an_ordinary_character(self, store: BlockStore) -> None:
-        """As are spaces, dots, percent signs and whatever else UTF-8 has."""
+        """So are spaces, dots, percent signs and all other UTF-8 characters."""
         paths = [
             "data/..\\x",
             "data/...",
@@ -379,7 +379,7 @@ class BlockContract:
         assert len(await self.names(store)) == 2 * len(paths)
 
     async def test_closed_store_refuses(self, store: BlockStore) -> None:
-        """After a close that may be repeated."""
+        """A closed store refuses every operation; close may be repeated."""
         key = self.key(data_path(1))
         await store.put(key, b"x")
         await store.close()
@@ -394,14 +394,14 @@ class BlockContract:
     async def part(
         self, store: BlockStore, key: BlockKey, number: int, body: bytes, attempt: str = "a"
     ) -> tuple[int, str]:
-        """Uploads one part of the suite's upload; what `complete` wants to hear of it."""
+        """Uploads one part of the suite's upload; returns number and attempt for `complete`."""
         async with await store.uploads.open_part(key, "u1", number, attempt) as writer:
             await fill(writer, body)
             await writer.finish()
         return number, writer.receipt
 
     async def test_parts_are_joined_in_the_given_order(self, store: BlockStore) -> None:
-        """Whatever their sizes and the order of their arrival."""
+        """Independent of their sizes and of the order in which they were written."""
         key = self.key(data_path(1))
         await store.uploads.begin(key, "u1")
         sizes = {3: 10, 1: 400_000, 10_000: 70_000, 2: 0}
@@ -420,7 +420,7 @@ class BlockContract:
 
     @pytest.mark.parametrize("size", [0, SMALL, LARGE])
     async def test_single_part_is_the_block(self, store: BlockStore, size: int) -> None:
-        """It stays when the upload is discarded."""
+        """The block stays when the upload is discarded."""
         key = self.key(data_path(1))
         await store.uploads.begin(key, "u1")
         part = await self.part(store, key, 1, sample(size))
@@ -430,7 +430,7 @@ class BlockContract:
         assert await self.names(store) == [key.path]
 
     async def test_attempts_of_one_part_do_not_disturb_each_other(self, store: BlockStore) -> None:
-        """Written at the same time; the caller says which counts."""
+        """They are written concurrently; the caller decides which one counts."""
         key = self.key(data_path(1))
         await store.uploads.begin(key, "u1")
         one = await store.uploads.open_part(key, "u1", 1, "one")
@@ -444,7 +444,7 @@ class BlockContract:
         await store.uploads.discard(key, "u1")
 
     async def test_complete_is_idempotent(self, store: BlockStore) -> None:
-        """Again, at the same time, and after the parts were discarded."""
+        """Repeated later, concurrently, and after the parts were discarded."""
         key = self.key(data_path(1))
         await store.uploads.begin(key, "u1")
         parts = [await self.part(store, key, number, sample(LARGE, number)) for number in (1, 2)]
@@ -457,7 +457,7 @@ class BlockContract:
         assert await store.read(key) == sample(LARGE, 1) + sample(LARGE, 2)
 
     async def test_missing_part_is_not_found(self, store: BlockStore) -> None:
-        """Also one that was aborted, and all of them after a discard; no block appears."""
+        """Also an aborted part, and all parts after a discard; no block appears."""
         key = self.key(data_path(1))
         await store.uploads.begin(key, "u1")
         part = await self.part(store, key, 1, sample(SMALL))
@@ -472,7 +472,7 @@ class BlockContract:
         assert await self.names(store) == []
 
     async def test_part_that_is_late_for_its_upload_is_refused(self, store: BlockStore) -> None:
-        """After a discard nothing of it is kept."""
+        """After a discard, a late part is refused and not kept."""
         key = self.key(data_path(1))
         await store.uploads.begin(key, "u1")
         writer = await store.uploads.open_part(key, "u1", 1, "a")
@@ -482,7 +482,7 @@ class BlockContract:
             await writer.finish()
 
     async def test_bad_uploads_are_refused(self, store: BlockStore) -> None:
-        """Names that are no labels, part numbers out of range, no parts at all."""
+        """Invalid names, part numbers out of range, and an empty part list are refused."""
         key, uploads = self.key(data_path(1)), store.uploads
         for upload in ("", "..", "a/b", "a\0", "u" * 129):
             for call in (

@@ -1,4 +1,4 @@
-"""Bodies, paths and calls for tests of block stores."""
+"""Bodies, paths and helpers for tests of block stores."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["collect", "data_path", "fill", "outcomes", "sample"]
 
 
 def sample(size: int, seed: int = 0) -> bytes:
-    """Bytes that differ by seed and by position."""
+    """Returns bytes that differ by seed and by position."""
     return random.Random(seed).randbytes(size)  # noqa: S311 - test data
 
 
 def data_path(number: int) -> str:
-    """A path of the form that `physical_path` makes, increasing with the number."""
+    """Returns a path of the form that `physical_path` makes; paths ascend with the number."""
     return f"data/2026112106/{number:032x}"
 
 
 async def collect(store: BlockStore, key: BlockKey, start: int, length: int) -> bytes:
-    """All chunks of a stream, each of which keeps to the limit."""
+    """Reads all chunks of a stream, and checks that each is within the limit."""
     chunks = [chunk async for chunk in store.stream(key, start, length)]
     assert all(0 < len(chunk) <= CHUNK_BYTES for chunk in chunks)
     return b"".join(chunks)
 
 
 async def outcomes(calls: Sequence[Awaitable[object]]) -> list[object]:
-    """Runs calls at the same time; a `TarnError` is a result like others."""
+    """Runs calls concurrently; returns a `TarnError` like any other result."""
 
     async def settle(call: Awaitable[object]) -> object:
         try:
@@ -44,7 +44,7 @@ async def outcomes(calls: Sequence[Awaitable[object]]) -> list[object]:
 
 
 async def fill(writer: BlockWriter, body: bytes, step: int = 70_000) -> None:
-    """Writes through one buffer that is overwritten after each call, as a socket's is."""
+    """Writes a body through one buffer that is overwritten after each call, as a socket's buffer is."""
     buffer = bytearray(step)
     for at in range(0, len(body), step):
         piece = body[at : at + step]

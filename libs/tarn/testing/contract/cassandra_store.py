@@ -1,4 +1,4 @@
-"""Opening a Cassandra store in any process: what the contract suite hands to fresh interpreters."""
+"""Opens a Cassandra store in any process; the contract suite passes it to fresh interpreters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ __all__ = ["open_store"]
 async def open_store(
     settings: CassandraSettings, limits: CassandraLimits | None = None
 ) -> CassandraKv:
-    """A store with this machine's clock and ids; it and its arguments can be pickled."""
+    """Opens a store with this machine's clock and ids; the function and its arguments can be pickled."""
     clock = SystemClock()
     return await open_cassandra(settings, clock=clock, ids=SystemIds(clock), limits=limits)

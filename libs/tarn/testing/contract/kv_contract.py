@@ -1,6 +1,6 @@
-"""What every `Kv` driver must do, as tests: the port's text (`tarn.kv.port`) made executable.
+"""The contract of `Kv` drivers as tests: what `tarn.kv.port` promises, made executable.
 
-A driver's test module inherits the suite and says how to make a store:
+A driver's test module inherits the suite and provides a fixture that makes a store:
 
     from tarn.testing.contract.kv_contract import KvContract
 
@@ -8,8 +8,9 @@ A driver's test module inherits the suite and says how to make a store:
         @pytest.fixture
         async def kv(self): ...
 
-A store that processes can share inherits `SharedKvContract` too and gives an `opener` instead. Partition
-names are taken from the test's name below `installation`, so that the tests of a run may share a store.
+A store that several processes can share also inherits `SharedKvContract` and provides an `opener`
+instead. Partition names are `installation` plus the test's name, so that the tests of a run may share a
+store.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ pytest.register_assert_rewrite(
     *(f"tarn.testing.kv_{part}" for part in (*_PARTS, "fixtures", "history"))
 )
 
-# After their asserts are marked for pytest to explain:
+# Imported only after pytest was told to rewrite their asserts:
 from tarn.testing.contract.kv_contract_life import LifeContract  # noqa: E402
 from tarn.testing.contract.kv_contract_listing import ListingContract  # noqa: E402
 from tarn.testing.contract.kv_contract_registers import RegistersContract  # noqa: E402
@@ -38,4 +39,4 @@ __all__ = ["KvContract", "Opener", "SharedKvContract"]
 
 
 class KvContract(RowsContract, RegistersContract, LifeContract, ListingContract):
-    """The whole suite for one store in one process; `kv` is the fixture to give."""
+    """The whole suite for one store in one process; the driver provides the fixture `kv`."""

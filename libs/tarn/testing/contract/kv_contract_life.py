@@ -1,4 +1,4 @@
-"""The KV contract, the rest of a store's life: delete, drop, limits, misuse, any history, the end."""
+"""The KV contract, the life of a store: delete, drop, limits, misuse, random histories, close."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ __all__ = ["LifeContract"]
 
 
 class LifeContract(KvFixtures):
-    """Removal, limits, and everything together."""
+    """Removal, limits, random histories and close."""
 
     # Delete and drop
 
     async def test_deleted_rows_are_gone(self, kv: Kv, either: Partition) -> None:
-        """Absent ones are no error; neighbours stay."""
+        """Deleting absent rows is not an error; neighbours stay."""
         await put(kv, either, *((b"%d" % n, b"") for n in range(5)))
         await kv.delete_many(either, [b"1", b"3", b"absent"])
         await kv.delete_many(either, [])
@@ -48,7 +48,7 @@ class LifeContract(KvFixtures):
     async def test_drop_removes_this_partition_only(
         self, kv: Kv, plain: Partition, register: Partition
     ) -> None:
-        """Twice is as good as once."""
+        """A second drop changes nothing."""
         kept = Partition(plain.name + "/kept", PartitionKind.PLAIN)
         rows = numbered(5_000)
         for partition in (plain, register, kept):
@@ -61,7 +61,7 @@ class LifeContract(KvFixtures):
         assert await scan_all(kv, kept) == rows
 
     async def test_dropped_partition_takes_new_rows(self, kv: Kv, either: Partition) -> None:
-        """It holds what was written since, and another drop finds that too."""
+        """It holds the rows written after the drop, and another drop removes those, too."""
         await put(kv, either, *numbered(10))
         await kv.drop_partition(either)
         await put(kv, either, (b"late", b"1"))
@@ -72,7 +72,7 @@ class LifeContract(KvFixtures):
     async def test_others_write_while_a_partition_is_dropped(
         self, kv: Kv, plain: Partition, register: Partition
     ) -> None:
-        """Neither disturbs the other."""
+        """Writes and drop do not affect each other."""
         await put(kv, plain, *numbered(20_000))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(kv.drop_partition(plain))
@@ -83,7 +83,7 @@ class LifeContract(KvFixtures):
     # Limits and misuse
 
     async def test_largest_rows_are_kept(self, kv: Kv, either: Partition) -> None:
-        """Key and value of exactly the longest length."""
+        """Key and value have exactly the greatest length."""
         row = (b"k" * KEY_BYTES_MAX, random.Random(1).randbytes(VALUE_BYTES_MAX))  # noqa: S311 - bytes to compare, not a secret
         await put(kv, either, row)
         assert await get(kv, either, row[0]) == row[1]
@@ -92,7 +92,7 @@ class LifeContract(KvFixtures):
     async def test_longer_rows_are_refused(
         self, kv: Kv, plain: Partition, register: Partition
     ) -> None:
-        """By every operation, as INVALID; a key as KEY_TOO_LONG."""
+        """Every operation refuses them as INVALID, a key as KEY_TOO_LONG."""
         long_key, long_value = bytes(KEY_BYTES_MAX + 1), bytes(VALUE_BYTES_MAX + 1)
         outcomes = await kv.set_many(
             plain, [group((long_key, b"")), group((b"k", long_value)), group((b"ok", b""))]
@@ -114,13 +114,13 @@ class LifeContract(KvFixtures):
 
     @pytest.mark.parametrize("limit", [-1, 0, SCAN_LIMIT_MAX + 1])
     async def test_page_sizes_are_bounded(self, kv: Kv, plain: Partition, limit: int) -> None:
-        """1 to `SCAN_LIMIT_MAX`."""
+        """Page sizes are 1 to `SCAN_LIMIT_MAX`."""
         with pytest.raises(TarnError) as caught:
             await kv.scan(plain, b"", None, limit)
         assert caught.value.kind is Kind.INVALID
 
     async def test_compare_and_set_is_for_registers(self, kv: Kv, plain: Partition) -> None:
-        """On a plain partition it would mix the two kinds on a row."""
+        """On a plain partition it would mix both kinds of write on one row."""
         with pytest.raises(TarnError) as caught:
             await kv.set_if(plain, b"k", b"", None)
         assert caught.value.kind is Kind.INVALID
@@ -129,7 +129,7 @@ class LifeContract(KvFixtures):
         assert caught.value.kind is Kind.INVALID
 
     async def test_name_has_one_kind_for_ever(self, kv: Kv, either: Partition) -> None:
-        """Every operation refuses the other one, also after a drop."""
+        """Every operation refuses the other kind, also after a drop."""
         other_kind = next(kind for kind in PartitionKind if kind is not either.kind)
         other = Partition(either.name, other_kind)
         await put(kv, either, (b"k", b"1"))
@@ -148,17 +148,17 @@ class LifeContract(KvFixtures):
                 assert caught.value.kind is Kind.INVALID
             await kv.drop_partition(either)
 
-    # The whole, and the end
+    # Random histories and close
 
     @pytest.mark.parametrize("seed", range(4))
     async def test_random_history_agrees_with_a_dict(
         self, kv: Kv, plain: Partition, register: Partition, seed: int
     ) -> None:
-        """Any order of operations on two partitions leaves what a dict would hold."""
+        """Random operations on two partitions have the same results as on dicts."""
         await RandomHistory(kv, [plain, register], seed).run(150)
 
     async def test_closed_store_refuses_everything(self, kv: Kv, register: Partition) -> None:
-        """Closing answers what was begun, and may be repeated."""
+        """Close completes the running operations, and may be repeated."""
         async with asyncio.TaskGroup() as tasks:
             write = tasks.create_task(kv.set_if(register, b"k", b"1", None))
             await asyncio.sleep(0)

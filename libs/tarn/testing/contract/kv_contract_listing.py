@@ -1,4 +1,4 @@
-"""The KV contract: what a store says of its partitions to a tool that takes all of them."""
+"""The KV contract, listing of partitions: for tools that copy a whole store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ListingContract"]
 
 
 async def listed(kv: Kv, prefix: str) -> dict[str, Listed]:
-    """By name; each may come only once."""
+    """Returns the listed partitions by name; checks that each is listed only once."""
     found = [each async for each in cast("ListingKv", kv).partitions(prefix)]
     assert len({each.name for each in found}) == len(found)
     return {each.name: each for each in found}
@@ -27,7 +27,7 @@ class ListingContract(KvFixtures):
     async def test_partitions_with_rows_are_listed_with_their_kinds(
         self, kv: Kv, plain: Partition, register: Partition
     ) -> None:
-        """Those of the prefix, and no neighbour."""
+        """Only partitions with the prefix are listed."""
         prefix = plain.name.removesuffix("plain")
         await put(kv, plain, (b"k", b"v"))
         await kv.set_if(register, b"k", b"v", None)
@@ -40,7 +40,7 @@ class ListingContract(KvFixtures):
         assert all(each.buckets in {None, 1} for each in found.values())
 
     async def test_many_partitions_are_listed(self, kv: Kv, plain: Partition) -> None:
-        """More than fit a page of any driver."""
+        """More than one page of any driver."""
         names = {f"{plain.name}/{n}" for n in range(1_100)}
         async with asyncio.TaskGroup() as group:
             for name in sorted(names):
@@ -51,7 +51,7 @@ class ListingContract(KvFixtures):
     async def test_a_dropped_partition_is_not_listed_until_it_is_written_again(
         self, kv: Kv, either: Partition
     ) -> None:
-        """A tool has nothing to take of it."""
+        """It has no rows that a tool could copy."""
         await put(kv, either, (b"k", b"v"))
         await kv.drop_partition(either)
         assert either.name not in await listed(kv, either.name)
@@ -59,14 +59,14 @@ class ListingContract(KvFixtures):
         assert either.name in await listed(kv, either.name)
 
     async def test_a_prefix_is_no_pattern(self, kv: Kv, plain: Partition) -> None:
-        """It is compared letter by letter."""
+        """A prefix is compared character by character."""
         await put(kv, plain, (b"k", b"v"))
         assert await listed(kv, plain.name.replace("plain", "%")) == {}
         assert await listed(kv, plain.name.replace("plain", "p_ain")) == {}
         assert await listed(kv, plain.name.upper()) == {}
 
     async def test_a_closed_store_lists_nothing(self, kv: Kv) -> None:
-        """Nothing found must not look like nothing there."""
+        """A closed store fails instead of returning an empty list."""
         await kv.close()
         with pytest.raises(TarnError) as caught:
             await listed(kv, "")

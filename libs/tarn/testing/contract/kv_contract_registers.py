@@ -25,12 +25,12 @@ __all__ = ["RegistersContract"]
 
 
 class RegistersContract(KvFixtures):
-    """One winner per version, and no version twice."""
+    """One winner per version, and no version is reused."""
 
     # Compare-and-set
 
     async def test_set_if_absent_wins_once(self, kv: Kv, register: Partition) -> None:
-        """The loser learns the value that is there."""
+        """The loser gets the existing value."""
         first = await kv.set_if(register, b"k", b"1", None)
         with pytest.raises(PredicateFailedError) as caught:
             await kv.set_if(register, b"k", b"2", None)
@@ -41,7 +41,7 @@ class RegistersContract(KvFixtures):
         assert caught.value.metadata["key"] == repr(b"k")
 
     async def test_set_if_takes_the_current_version_only(self, kv: Kv, register: Partition) -> None:
-        """A stale predicate fails and changes nothing; the returned one is the next."""
+        """A stale predicate fails and changes nothing; the returned one fits the next write."""
         first = await kv.set_if(register, b"k", b"1", None)
         second = await kv.set_if(register, b"k", b"2", first)
         assert await predicate_of(kv, register, b"k") == second
@@ -53,7 +53,7 @@ class RegistersContract(KvFixtures):
         await kv.set_if(register, b"k", b"3", caught.value.current.predicate)
 
     async def test_set_if_of_an_absent_key_fails(self, kv: Kv, register: Partition) -> None:
-        """With a predicate there must be a value, also in a partition that nobody wrote."""
+        """A predicate requires an existing value, also in a partition that was never written."""
         other = Partition(register.name + "/other", PartitionKind.REGISTER)
         version = await kv.set_if(register, b"k", b"1", None)
         for partition, key in ((register, b"x"), (other, b"k")):
@@ -65,7 +65,7 @@ class RegistersContract(KvFixtures):
     async def test_same_value_written_again_is_another_version(
         self, kv: Kv, register: Partition
     ) -> None:
-        """No ABA: over set_if, set_many, delete and re-creation, and drop, each version is new."""
+        """No ABA: set_if, set_many, delete and re-creation, and drop each make a new version."""
         versions = [await kv.set_if(register, b"k", b"same", None)]
         versions.append(await kv.set_if(register, b"k", b"same", versions[-1]))
         await put(kv, register, (b"k", b"same"))
@@ -101,7 +101,7 @@ class RegistersContract(KvFixtures):
         assert caught.value.current is None
 
     async def test_races_for_one_key_have_one_winner(self, kv: Kv, register: Partition) -> None:
-        """Of tasks that create the same key at once, and the losers see the winner's value."""
+        """Several tasks create one key concurrently; the losers see the winner's value."""
 
         async def create(task: int) -> bytes | None:
             try:
@@ -117,14 +117,14 @@ class RegistersContract(KvFixtures):
         assert {racer.result() for racer in racers} - {None} == {b"%d" % winners[0]}
 
     async def test_increments_by_tasks_add_up(self, kv: Kv, register: Partition) -> None:
-        """No lost update between tasks of one process; others' failures do not disturb them."""
+        """No update of concurrent tasks of one process is lost."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(60):
                 tasks.create_task(increment(kv, register, b"counter"))
         assert await get(kv, register, b"counter") == b"60"
 
     async def test_settling_read_sees_the_decided_value(self, kv: Kv, register: Partition) -> None:
-        """Where nothing is undecided it is the same read."""
+        """If no outcome is undecided, it equals a plain read."""
         version = await kv.set_if(register, b"k", b"1", None)
         (found,) = await kv.get_many(register, [b"k"], settle=True)
         assert found is not None

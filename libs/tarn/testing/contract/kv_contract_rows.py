@@ -31,14 +31,14 @@ __all__ = ["RowsContract"]
 
 
 class RowsContract(KvFixtures):
-    """What is written is read, in byte order, group by group."""
+    """Written rows are read in byte order; groups are atomic."""
 
     # Values and order
 
     async def test_partition_that_was_never_written_is_empty(
         self, kv: Kv, either: Partition
     ) -> None:
-        """Reading, deleting and dropping it are no errors."""
+        """Reading, deleting and dropping it are not errors."""
         assert await kv.get_many(either, [b"a", b"b"]) == [None, None]
         assert await kv.get_many(either, []) == []
         assert await kv.scan(either, b"", None, 10) == []
@@ -49,7 +49,7 @@ class RowsContract(KvFixtures):
     async def test_values_come_back_in_the_order_of_the_keys(
         self, kv: Kv, either: Partition
     ) -> None:
-        """Absent keys are None in their place, repeated keys are repeated."""
+        """Absent keys return None in their place; repeated keys return repeated values."""
         await put(kv, either, (b"a", b"1"), (b"b", b""), (b"c", bytes(range(256))))
         found = await kv.get_many(either, [b"c", b"x", b"a", b"b", b"a"])
         assert [None if v is None else v.value for v in found] == [
@@ -61,7 +61,7 @@ class RowsContract(KvFixtures):
         ]
 
     async def test_hundreds_of_keys_are_read_at_once(self, kv: Kv, either: Partition) -> None:
-        """More than any driver sends in one request."""
+        """More keys than any driver sends in one request."""
         rows = numbered(700)
         await put(kv, either, *rows)
         keys = [key for key, _ in reversed(rows)]
@@ -106,7 +106,7 @@ class RowsContract(KvFixtures):
     async def test_partitions_do_not_see_each_other(
         self, kv: Kv, plain: Partition, register: Partition
     ) -> None:
-        """The same key in two kinds and in a name that is a prefix of another."""
+        """The same key in both kinds, and in a name that is a prefix of another name."""
         longer = Partition(plain.name + "/x", PartitionKind.PLAIN)
         await put(kv, plain, (b"k", b"plain"))
         await put(kv, register, (b"k", b"register"))
@@ -151,7 +151,9 @@ class RowsContract(KvFixtures):
     async def test_rows_beside_their_anchor_are_found_by_scans(
         self, kv: Kv, either: Partition
     ) -> None:
-        """In a partition of several buckets they lie in that of the anchor, where no key leads."""
+        """In a partition of several buckets they are in the anchor's bucket, where a lookup by key does not
+        search.
+        """
         spread = Partition(f"{either.name}/spread", either.kind, buckets=4)
         for number in range(8):
             row, note = b"row/%d" % number, b"note/%d" % number
@@ -160,7 +162,7 @@ class RowsContract(KvFixtures):
             assert await kv.scan(spread, note, note + b"\0", 1) == [(note, b"")]
 
     async def test_no_groups_are_no_outcomes(self, kv: Kv, either: Partition) -> None:
-        """The empty call is legal."""
+        """An empty call is allowed."""
         assert await kv.set_many(either, []) == []
 
     async def test_readers_see_a_group_whole_or_not_at_all(self, kv: Kv, plain: Partition) -> None:
@@ -180,7 +182,7 @@ class RowsContract(KvFixtures):
                 await asyncio.sleep(0)
 
     async def test_concurrent_groups_all_land(self, kv: Kv, either: Partition) -> None:
-        """Many tasks at once: each acknowledged row is there, and is read by its own task."""
+        """Many concurrent tasks: each acknowledged row exists, and its own task reads it."""
 
         async def write(task: int) -> None:
             for number in range(10):
@@ -241,7 +243,7 @@ class RowsContract(KvFixtures):
     async def test_scan_arrow_of_large_values_comes_in_parts(
         self, kv: Kv, plain: Partition
     ) -> None:
-        """Batches are bounded by bytes too: 40 MiB are never one batch."""
+        """Batches are also bounded by bytes: 40 MiB are never one batch."""
         rows = [(b"%02d" % n, bytes([n]) * VALUE_BYTES_MAX) for n in range(40)]
         for row in rows:
             await put(kv, plain, row)
@@ -255,7 +257,7 @@ class RowsContract(KvFixtures):
         assert max(sizes) <= 24 << 20
 
     async def test_scan_arrow_may_be_left_early(self, kv: Kv, plain: Partition) -> None:
-        """The store goes on, and closes."""
+        """The store stays usable, and can be closed."""
         await put(kv, plain, *numbered(100))
         async for batch in kv.scan_arrow(plain, b"", None):
             assert batch.num_rows

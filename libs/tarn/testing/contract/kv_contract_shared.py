@@ -25,17 +25,17 @@ from tarn.testing.contract.kv_fixtures import (
 __all__ = ["Opener", "SharedKvContract"]
 
 Opener = Callable[[], Awaitable[Kv]]
-"""Opens the store under test once more; pickled, so a `functools.partial` of a public function."""
+"""Opens the store under test again; it is pickled, so use a `functools.partial` of a public function."""
 
 
 class SharedKvContract(KvFixtures):
-    """The suite for a store that several processes share; the fixture to give is `opener`."""
+    """The suite for a store that several processes share; the driver provides the fixture `opener`."""
 
     PROCESSES = 3
 
     @pytest.fixture
     def opener(self) -> Opener:
-        """Opens the store that `kv` is, in any process."""
+        """A function that opens the store under test in any process."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -54,7 +54,7 @@ class SharedKvContract(KvFixtures):
     async def test_increments_by_processes_add_up(
         self, kv: Kv, opener: Opener, processes: ProcessPoolExecutor, register: Partition
     ) -> None:
-        """No lost update between processes, several tasks in each."""
+        """No update of concurrent processes, each with several tasks, is lost."""
         loop = asyncio.get_running_loop()
         each = 40
         async with asyncio.TaskGroup() as tasks:
@@ -72,7 +72,7 @@ class SharedKvContract(KvFixtures):
     async def test_acknowledged_writes_are_read_in_another_process(
         self, kv: Kv, opener: Opener, processes: ProcessPoolExecutor, register: Partition
     ) -> None:
-        """Two processes answer each other through one row, each read issued after the write."""
+        """Two processes alternate writes to one row; each read is issued after the other's write."""
         rounds = 30
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
@@ -87,7 +87,7 @@ class SharedKvContract(KvFixtures):
     async def test_kinds_are_known_to_all_processes(
         self, kv: Kv, opener: Opener, plain: Partition
     ) -> None:
-        """A second handle that has met the name before it existed learns its kind."""
+        """A second handle that used the name before it existed learns its kind."""
         other = await opener()
         wrong = Partition(plain.name, PartitionKind.REGISTER)
         try:
@@ -103,7 +103,7 @@ class SharedKvContract(KvFixtures):
     async def test_store_is_created_by_all_processes_at_once(
         self, opener: Opener, processes: ProcessPoolExecutor, register: Partition
     ) -> None:
-        """Nobody has opened it before: all must get in, and share it."""
+        """Several processes open a new store concurrently; all succeed and share it."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
 
@@ -140,7 +140,7 @@ def _run_answers(opener: Opener, partition: Partition, rounds: int) -> None:
 
 
 async def _converse(kv: Kv, partition: Partition, *, first: int, rounds: int) -> None:
-    """Says every second number, each after the one before it was read."""
+    """Writes every second number, each after it read the number before."""
     for number in range(first, first + 2 * rounds, 2):
         while True:
             (found,) = await kv.get_many(partition, [b"said"])
@@ -148,7 +148,7 @@ async def _converse(kv: Kv, partition: Partition, *, first: int, rounds: int) ->
                 break
             await asyncio.sleep(0.0005)
         await kv.set_if(partition, b"said", b"%d" % number, found.predicate if found else None)
-        # Its own write is never unseen: the other may have answered, never the number before.
+        # Its own write is always visible: the row may hold the other's answer, but never an older number.
         (found,) = await kv.get_many(partition, [b"said"])
         assert found is not None
         assert int(found.value) >= number

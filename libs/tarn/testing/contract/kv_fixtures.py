@@ -1,4 +1,4 @@
-"""What the parts of the KV contract share: partitions that no other test uses, and short forms of calls."""
+"""Shared by the parts of the KV contract: partitions that no other test uses, and short forms of calls."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ AWKWARD_KEYS = [
 
 
 def group(*rows: Row) -> Group:
-    """A group anchored by its first row."""
+    """Returns a group anchored by its first row."""
     return Group(rows[0][0], rows)
 
 
 def numbered(count: int, size_bytes: int = 8) -> list[Row]:
-    """Rows with ascending keys."""
+    """Returns rows with ascending keys."""
     return [(b"key/%08d" % n, b"%0*d" % (size_bytes, n)) for n in range(count)]
 
 
 async def put(kv: Kv, partition: Partition, *rows: Row, repeats: int = 0) -> None:
-    """Sets rows, each in a group of its own; all must land.
+    """Sets rows, each in a group of its own; all must succeed.
 
     Args:
         kv: the store.
-        partition: where.
-        rows: which.
-        repeats: how often groups of unknown outcome, and groups that were not written, are written
-            again. Only for a test whose rows have no other writer. Servers without processor time
-            answer so, and the port allows it (Cassandra ends a compare-and-set after 1.8 s).
+        partition: partition to write to.
+        rows: rows to write.
+        repeats: how often to repeat groups with an unknown outcome and groups that were not written. Use
+            it only if no other writer writes these rows. Servers without processor time give such
+            answers, and the port allows them (Cassandra ends a compare-and-set after 1.8 s).
     """
     left = [group(row) for row in rows]
     for repeat in range(repeats + 1):
@@ -91,27 +91,27 @@ async def put(kv: Kv, partition: Partition, *rows: Row, repeats: int = 0) -> Non
 
 
 async def get(kv: Kv, partition: Partition, key: bytes) -> bytes | None:
-    """The value of one key."""
+    """Returns the value of one key."""
     (found,) = await kv.get_many(partition, [key])
     return None if found is None else found.value
 
 
 async def predicate_of(kv: Kv, partition: Partition, key: bytes) -> Predicate:
-    """The version of a key that exists."""
+    """Returns the version of an existing key."""
     (found,) = await kv.get_many(partition, [key])
     assert found is not None
     return found.predicate
 
 
 async def scan_all(kv: Kv, partition: Partition, limit: int = SCAN_LIMIT_MAX) -> list[Row]:
-    """All rows, page by page."""
+    """Returns all rows, read page by page."""
     return [row async for row in rows_of(kv, partition, b"", None, limit)]
 
 
 async def arrow_rows(
     kv: Kv, partition: Partition, start: bytes = b"", end: bytes | None = None
 ) -> list[Row]:
-    """What `scan_arrow` gives, as rows; checks the form of its batches."""
+    """Returns the rows of `scan_arrow`; checks the form of its batches."""
     rows: list[Row] = []
     async for batch in kv.scan_arrow(partition, start, end):
         assert batch.schema.names == ["key", "value"]
@@ -123,7 +123,7 @@ async def arrow_rows(
 
 
 async def increment(kv: Kv, partition: Partition, key: bytes) -> None:
-    """Adds one to a counter by compare-and-set, trying until it wins."""
+    """Adds one to a counter by compare-and-set; repeats until it succeeds."""
     while True:
         (found,) = await kv.get_many(partition, [key])
         value = b"%d" % (int(found.value) + 1 if found else 1)
@@ -159,7 +159,7 @@ class KvFixtures:
 
     @pytest.fixture(params=["plain", "register"])
     def either(self, request: pytest.FixtureRequest) -> Partition:
-        """A partition of each kind in turn."""
+        """A partition that no other test uses; the test runs once with each kind."""
         found = request.getfixturevalue(request.param)
         assert isinstance(found, Partition)
         return found

@@ -1,4 +1,4 @@
-"""Random histories of a store against dicts."""
+"""Random histories that compare a store with dicts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["RandomHistory"]
 class RandomHistory:
     """Applies random operations to a store and to dicts, and compares them after each.
 
-    The model never reads the store: the predicates it hands back are those that it was given.
+    The model does not read the store: it uses only predicates that earlier operations returned.
     """
 
     def __init__(self, kv: Kv, partitions: list[Partition], seed: int) -> None:
@@ -37,7 +37,7 @@ class RandomHistory:
         self._keys = AWKWARD_KEYS[:8]
 
     async def run(self, steps: int) -> None:
-        """Does so many operations."""
+        """Performs `steps` operations."""
         for _ in range(steps):
             partition = self._random.choice(list(self._rows))
             operations = [self._set_groups, self._delete, self._scan]
@@ -57,7 +57,7 @@ class RandomHistory:
     async def _set_groups(self, partition: Partition) -> None:
         groups: list[Group] = []
         for _ in range(self._random.randint(1, 4)):
-            # Groups of one call may land in any order, so no key twice in it.
+            # Groups of one call may be applied in any order, so no key occurs twice in it.
             keys = self._random.sample(self._keys, self._random.randint(1, 2))
             used = {key for other in groups for key, _ in other.rows}
             if rows := tuple((key, self._value()) for key in keys if key not in used):

@@ -1,16 +1,18 @@
-"""The model of a disk: replays a trace and says, at any point, what is durable and what may be.
+"""The model of a disk: replays a trace and says, at any point, which changes are durable and which may be.
 
-- A file's bytes and size are durable as far as an fsync or fdatasync of the file covers them. Later writes
-  and truncations are *pending*: any of them may be on the disk, whole or in part, and in any order.
-- A name (made or taken away) is durable as far as an fsync of its folder covers it; later ones are pending.
-  The fsync of a file does not make its name durable, and neither does that of a folder its own name.
+- A file's bytes and size are durable as far as an fsync or fdatasync of the file covers them. Later
+  writes and truncations are *pending*: any of them may be on the disk, whole or in part, and in any
+  order.
+- A name (added or removed) is durable as far as an fsync of its folder covers it; later ones are pending.
+  The fsync of a file does not make its name durable, and the fsync of a folder does not make its own name
+  durable.
 - Changes of one file, or of one name, that survive take effect in the order in which they were made; each
   alone may be missing.
-- Nothing else changes by itself: what is durable stays, up to the byte (sqlite calls it "powersafe
-  overwrite"), and a removed file's bytes are not seen in another.
+- Nothing else changes: durable bytes stay as they are (sqlite calls it "powersafe overwrite"), and a
+  removed file's bytes do not appear in another file.
 
-Real file systems lose less (ext4 orders names and gives a new file's name to the disk with its bytes);
-what holds here holds there.
+Real file systems lose less (ext4 orders names, and writes a new file's name with its bytes), so a program
+that survives this model survives them, too.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ __all__ = ["Change", "Choose", "Disk"]
 Change = Write | Truncate
 
 Choose = Callable[[NodeKind, int, Sequence[Change]], Sequence[Change]]
-"""Which pending changes of a file, whose kind and durable size are given, reach the disk; in order. A
-write may be cut into pieces."""
+"""Chooses which pending changes of a file, of the given kind and durable size, reach the disk; in order. A
+write may be cut into pieces.
+"""
 
 ChooseNames = Callable[[Sequence[Name]], Sequence[Name]]
 
@@ -46,10 +49,10 @@ class _Folder:
 
 
 class Disk:
-    """The disk at one point of a trace; goes forward only.
+    """The disk at one point of a trace; it can only move forward.
 
     Attributes:
-        now: events before this index were done.
+        now: index of the first event that is not replayed yet.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -89,7 +92,7 @@ class Disk:
             file.pending = [each for each in file.pending if each[0] >= sync.covers]
 
     def rebuild(self, target: Path, choose: Choose, choose_names: ChooseNames) -> None:
-        """Writes what a power failure at this point left into an empty folder."""
+        """Writes the state after a power failure at this point into an empty folder."""
         self._build(0, target, choose, choose_names, {})
 
     def _build(

@@ -1,4 +1,4 @@
-"""What of the unsynced reaches the disk: nothing, all of it, or a seeded choice in several tempers."""
+"""Decides which unsynced changes reach the disk: none, all, or a seeded choice."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ _TEAR_CHANCE: Final = 0.2
 
 
 def rebuild_synced(disk: Disk, target: Path) -> None:
-    """Only what was synced."""
+    """Rebuilds the disk with the synced changes only."""
     disk.rebuild(target, lambda *_: (), lambda _: ())
 
 
 def rebuild_all(disk: Disk, target: Path) -> None:
-    """Everything: what the death of the process, or of nobody, leaves."""
+    """Rebuilds the disk with all changes, as a crash of only the process leaves it."""
     disk.rebuild(target, lambda _kind, _size, changes: changes, lambda names: names)
 
 
 def rebuild_some(disk: Disk, target: Path, chance: random.Random) -> None:
-    """A choice. Each kind of file gets a temper of its own (all, none, or so much of it), so that, say, a
-    database whose log is lost comes up often; the earliest changes of a file may be the last to go out;
-    single writes are torn at sectors and pages."""
+    """Rebuilds the disk with a seeded choice of the changes.
+
+    Each kind of file gets its own probability (all, none, or a share), so that, for instance, a database
+    whose log is lost is frequent; the earliest changes of a file may reach the disk last; single writes
+    are torn at sectors and pages.
+    """
     shares = {kind: chance.choice((0.0, 0.3, 0.7, 1.0)) for kind in NodeKind}
     name_share = chance.choice((0.0, 0.5, 1.0))
 
@@ -51,8 +54,9 @@ def rebuild_some(disk: Disk, target: Path, chance: random.Random) -> None:
 
 
 def _torn(write: Write, durable_size: int, chance: random.Random) -> list[Change]:
-    """Sectors of a write, each there or not; past the durable end it may be zeros, where a file system
-    wrote the new size before the bytes."""
+    """Cuts a write into sectors, each of which may be missing. Past the durable end a missing sector may be
+    zeros, as after a file system that wrote the new size before the bytes.
+    """
     sector = chance.choice(_SECTORS)
     pieces: list[Change] = []
     end = write.at + len(write.data)

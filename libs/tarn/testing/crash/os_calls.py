@@ -1,7 +1,7 @@
 """Records the calls of the `os` module that change files below a root.
 
-Each call is done for real; a wrapper in the module's place notes it. A mutating call that the recorder
-does not know is an error when it touches the recorded tree: silence would be a blind spot.
+A wrapper in place of each function makes the real call and records it. A mutating call that the recorder
+does not know is an error when it touches the recorded tree; otherwise the recording would miss changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OsCalls:
         self._real: dict[str, Call] = {}
 
     def install(self) -> None:
-        """Begins to record."""
+        """Starts the recording."""
         wrappers: dict[str, Call] = {
             "open": self._open,
             "write": self._write,
@@ -54,7 +54,7 @@ class OsCalls:
             setattr(os, name, wrapper)
 
     def remove(self) -> None:
-        """Puts the real functions back."""
+        """Restores the real functions."""
         for name, real in self._real.items():
             setattr(os, name, real)
         self._real.clear()
@@ -103,7 +103,7 @@ class OsCalls:
         self._sync("fdatasync", fd)
 
     def _sync(self, call: str, fd: int) -> None:
-        covers = self._trace.now  # what is written meanwhile may be left out
+        covers = self._trace.now  # the sync may not cover concurrent writes
         self._real[call](fd)
         node = self._of_fd(fd)
         if node is not None:
@@ -176,7 +176,7 @@ class OsCalls:
         self._trace.events.append(Name(folder, _base(path), node))
 
     def _folder(self, path: AnyPath, dir_fd: int | None) -> int | None:
-        """The recorded folder that a path lies in."""
+        """Returns the recorded folder that contains a path; None if there is none."""
         parent = os.path.dirname(os.fsdecode(path))  # noqa: PTH120 - a string as `os` takes it
         try:
             return self._trace.find(os.stat(parent or ".", dir_fd=dir_fd))
@@ -187,7 +187,7 @@ class OsCalls:
         try:
             found = os.fstat(fd)
         except OSError:
-            return None  # the real call will say so
+            return None  # the real call raises the error
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             return None
         return self._trace.find(found)

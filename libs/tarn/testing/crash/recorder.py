@@ -1,4 +1,4 @@
-"""Records all that one process does to the files below a folder."""
+"""Records all changes that one process makes to the files below a folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["recording"]
 
 @contextmanager
 def recording(root: Path, library: ctypes.CDLL) -> Iterator[Trace]:
-    """A trace that grows until the end of the block. One at a time in a process.
+    """Yields a trace that grows until the end of the block. Only one recording per process at a time.
 
     Args:
-        root: an existing folder; what it holds now counts as durable.
+        root: an existing folder; its present content counts as durable.
         library: see `sqlite_calls.find_library`. Stores opened inside must be closed inside.
     """
     trace = Trace(root)

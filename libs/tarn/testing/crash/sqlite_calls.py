@@ -1,12 +1,13 @@
-"""Records what the sqlite library does to files below a root, through a VFS around the library's own.
+"""Records the changes that the sqlite library makes to files below a root, through a VFS around the
+library's own.
 
 A VFS is the table of functions through which sqlite reaches the operating system
-(https://www.sqlite.org/vfs.html). Ours is a copy of the default one in which the functions that change
-files note what they did; it is registered, as the new default, with the very library that Python's
-`sqlite3` is linked to. Connections that were opened meanwhile must be closed before `remove`.
+(https://www.sqlite.org/vfs.html). The recorder's VFS is a copy of the default one in which the functions
+that change files also record the change. It is registered, as the new default, with the same library that
+Python's `sqlite3` is linked to. Connections that were opened meanwhile must be closed before `remove`.
 
-sqlite syncs a folder inside of `xSync` and `xDelete` without telling its VFS. That is seen through the
-one system call that sqlite makes for nothing else, `openDirectory`.
+sqlite syncs a folder inside of `xSync` and `xDelete` without a call to its VFS. The recorder detects this
+by the system call `openDirectory`, which sqlite makes for no other purpose.
 
 The shared memory of the log (`-shm`) is not recorded: sqlite rebuilds it after a crash.
 """
@@ -87,8 +88,9 @@ class _Vfs(ctypes.Structure):
 
 
 def find_library() -> ctypes.CDLL | None:
-    """The sqlite library that the `sqlite3` module uses; None if its functions cannot be reached (an
-    interpreter that has sqlite built in without exporting it)."""
+    """Returns the sqlite library that the `sqlite3` module uses; None if its functions cannot be reached (an
+    interpreter that has sqlite built in without exporting it).
+    """
     extension = getattr(_sqlite3, "__file__", None)  # absent when built into the interpreter
     library = ctypes.CDLL(extension)
     if not hasattr(library, "sqlite3_vfs_register"):
@@ -101,10 +103,10 @@ def find_library() -> ctypes.CDLL | None:
 
 
 class SqliteCalls:
-    """The default VFS of the library while it is installed.
+    """Replaces the default VFS of the library while it is installed.
 
     Args:
-        trace: where to; other files pass unseen.
+        trace: receives the changes; files outside its root are not recorded.
         library: from `find_library`.
     """
 
@@ -131,7 +133,7 @@ class SqliteCalls:
         self._open_directory_hook = self._keep(_OpenDirectory, self._open_directory)
 
     def install(self) -> None:
-        """Begins to record the files of connections opened from now on."""
+        """Starts the recording of connections that are opened from now on."""
         self._set_open_directory(self._open_directory_hook)
         assert self._library.sqlite3_vfs_register(ctypes.byref(self._vfs), 1) == _OK
 
@@ -139,7 +141,7 @@ class SqliteCalls:
         """Makes sqlite's own VFS the default again.
 
         Raises:
-            AssertionError: a connection is still open; its functions must not go away.
+            AssertionError: a connection is still open; its functions must stay in memory.
         """
         assert not self._files, f"{len(self._files)} files are still open"
         self._set_open_directory(None)
@@ -155,8 +157,8 @@ class SqliteCalls:
         self._kept.append(made)
         return ctypes.cast(made, c_void_p).value
 
-    # Called by sqlite, in the thread that uses the connection. An exception would be lost there, so
-    # nothing below may raise.
+    # sqlite calls these functions in the thread that uses the connection. An exception would be lost
+    # there, so they must not raise.
 
     def _open(self, vfs: int, name: int | None, file: int, flags: int, out: int) -> int:
         path = Path(os.fsdecode(ctypes.string_at(name))) if name else None
@@ -179,7 +181,7 @@ class SqliteCalls:
             return code
 
     def _wrapped(self, real: ctypes._Pointer[_Methods]) -> _Methods:
-        """The table of recording functions for one of the library's own tables."""
+        """Returns the table of recording functions for one of the library's own tables."""
         address = ctypes.addressof(real.contents)
         if address not in self._methods:
             made = _Methods.from_buffer_copy(real.contents)
@@ -223,7 +225,7 @@ class SqliteCalls:
             return code
 
     def _subject(self, node: int) -> str:
-        """What a sync is about; of the log there are three sorts with different reasons."""
+        """Names the object of a sync; syncs of the log are of three kinds with different reasons."""
         kind = self._trace.nodes[node].kind
         if kind is not NodeKind.LOG:
             return str(kind.value)

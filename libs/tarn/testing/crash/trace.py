@@ -1,7 +1,7 @@
-"""What was done to the disk: writes, names and syncs, in the order in which they were done.
+"""The recorded changes of a disk: writes, names and syncs, in order.
 
-Files and folders are *nodes* with numbers of their own: a file keeps its node whatever its names, and a
-new file never takes over an old one's, as inodes do.
+Files and folders are *nodes* with numbers of their own: a file keeps its node under any name, and a new
+file never reuses an old node, unlike inodes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class NodeKind(Enum):
-    """What a node is: a crash treats each kind in a temper of its own."""
+    """The kind of a node; `loss` gives each kind its own probability."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -41,7 +41,7 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes handed to the operating system."""
+    """Bytes passed to the operating system."""
 
     node: int
     at: int
@@ -50,7 +50,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A file cut, or grown, to a size."""
+    """A file truncated, or extended, to a size."""
 
     node: int
     size: int
@@ -58,7 +58,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """An entry of a folder: made, or taken away (`target` None)."""
+    """An entry of a folder: added, or removed (`target` None)."""
 
     node: int
     name: str
@@ -70,9 +70,9 @@ class Sync:
     """An fsync or fdatasync that has returned.
 
     Attributes:
-        node: a file: its bytes and size; a folder: its entries.
-        covers: events before this index, of this node, are durable now: those that came before the call.
-        site: the place in the code that synced, to leave out all that it does.
+        node: a file (its bytes and size are synced) or a folder (its entries are synced).
+        covers: events of this node before this index are durable now: those before the call.
+        site: the place in the code that called sync; tests can remove all syncs of one site.
     """
 
     node: int
@@ -85,7 +85,7 @@ Event = Write | Truncate | Name | Sync
 
 @dataclass(slots=True)
 class Node:
-    """A file or folder and what of it was durable when the recording began."""
+    """A file or folder, and its durable content when the recording began."""
 
     kind: NodeKind
     data: bytes = b""
@@ -93,10 +93,10 @@ class Node:
 
 
 class Trace:
-    """A recording. The lock orders events as the operating system did them.
+    """A recording. The lock keeps events in the order in which the operating system did them.
 
     Args:
-        root: an existing folder; all that it holds now counts as durable.
+        root: an existing folder; its present content counts as durable.
 
     Attributes:
         nodes: node 0 is the root.
@@ -125,7 +125,7 @@ class Trace:
         return number
 
     def new_node(self, found: os.stat_result, name: str) -> int:
-        """Numbers a file or folder that was made just now; forgets an older one of its inode."""
+        """Numbers a file or folder that was just created; forgets an older one of its inode."""
         if stat.S_ISDIR(found.st_mode):
             kind = NodeKind.FOLDER
         elif name.endswith("-wal"):
@@ -141,23 +141,24 @@ class Trace:
         return number
 
     def find(self, found: os.stat_result) -> int | None:
-        """The node of an inode; None if it is not below the root."""
+        """Returns the node of an inode; None if it is not below the root."""
         return self._by_inode.get((found.st_dev, found.st_ino))
 
     def forget(self, found: os.stat_result) -> None:
-        """Its name is gone. If that was the last one, its inode may soon be another file's, perhaps one
-        that is not below the root."""
+        """Handles a removed name. If it was the last one, the inode may soon be reused, possibly by a file
+        that is not below the root.
+        """
         if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
             self._by_inode.pop((found.st_dev, found.st_ino), None)
 
     @property
     def now(self) -> int:
-        """The index of the next event."""
+        """Index of the next event."""
         return len(self.events)
 
     @property
     def sites(self) -> set[str]:
-        """The places in the code whose syncs made something durable; what they sync may be nothing new."""
+        """Returns the places in the code whose syncs covered an event; their syncs may still be redundant."""
         found: set[str] = set()
         last: dict[int, int] = {}
         for index, event in enumerate(self.events):
@@ -169,9 +170,9 @@ class Trace:
         return found
 
     def without_site(self, site: str) -> Trace:
-        """The same run by a program that does not sync at one place: a sync has no other effect."""
+        """Returns the same run for a program without the syncs of one place; a sync has no other effect."""
         other = copy.copy(self)
-        # A sync that covers nothing keeps its place: points in time stay what they were.
+        # A sync that covers nothing keeps its index, so that points in time do not shift.
         other.events = [
             Sync(event.node, 0, site) if isinstance(event, Sync) and event.site == site else event
             for event in self.events
@@ -180,7 +181,7 @@ class Trace:
 
 
 def calling_site(depth: int) -> str:
-    """Who is asking: the two innermost functions of Tarn on the stack.
+    """Returns the calling code: the two innermost functions of Tarn on the stack.
 
     Args:
         depth: frames of the recorder itself to leave out.

@@ -1,1 +1,1 @@
-"""Injected faults: held and lost operations, proxies that break connections, guards switched off."""
+"""Injected faults: held and lost operations, proxies that break connections, disabled guards."""

@@ -1,12 +1,12 @@
-"""A KV whose operations a test can hold, fail and lose, one by one.
+"""A KV whose operations a test can hold, fail and lose one by one.
 
-`GatedKv` wraps a real driver. A *gate* holds the next operation that fits, before it is sent or after
-it was applied but before its answer, so that a test plays one interleaving of the protocol exactly. A
-*loss* turns an answer into `OutcomeUnknownError`, with or without the write having been applied; a
-compare-and-set that was applied stays undecided then, as on Cassandra: reads miss it until one settles, or the
-next compare-and-set of its row is made. A *late*
-compare-and-set is told as unknown, too, and waits in a queue, where no read sees it; it is applied right
-before the next one of its key, or when the test says so.
+`GatedKv` wraps a real driver. A *gate* holds the next matching operation, either before it is sent or
+after it was applied but before its answer, so that a test can produce an exact interleaving of the
+protocol. A *loss* turns an answer into `OutcomeUnknownError`, with or without applying the write. A
+compare-and-set that was applied then stays undecided, as on Cassandra: reads miss it until a read settles
+it, or until the next compare-and-set of its row. A *late* compare-and-set also has an unknown outcome,
+and waits in a queue, where no read sees it; it is applied directly before the next one of its key, or
+when the test says so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HeldOperation:
     """One held operation.
 
     Attributes:
-        reached: set when the operation has arrived.
+        reached: set when the operation has arrived at the gate.
     """
 
     fits: Fits
@@ -51,16 +51,16 @@ class HeldOperation:
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
     def open(self) -> None:
-        """Lets the operation go on."""
+        """Lets the operation continue."""
         self.opened.set()
 
 
 @dataclass(eq=False)
 class Late:
-    """A compare-and-set that waits in a queue once it was sent.
+    """A compare-and-set that waits in a queue after it was sent.
 
     Attributes:
-        landed: None while it waits; whether it was applied then.
+        landed: None while it waits; then whether it was applied.
     """
 
     key: bytes
@@ -68,7 +68,7 @@ class Late:
     landed: bool | None = None
 
     async def land(self) -> None:
-        """Takes it out of the queue: applied if its predicate still holds."""
+        """Takes it out of the queue; it is applied if its predicate still holds."""
         if self.request is None or self.landed is not None:
             return
         request, self.request = self.request, None
@@ -81,31 +81,31 @@ class Late:
 
 
 class GatedKv:
-    """See the module."""
+    """A `Kv` with gates, losses and late writes; see the module."""
 
     def __init__(self, kv: Kv) -> None:
         self._kv = kv
         self._late: list[Late] = []
         self._gates: list[HeldOperation] = []
         self._losses: list[tuple[Fits, bool]] = []
-        # What reads that do not settle see of rows with an undecided compare-and-set.
+        # The values that non-settling reads return for rows with an undecided compare-and-set.
         self._undecided: dict[tuple[Partition, bytes], Versioned | None] = {}
         self.calls: list[tuple[str, str]] = []
 
     def hold(
         self, operation: str, key: bytes | None = None, *, after: bool = False
     ) -> HeldOperation:
-        """Holds the next call of an operation, of any key or of one that touches `key`."""
+        """Holds the next call of an operation, on any key or on `key`."""
         gate = HeldOperation(_fits(operation, key), after)
         self._gates.append(gate)
         return gate
 
     def lose(self, operation: str, key: bytes | None = None, *, applied: bool) -> None:
-        """Loses the answer of the next call of an operation, applied or not."""
+        """Loses the answer of the next call of an operation, with or without applying it."""
         self._losses.append((_fits(operation, key), applied))
 
     def delay(self, key: bytes) -> Late:
-        """Makes the next compare-and-set of a key a late one."""
+        """Makes the next compare-and-set of a key late."""
         late = Late(key)
         self._late.append(late)
         return late

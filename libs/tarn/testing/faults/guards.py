@@ -1,9 +1,9 @@
-"""Guards of the protocol as things that can be switched off: a test bed that never fails proves nothing.
+"""Guards of the protocol that a test can disable, to show that the test bed detects their absence.
 
-A guard is a small piece of production code without which a promise breaks. It is switched off from outside,
-by putting something weaker in the place of one function for the length of a run; production code has no
-flag for it. The list for graveler is in `tests/sim/lake_guards.py`: this package lies below the services
-and must not know them.
+A guard is a small piece of production code without which a promise breaks. It is disabled from outside,
+by replacing one function with a weaker one for the length of a run; production code has no flag for it.
+The list for graveler is in `tests/sim/lake_guards.py`: this package lies below the services and must not
+import them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Guard", "Weakening", "switched_off"]
 
 @dataclass(frozen=True, slots=True)
 class Weakening:
-    """One attribute of a class or module, and what stands there while the guard is off."""
+    """One attribute of a class or module, and its replacement while the guard is disabled."""
 
     owner: object
     name: str
@@ -29,12 +29,12 @@ class Guard:
     """A guard.
 
     Attributes:
-        name: what `make mutate GUARD=…` takes.
-        rule: of docs/design/protocol.md.
-        protects: invariants of `tarn.testing.check.checker`; one of them must fail without it.
-        without: what is done instead.
-        weakenings: how it is switched off.
-        runs: seeds within which its absence must be seen.
+        name: argument of `make mutate GUARD=…`.
+        rule: rule of docs/design/protocol.md that the guard belongs to.
+        protects: invariants of `tarn.testing.check.checker`; one of them must fail without the guard.
+        without: the behaviour without the guard.
+        weakenings: replacements that disable it.
+        runs: number of seeds within which its absence must be detected.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Guard:
 
 @contextmanager
 def switched_off(guard: Guard) -> Iterator[None]:
-    """Runs a block without a guard."""
+    """Runs a block with a guard disabled."""
     with ExitStack() as stack:
         for weakening in guard.weakenings:
             stack.enter_context(_replaced(weakening))

@@ -1,7 +1,7 @@
-"""An HTTP/1.1 proxy that behaves like a bad day of an object store, on a plan or by a seed.
+"""An HTTP/1.1 proxy that injects faults of an object store, by plan or by seed.
 
-It reads each request whole, decides, and answers whole: bodies must fit in memory. It runs in a thread
-of its own, so that tests and servers of any process can go through it.
+It reads each request completely, decides, and answers completely: bodies must fit in memory. It runs in a
+thread of its own, so that tests and servers of any process can use it.
 
 with HttpFaultProxy("127.0.0.1", port) as proxy:
     proxy.plan(Fault.LOST_REPLY, lambda request: request.method == "PUT")
@@ -33,19 +33,19 @@ _SLOW_DOWN: Final = (
 
 
 class Fault(enum.Enum):
-    """What happens to an exchange."""
+    """The fault of one exchange."""
 
     SLOW_DOWN = "503 SlowDown; the server never sees the request"
     LOST_REQUEST = "the connection is cut; the server never sees the request"
-    LOST_REPLY = "the server does what it is asked; the connection is cut instead of its answer"
+    LOST_REPLY = "the server executes the request; the connection is cut instead of its answer"
     HALF_REQUEST = "the server gets half of the body, then both connections are cut"
     HALF_REPLY = "the client gets half of the answer's body, then the connection is cut"
-    DELAY = "everything as it should be, later"
+    DELAY = "the exchange is correct but delayed"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came. Header names are in lower case."""
+    """A request as it was received. Header names are in lower case."""
 
     method: str
     target: str
@@ -66,14 +66,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, framed by its body's length."""
+    """An answer whose length is that of its body."""
 
     status: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
     def encoded(self, *, is_head: bool) -> tuple[bytes, bytes]:
-        """Head and body as they are sent; the answer to HEAD keeps the length that it names."""
+        """Returns head and body as they are sent; the answer to HEAD keeps its own Content-Length."""
         kept = [pair for pair in self.headers if pair[0].lower() not in _HOP]
         if not is_head:
             kept = [pair for pair in kept if pair[0].lower() != "content-length"]
@@ -92,21 +92,21 @@ def any_request(_: Request) -> bool:
 
 
 class FaultProfile:
-    """Faults by chance.
+    """Random faults.
 
     Args:
         seed: the same requests in the same order meet the same faults.
-        share: of requests that meet one, 0 to 1.
-        faults: which.
+        share: share of requests that meet a fault, 0 to 1.
+        faults: the faults to choose from.
     """
 
     def __init__(self, seed: int, share: float, faults: tuple[Fault, ...] = tuple(Fault)) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 - test weather
+        self._chance = random.Random(seed)  # noqa: S311 - faults of a test
         self._share = share
         self._faults = faults
 
     def __call__(self, _: Request) -> Fault | None:
-        """The fault that a request meets."""
+        """Returns the fault of a request; None for none."""
         if self._chance.random() >= self._share:
             return None
         return self._chance.choice(self._faults)
@@ -121,17 +121,17 @@ class _Plan:
 
 @dataclass(slots=True)
 class HttpFaultProxy:
-    """Forwards what comes to a free local port.
+    """Forwards requests from a free local port to a server.
 
     Attributes:
-        host: of the server.
-        port: of the server.
-        decide: the fault of a request that no plan is for.
-        turn: requests of one turn are exchanged one at a time; None: nobody waits.
+        host: host of the server.
+        port: port of the server.
+        decide: returns the fault of a request that no plan matches.
+        turn: returns the group of a request; requests of one group run one at a time; None: no waiting.
         before: may answer instead of the server.
         after: may change the server's answer.
-        delay_s: of `Fault.DELAY`.
-        seen: every request: method, target and fault.
+        delay_s: delay of `Fault.DELAY`, in seconds.
+        seen: method, target and fault of every request.
     """
 
     host: str
@@ -154,16 +154,16 @@ class HttpFaultProxy:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL that clients connect to."""
         return f"http://127.0.0.1:{self._own_port}"
 
     def plan(self, fault: Fault, match: Match = any_request, times: int = 1) -> None:
-        """The next `times` requests that match meet a fault."""
+        """Gives the next `times` matching requests a fault."""
         with self._lock:
             self._plans.append(_Plan(fault, match, times))
 
     def clear(self) -> None:
-        """Forgets plans and what was seen."""
+        """Forgets plans and seen requests."""
         with self._lock:
             self._plans.clear()
             self.seen.clear()
@@ -196,7 +196,7 @@ class HttpFaultProxy:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await asyncio.sleep(0)  # transports that were closed are told so in the next turn
+        await asyncio.sleep(0)  # closed transports are notified in the next tick of the loop
 
     async def _connection(
         self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter
@@ -233,7 +233,7 @@ class HttpFaultProxy:
     async def _exchange(
         self, request: Request, upstream: _Upstream, to_client: asyncio.StreamWriter
     ) -> bool:
-        """One exchange; False if the connection is to be cut."""
+        """Handles one exchange; returns False if the connection must be cut."""
         fault = self._fault(request)
         if fault is Fault.LOST_REQUEST:
             return False
@@ -272,7 +272,7 @@ class HttpFaultProxy:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> tuple[str, bytes, dict[str, str]] | None:
-    """First line, the raw head, and headers; None at the end of the stream."""
+    """Reads first line, raw head and headers; None at the end of the stream."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
@@ -318,12 +318,12 @@ async def _read_request(
         )
     body = await _read_body(client, headers)
     if headers.get("transfer-encoding"):
-        raise ConnectionError("this proxy forwards no chunked requests")
+        raise ConnectionError("this proxy does not support chunked requests")
     return Request(method, target, headers, head, body)
 
 
 class _Upstream:
-    """A connection to the server, made when it is needed and kept while that works."""
+    """A connection to the server, opened when needed and kept while it works."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -343,10 +343,10 @@ class _Upstream:
             await self._writer.drain()
 
     async def break_off(self, request: Request) -> None:
-        """Sends head and half of the body, hangs up, and waits until the server has done so, too.
+        """Sends head and half of the body, closes, and waits until the server has closed, too.
 
-        Else what the server does about it would meet the next request of the turn: an rclone that gives
-        up one write while another one of the same object ends may lose the object.
+        Otherwise the server's cleanup could affect the next request of the group: an rclone that gives up
+        one write while another one of the same object ends may lose the object.
         """
         await self.send(request, len(request.body) // 2)
         assert self._reader is not None
@@ -361,7 +361,7 @@ class _Upstream:
         return self._reader is None or self._reader.at_eof()
 
     async def receive(self, method: str) -> Answer:
-        """The answer to what was sent."""
+        """Reads the answer to the sent request."""
         assert self._reader is not None
         found = await _read_head(self._reader)
         if found is None:
@@ -378,7 +378,7 @@ class _Upstream:
         return Answer(first.partition(" ")[2], tuple(pairs), body)
 
     def close(self) -> None:
-        """Cuts the connection."""
+        """Closes the connection."""
         if self._writer is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._writer.close()

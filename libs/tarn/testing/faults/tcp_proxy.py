@@ -1,11 +1,11 @@
-"""A TCP proxy that loses one exchange on purpose: the way to an unknown outcome, on demand.
+"""A TCP proxy that loses chosen exchanges, so that a test gets an unknown outcome on demand.
 
 async with TcpProxy("127.0.0.1", port) as proxy:
 proxy.lose(Loss.ANSWER, b"marker")      # in the first request that holds these bytes
 ...                                     # talk to 127.0.0.1:{proxy.port}
 
-A late request is one whose client is gone and that is done all the same, when `land` says so: as a server
-that was slow to take it up would do it.
+A late request is executed although its client has disconnected, when `land` is called: as by a server
+that was slow to read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Loss(enum.Enum):
-    """What happens to the exchange."""
+    """The fault of an exchange."""
 
     REQUEST = "the connection is cut before the request is forwarded"
     ANSWER = "the request is answered, then the connection is cut without the answer"
@@ -40,11 +40,11 @@ class _Plan:
 
 
 Judge = Callable[[bytes], Awaitable[Loss | None]]
-"""Decides what happens to a request; is awaited before it is forwarded."""
+"""Decides the fate of a request; awaited before the request is forwarded."""
 
 
 class _Late:
-    """A request that waits, without a client."""
+    """A waiting request whose client has disconnected."""
 
     __slots__ = ("answered", "sent")
 
@@ -54,17 +54,17 @@ class _Late:
 
 
 class TcpProxy:
-    """Forwards connections of a free local port. Entered and used in one event loop.
+    """Forwards connections from a local port. Must be entered and used in one event loop.
 
-    Markers are looked for in what arrives at once: keep requests smaller than a few KiB.
+    A marker must arrive in one read: keep requests smaller than a few KiB.
 
     Args:
-        host: where to.
-        port: where to.
-        listen: host and port to take connections at, instead of a free one.
+        host: host of the server.
+        port: port of the server.
+        listen: host and port to listen on; by default a free port of the loopback.
 
     Attributes:
-        judge: is asked about each request that `lose` does not mean; None: they are forwarded.
+        judge: decides about each request that no `lose` matches; None: all are forwarded.
     """
 
     def __init__(self, host: str, port: int, *, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
@@ -88,7 +88,7 @@ class TcpProxy:
             each.cancel()
         if connections:
             await asyncio.wait(connections)
-            await asyncio.sleep(0)  # their sockets close in the next tick of the loop
+            await asyncio.sleep(0)  # sockets close in the next tick of the loop
 
     def lose(
         self,
@@ -96,21 +96,21 @@ class TcpProxy:
         marker: bytes,
         meanwhile: Callable[[], Awaitable[object]] | None = None,
     ) -> asyncio.Event:
-        """Plans the loss of the next exchange whose request holds `marker`.
+        """Plans the loss of the next exchange whose request contains `marker`.
 
         Args:
-            loss: what happens.
+            loss: the fault.
             marker: bytes of the request.
-            meanwhile: is awaited after the request was answered (or cut), before the client sees it.
+            meanwhile: awaited after the request was answered (or cut), before the client notices.
 
         Returns:
-            Is set when it has happened.
+            An event that is set when the loss has happened.
         """
         self._plan = _Plan(loss, marker, meanwhile, asyncio.Event())
         return self._plan.done
 
     async def land(self) -> int:
-        """Forwards late requests in their order, each when the one before it is answered; how many."""
+        """Forwards late requests in order, each after the answer to the one before; returns how many."""
         late, self._late = self._late, []
         for each in late:
             each.sent.set()
@@ -133,7 +133,7 @@ class TcpProxy:
         try:
             server, to_server = await asyncio.open_connection(*self._target)
         except OSError:
-            # A reset: clients notice at once, as when nobody listens.
+            # A reset: clients notice immediately, as if no process listened.
             to_client.transport.abort()
             return
         link = _Link(to_client, to_server)
@@ -175,7 +175,7 @@ class TcpProxy:
             if link.late is not None:
                 if link.late.sent.is_set():
                     break
-                continue  # answers to what was asked before
+                continue  # answers to earlier requests
             plan, link.plan = link.plan, None
             if plan is not None:
                 await self._finish(plan)
@@ -194,7 +194,7 @@ class TcpProxy:
 
 
 class _Link:
-    """Both ends of a connection, what is to happen to the next answer, and a request that waits."""
+    """Both ends of a connection, the plan for the next answer, and a waiting request."""
 
     def __init__(self, to_client: asyncio.StreamWriter, to_server: asyncio.StreamWriter) -> None:
         self.to_client = to_client

@@ -1,6 +1,7 @@
-"""A coverage-guided fuzzer in plain Python: what parses bytes from outside is fed bytes nobody would write.
+"""A coverage-guided fuzzer in plain Python for parsers of untrusted bytes.
 
-`target` says what is fuzzed, `coverage` which lines an input reached, `mutating` makes inputs from
-inputs, `limits` bounds each, `session` is the loop, `child` the process that it runs in, `watching` the
-process that outlives it. `docs/design/fuzzing.md` says why it is our own and how to use it.
+`target` describes what is fuzzed, `coverage` records which lines an input reached, `mutating` makes new
+inputs, `limits` bounds each input, `session` is the loop, `child` the process that runs it, and
+`watching` the process that supervises the child. `docs/design/fuzzing.md` says why Tarn has its own
+fuzzer and how to use it.
 """

@@ -1,7 +1,7 @@
-"""The process that the inputs are tried in: `python -m tarn.testing.fuzz.child` (see `watching`).
+"""The process that runs the inputs: `python -m tarn.testing.fuzz.child` (see `watching`).
 
-It is given its orders as one JSON line on stdin and writes what it finds, one JSON line each, to a
-file: bugs as they come, statistics at the end.
+It reads its orders as one JSON line on stdin and writes its results to a file, one JSON line each: bugs
+when they are found, statistics at the end.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from tarn.testing.fuzz.target import target_of
 __all__ = ["ADDRESS_SPACE_BYTES", "Orders", "main"]
 
 ADDRESS_SPACE_BYTES = 2 << 30
-"""What a process may map beyond what it has once its target is imported."""
+"""Bytes that a process may map in addition to those after the import of its target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a child is to do.
+    """The orders of a child.
 
     Attributes:
         target: `module:NAME`.
-        seed: of the session.
-        seconds: wall time, beginning with the first made input.
-        inputs_max: made inputs; None: as many as there is time for.
-        corpus: files, tried first, in this order.
-        mailbox: file to leave inputs in.
-        results: file to write to.
-        first_bug: stop there.
+        seed: seed of the session.
+        seconds: wall time, starting with the first generated input.
+        inputs_max: number of generated inputs; None: limited by time only.
+        corpus: files to try first, in this order.
+        mailbox: file that holds the current input.
+        results: file for the results.
+        first_bug: whether to stop at the first bug.
     """
 
     target: str
@@ -58,7 +58,9 @@ def _write(results: IO[str], kind: str, value: dict[str, object]) -> None:
 
 
 def _patience(orders: Orders, bugs: list[Bug]) -> Callable[[], bool]:
-    """Whether to go on. Only this looks at the clock, so that time decides the end and nothing else."""
+    """Returns a function that says whether to continue. Time affects only the end of a session, and only
+    here.
+    """
     end, count = 0.0, 0
 
     def goes_on() -> bool:
@@ -76,7 +78,7 @@ def _patience(orders: Orders, bugs: list[Bug]) -> Callable[[], bool]:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the orders; see the module."""
     faulthandler.enable()
     orders = Orders(**json.loads(sys.stdin.readline()))
     target = target_of(orders.target)

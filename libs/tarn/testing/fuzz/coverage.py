@@ -1,8 +1,8 @@
-"""Which lines an input reached, and in which order.
+"""Records which lines an input reached, and in which order.
 
-By `sys.settrace`, which every Python that Tarn runs on has. Only frames of the target's modules are
-traced line by line; entering any other function costs one look into a table. A *feature* is a pair of
-lines that followed each other and how often they did, in powers of two (the idea is AFL's).
+It uses `sys.settrace`, which every supported Python has. Only frames of the target's modules are traced
+line by line; a call of any other function costs one dict lookup. A *feature* is a pair of consecutive
+lines and its number of occurrences, in powers of two (the idea is AFL's).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN_BYTES = range(1, 41)
 
 
 def files_of(modules: Iterable[str]) -> tuple[str, ...]:
-    """The files of modules, the folders of packages."""
+    """Returns the files of modules, and the folders of packages."""
     files = []
     for name in modules:
         file = importlib.import_module(name).__file__
@@ -36,15 +36,15 @@ def files_of(modules: Iterable[str]) -> tuple[str, ...]:
 
 
 class Lines:
-    """The lines that are executed while `run` does.
+    """Traces the lines that are executed during `run`.
 
     Args:
-        files: prefixes of the names of the source files that count.
+        files: prefixes of the names of the source files that are traced.
     """
 
     def __init__(self, files: tuple[str, ...]) -> None:
         self._files = files
-        # A number for each code object of ours, in the order met: the same in every run.
+        # A number for each traced code object, in the order of first calls: the same in every run.
         self._numbers: dict[CodeType, int] = {}
         self._edges: dict[int, int] = {}
         self._last = 0
@@ -60,7 +60,7 @@ class Lines:
             sys.settrace(None)
 
     def features(self) -> set[int]:
-        """Of the last run."""
+        """Returns the features of the last run."""
         # 1, 2, 3, 4-7, 8-15 … times: seven bits at most, below the numbers of both lines.
         return {
             edge << 7 | (count if count < 4 else count.bit_length() + 1)
@@ -85,7 +85,7 @@ class Lines:
 
 
 def constants_of(modules: Iterable[str]) -> list[bytes]:
-    """The short texts and bytes in the code of modules: most words of a format are among them."""
+    """Returns the short texts and bytes in the code of modules; most keywords of a format are among them."""
     found: set[bytes] = set()
     for name in modules:
         module = importlib.import_module(name)

@@ -1,9 +1,10 @@
-"""What one input may take: processor time and memory.
+"""Limits of one input: processor time and memory.
 
-Time is that of the processor, so that a busy machine makes no hangs. The alarm interrupts Python code;
-C code that never comes back is for the watching process (`watching`). Memory is bounded twice: an
-input must not raise the peak of the resident memory by much, and no allocation may pass a cap on the
-address space, which a length that was believed does without ever touching the memory.
+Time is processor time, so that a busy machine does not report hangs. The alarm interrupts Python code; C
+code that never returns is ended by the watching process (`watching`). Memory is bounded in two ways: an
+input must not raise the peak of the resident memory by much, and no allocation may exceed a cap on the
+address space. The cap catches a parser that trusts a length field and allocates memory without touching
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SIZE = re.compile(rb"VmSize:\s+(\d+) kB")
 
 
 class HangError(BaseException):
-    """An input took too long. No `Exception`: the code under test must not catch it."""
+    """An input took too long. Not an `Exception`, so that the code under test does not catch it."""
 
 
 def _on_alarm(_signum: int, _frame: FrameType | None) -> None:
@@ -32,9 +33,11 @@ def _on_alarm(_signum: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """Raises HangError in the main thread when the block has used up its processor time."""
+    """Raises HangError in the main thread when the block has used up its processor time, in seconds."""
     signal.signal(signal.SIGPROF, _on_alarm)
-    signal.setitimer(signal.ITIMER_PROF, seconds, 0.5)  # again, if it was lost in a destructor
+    signal.setitimer(
+        signal.ITIMER_PROF, seconds, 0.5
+    )  # repeated, because a destructor may swallow the error
     try:
         yield
     finally:
@@ -42,18 +45,18 @@ def cpu_limit(seconds: float) -> Iterator[None]:
 
 
 def cap_address_space(more_bytes: int) -> None:
-    """From here on this process may map so many bytes more; an allocation beyond fails."""
-    with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - no path of ours
+    """Allows this process to map `more_bytes` more from now on; a larger allocation fails."""
+    with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - not a file of Tarn
         found = _SIZE.search(file.read())
-    assert found is not None, "Linux says how large a process is"
+    assert found is not None, "/proc/self/status has no such line"
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (int(found[1]) * 1024 + more_bytes, hard))
 
 
 class PeakMemory:
-    """The peak of this process' resident memory during an input.
+    """Measures the peak of this process' resident memory during an input.
 
-    Not `ru_maxrss`, which a child inherits from the process that started it and which never falls.
+    It does not use `ru_maxrss`, which a child inherits from its parent and which never falls.
     """
 
     def __init__(self) -> None:
@@ -62,15 +65,15 @@ class PeakMemory:
         self._before = 0
 
     def begin(self) -> None:
-        """What was there before does not count; 5 resets the peak (proc(5))."""
+        """Resets the peak by writing 5 (proc(5)), so that earlier memory does not count."""
         os.write(self._reset, b"5")
         self._before = self._read()
 
     def growth(self) -> int:
-        """How many bytes more than at the beginning there were at once."""
+        """Returns by how many bytes the peak exceeds the memory at the beginning."""
         return self._read() - self._before
 
     def _read(self) -> int:
         found = _PEAK.search(os.pread(self._status, 8192, 0))
-        assert found is not None, "Linux says how large a process is"
+        assert found is not None, "/proc/self/status has no such line"
         return int(found[1]) * 1024

@@ -1,4 +1,4 @@
-"""Where a fuzzing process leaves each input before it tries it, so that one that kills it is known."""
+"""A file in which a fuzzing process leaves each input before it tries it, so that a fatal input is known."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _HEAD: Final = struct.Struct("<QQ")
 
 
 class Mailbox:
-    """A file that both processes map: a count of inputs, and the last one.
+    """A file that both processes map: the number of inputs, and the last input.
 
     Args:
-        path: of the file.
-        bytes_max: longest input; 0 opens a mailbox that is there.
+        path: path of the file.
+        bytes_max: length of the longest input; 0 opens an existing mailbox.
     """
 
     def __init__(self, path: Path, bytes_max: int = 0) -> None:
@@ -27,19 +27,19 @@ class Mailbox:
             self._map = mmap.mmap(file.fileno(), 0)
 
     def put(self, data: bytes) -> None:
-        """The next input."""
+        """Stores the next input."""
         count, _ = _HEAD.unpack_from(self._map)
         self._map[_HEAD.size : _HEAD.size + len(data)] = data
         _HEAD.pack_into(self._map, 0, count + 1, len(data))
 
     @property
     def count(self) -> int:
-        """How many inputs there were."""
+        """Number of inputs so far."""
         return int(_HEAD.unpack_from(self._map)[0])
 
     @property
     def last(self) -> bytes:
-        """The last one."""
+        """The last input."""
         _, size = _HEAD.unpack_from(self._map)
         return bytes(self._map[_HEAD.size : _HEAD.size + size])
 

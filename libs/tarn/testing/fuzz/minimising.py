@@ -1,4 +1,4 @@
-"""Smaller inputs that fail the same way."""
+"""Minimises inputs that fail."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["minimised"]
 
 
 def minimised(data: bytes, fails: Callable[[bytes], bool], tries_max: int) -> bytes:
-    """Takes pieces out, halves first, as long as what is left fails; then makes bytes plain.
+    """Removes pieces, halves first, while the rest still fails; then replaces bytes by plain ones.
 
     Args:
-        data: fails.
+        data: an input that fails.
         fails: whether an input fails in the same way.
-        tries_max: how often to ask.
+        tries_max: greatest number of calls of `fails`.
     """
     tries = 0
     size = max(1, len(data) // 2)

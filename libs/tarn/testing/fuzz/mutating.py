@@ -1,4 +1,4 @@
-"""New inputs from old ones, knowing nothing of their structure but the words of the format."""
+"""Makes new inputs from old ones; knows only the tokens of the format, not its structure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Mutator:
     """Makes inputs.
 
     Args:
-        rng: decides everything.
-        tokens: words of the format.
-        mutations: structure-aware ones, tried as often as all others together.
-        bytes_max: results are cut here.
+        rng: source of all choices.
+        tokens: keywords of the format.
+        mutations: structure-aware mutations, used as often as all others together.
+        bytes_max: longer results are cut.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Mutator:
         self._mutations = tuple(mutations)
         self._bytes_max = bytes_max
         self._other = b""
-        # The ones named twice are those that most often lead somewhere.
+        # The most successful mutations are listed twice.
         self._general = (
             self._flip,
             self._flip,
@@ -65,7 +65,7 @@ class Mutator:
         )
 
     def mutate(self, data: bytes, other: bytes) -> bytes:
-        """An input made of `data`, and perhaps of a piece of `other`."""
+        """Returns an input made of `data`, and possibly of a piece of `other`."""
         rng = self._rng
         self._other = other
         for _ in range(min(1 + int(rng.expovariate(0.7)), _STACK_MAX)):
@@ -74,13 +74,13 @@ class Mutator:
             else:
                 data = rng.choice(self._general)(data)
             data = data[: self._bytes_max]
-        # A mutation that repairs (a length, a signature) is of most use behind those that break.
+        # A repairing mutation (of a length, of a signature) is most useful after breaking ones.
         if self._mutations and rng.random() < 0.25:
             data = rng.choice(self._mutations)(rng, data)[: self._bytes_max]
         return data
 
     def _slice(self, data: bytes) -> tuple[int, int]:
-        """Mostly short, sometimes any."""
+        """Returns a random slice, mostly a short one."""
         start = self._rng.randrange(len(data) + 1)
         longest = len(data) - start
         if self._rng.random() < 0.7:
@@ -116,7 +116,7 @@ class Mutator:
         return rest[:at] + piece + rest[at:]
 
     def _repeat(self, data: bytes) -> bytes:
-        """A piece many times: what is nested or listed becomes deep or long."""
+        """Repeats a piece many times, so that nested or listed structures become deep or long."""
         start, end = self._slice(data)
         times = min(self._rng.choice(_REPEATS), self._bytes_max // max(1, end - start))
         return data[:end] + data[start:end] * times + data[end:]
@@ -128,7 +128,7 @@ class Mutator:
         return data[:at] + token + data[over:]
 
     def _swap_token(self, data: bytes) -> bytes:
-        """Another word where one stands."""
+        """Replaces a token by another one."""
         present = [token for token in self._tokens if token in data]
         if not present:
             return self._token(data)
@@ -145,7 +145,7 @@ class Mutator:
         return data[:at] + self._other[self._rng.randrange(len(self._other) + 1) :]
 
     def _integer(self, data: bytes) -> bytes:
-        """A number in binary: the last and first ones that fit are where codes go wrong."""
+        """Writes a binary number; the smallest and largest values are the most likely to fail."""
         size = self._rng.choice((1, 2, 4, 8))
         order = self._rng.choice(("little", "big"))
         number = self._rng.choice(_INTERESTING + _LARGE) & ((1 << 8 * size) - 1)
@@ -156,7 +156,7 @@ class Mutator:
         return data[:at] + packed + data[at + size :]
 
     def _decimal(self, data: bytes) -> bytes:
-        """A number in digits."""
+        """Writes a decimal number."""
         found = list(_NUMBER.finditer(data))
         number = self._rng.choice((*_INTERESTING, *_LARGE, -1, 10**30))
         if not found:

@@ -1,7 +1,8 @@
-"""The loop: pick an input that was interesting, change it, try it, keep it if it reached something new.
+"""The loop of a session: pick an interesting input, mutate it, try it, and keep it if it reached something
+new.
 
-Everything is decided by the seed, never by the time: the n-th input of a session is the same on every
-machine with the same Python and packages, so a session of N inputs can be played again.
+The seed decides everything, and time nothing: the n-th input of a session is the same on every machine
+with the same Python and packages, so a session of N inputs can be repeated.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ __all__ = ["Bug", "Session", "Statistics"]
 
 _TRIES_MAX = 400
 _MINIMISING_S = 10.0
-"""Processor time. After a bug, and only then, time has a say in what follows."""
+"""Processor time, in seconds. Time affects later inputs only after a bug."""
 _BUGS_MAX = 10
 _KEPT_MAX = 4000
 _WORDS_MAX = 200
 _VARIABLE = re.compile(r"""'[^']*'|"[^"]*"|\w*\d\w*|[^\x00-\x7f]""")
-"""What in a message is of the input and not of the code: quotations and numbers."""
+"""Parts of a message that depend on the input, not on the code: quotations and numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """An input that a parser neither takes nor refuses.
+    """An input that a parser neither accepts nor refuses properly.
 
     Attributes:
-        signature: what failed and where; one bug is reported once.
+        signature: kind and place of the failure; each signature is reported once.
         data: the input, minimised.
         story: the traceback or the measurement.
     """
@@ -49,7 +50,7 @@ class Bug:
 
 @dataclass(slots=True)
 class Statistics:
-    """What a session did. `digest` is of all inputs in order: equal digests are equal sessions."""
+    """Counters of a session. `digest` covers all inputs in order: equal digests mean equal sessions."""
 
     inputs: int = 0
     refused: int = 0
@@ -60,20 +61,20 @@ class Statistics:
 
 @dataclass(slots=True)
 class _Kept:
-    """An input that reached something new; the later ones know more."""
+    """An input that reached something new."""
 
     data: bytes
     children: int = field(default=0)
 
 
 class Session:
-    """One target, one seed.
+    """A fuzzing session of one target with one seed.
 
     Args:
-        target: what is fuzzed.
+        target: the target to fuzz.
         seed: decides every input.
-        before: is given each input before it is tried.
-        report: is given each bug once.
+        before: called with each input before it is tried.
+        report: called with each bug once.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Session:
         self._digest = hashlib.sha256()
 
     def run(self, corpus: Iterable[bytes], goes_on: Callable[[], bool]) -> Statistics:
-        """Tries the corpus, then inputs made of it for as long as `goes_on` says."""
+        """Tries the corpus, then generated inputs while `goes_on` returns true."""
         for data in corpus:
             self._try(data[: self._target.input_bytes_max], keep=True)
         if not self._kept:
@@ -112,7 +113,7 @@ class Session:
         return self.statistics
 
     def _pick(self) -> bytes:
-        """The better of two: the one with fewer children, so that nobody is left behind."""
+        """Picks two inputs and returns the one with fewer children, so that all inputs are used."""
         one, two = self._rng.choice(self._kept), self._rng.choice(self._kept)
         chosen = one if one.children <= two.children else two
         chosen.children += 1
@@ -136,7 +137,7 @@ class Session:
                 self._kept.pop(self._rng.randrange(len(self._kept) // 2))
 
     def _outcome(self, data: bytes) -> str | Bug:
-        """A word for what the target made of an input, or what is wrong with that."""
+        """Returns a word for the target's result, or the bug."""
         self._before(data)
         self._memory.begin()
         try:
@@ -148,9 +149,9 @@ class Session:
             return Bug("memory", data, f"an allocation failed: {error!r}")
         except self._target.refusals as error:
             self.statistics.refused += 1
-            # A C parser's messages tell its branches apart, once the numbers are gone.
+            # Without numbers, a C parser's messages identify its branches.
             word = f"{type(error).__name__}: {_VARIABLE.sub('#', str(error))[:80]}"
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the find
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any error here is a bug
             return Bug(self._signature(error), data, traceback.format_exc())
         growth = self._memory.growth()
         if growth > self._target.memory_bytes:
@@ -169,7 +170,7 @@ class Session:
             return
         self._signatures.add(bug.signature)
         data = bug.data
-        if bug.signature not in ("hang", "memory"):  # those take long, or succeed only once
+        if bug.signature not in ("hang", "memory"):  # minimising those is slow or not repeatable
             end = time.process_time() + _MINIMISING_S
 
             def fails(smaller: bytes) -> bool:

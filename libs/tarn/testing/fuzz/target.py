@@ -1,4 +1,4 @@
-"""What is fuzzed: a check of one parser, and what the fuzzer should know about its inputs."""
+"""Targets of the fuzzer: a check of one parser, and hints about its inputs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 __all__ = ["Check", "Mutation", "PropertyError", "Target", "target_of"]
 
 Check = Callable[[bytes], object]
-"""Runs the parser on any bytes and holds its answer to the properties that it promises.
+"""Runs the parser on any bytes and checks the properties that it promises.
 
-It returns, raises one of the target's refusals, or has found a bug. What it returns is a short word
-for the kind of input this was (or None): another word is as interesting to the fuzzer as another line
-of code, which helps where the parser is in C and its lines are not seen.
+It returns, raises one of the target's refusals, or has found a bug. It returns a short word for the kind
+of input (or None). The fuzzer treats a new word like newly covered code, which helps with parsers in C,
+whose lines cannot be traced.
 """
 
 Mutation = Callable[[random.Random, bytes], bytes]
-"""Makes another input of one, knowing its structure: fixes a length, a checksum, a signature."""
+"""Makes an input from another one, using its structure: repairs a length, a checksum or a signature."""
 
 
 class PropertyError(Exception):
-    """A parser answered, but not what it promises."""
+    """A parser returned a result that violates a promised property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Target:
     """A parser under test.
 
     Attributes:
-        name: of the target and of its folder in the corpus.
+        name: name of the target and of its folder in the corpus.
         check: see `Check`.
-        refusals: the errors that the parser documents; any other is a bug.
+        refusals: the errors that the parser documents; any other error is a bug.
         traced: modules and packages whose lines count as coverage.
-        mutations: structure-aware ones, tried beside the general ones.
-        tokens: words of the format; the constants in the code of `traced` are added to them.
+        mutations: structure-aware mutations, used beside the general ones.
+        tokens: keywords of the format; the constants in the code of `traced` are added to them.
         input_bytes_max: longer inputs are cut.
-        share: of the time that a run gives to each target.
-        cpu_s: processor time that one input may take.
-        memory_bytes: how much one input may raise the process' peak memory.
+        share: relative share of this target in the time of a run.
+        cpu_s: processor time that one input may take, in seconds.
+        memory_bytes: by how much one input may raise the process' peak memory.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Target:
 
 
 def target_of(reference: str) -> Target:
-    """The target that `package.module:NAME` names."""
+    """Returns the target named `package.module:NAME`."""
     module, _, name = reference.partition(":")
     found = getattr(importlib.import_module(module), name)
-    assert isinstance(found, Target), f"{reference} is no target"
+    assert isinstance(found, Target), f"{reference} is not a fuzzing target"
     return found

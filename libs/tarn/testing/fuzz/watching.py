@@ -1,8 +1,9 @@
-"""Runs a target in a process of its own, sees it die or hang, and keeps what did it.
+"""Runs a target in a child process, notices when the child dies or hangs, and keeps the input that caused
+it.
 
-Bugs of Python code come back as tracebacks from the child. A child that is killed by its input (a C
-library read outside its memory) or that does not come back from it (C code looks at no alarm) is
-known by the input in its mailbox; another child goes on for the time that is left.
+The child reports bugs of Python code as tracebacks. If an input kills the child (a C library read outside
+its memory) or never returns (C code does not react to the alarm), the input is read from the mailbox;
+another child continues for the remaining time.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _POLL_S = 0.2
 _DEATHS_MAX = 3
 _REPLAYS_MAX = 12
 _CPU_FACTOR = 4
-"""The alarm is the child's own; only an input that outlives it by so much is hung in C."""
+"""Time after the child's own alarm, after which an input counts as hung in C."""
 _SILENCE_S = 180.0
-"""Without a new input and whatever the processor does: a child that waits for something."""
+"""Wall time without a new input after which a child counts as blocked."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -49,7 +50,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a run found."""
+    """The result of a run."""
 
     target: str
     seed: int
@@ -63,8 +64,8 @@ class Fuzzer:
     Args:
         reference: the target, as `module:NAME`; the child imports it from `folder`.
         folder: working directory of the children.
-        corpus: the target's folder of inputs that are tried first; need not exist.
-        findings: where inputs that found a bug are saved; made when there is one.
+        corpus: the target's folder of inputs that are tried first; may be missing.
+        findings: folder for inputs that found a bug; created when there is one.
     """
 
     def __init__(self, reference: str, *, folder: Path, corpus: Path, findings: Path) -> None:
@@ -101,7 +102,7 @@ class Fuzzer:
                 if killer is None:
                     break
                 self._keep(report, replace(killer, data=self._smaller(orders, killer)))
-                # The file that kills is not tried again; the next seed finds other inputs.
+                # A fatal file is not tried again; the next seed makes other inputs.
                 left = [name for name in orders.corpus if Path(name).read_bytes() != killer.data]
                 orders = replace(orders, corpus=tuple(left), seconds=end - time.monotonic())
                 if first_bug or orders.seconds <= 0:
@@ -109,12 +110,12 @@ class Fuzzer:
         return report
 
     def replay(self, paths: Sequence[Path]) -> Report:
-        """Tries the given files and nothing else."""
+        """Tries only the given files."""
         self._corpus = [str(path) for path in paths]
         return self.run(seed=0, seconds=0, inputs_max=0)
 
     def _child(self, orders: Orders, report: Report) -> Bug | None:
-        """One child from beginning to end: the input that killed it, if one did."""
+        """Runs one child; returns the input that killed it, if any."""
         mailbox = Mailbox(Path(orders.mailbox), self._target.input_bytes_max)
         results, errors = Path(orders.results), Path(orders.results + ".errors")
         results.write_bytes(b"")
@@ -141,7 +142,7 @@ class Fuzzer:
             if process.returncode == 0:
                 return None
             if process.returncode > 0:
-                raise RuntimeError(f"the fuzzer of {self._target.name} failed by itself: {story}")
+                raise RuntimeError(f"the fuzzer of {self._target.name} itself failed: {story}")
             report.statistics.inputs += mailbox.count
             reason = signal.Signals(-process.returncode).name
             signature = "hang in C" if is_hung else f"death by {reason}"
@@ -150,7 +151,7 @@ class Fuzzer:
             mailbox.close()
 
     def _watch(self, process: subprocess.Popen[bytes], mailbox: Mailbox) -> bool:
-        """Waits for the end of a child; whether it had to be killed."""
+        """Waits for the end of a child; returns whether it had to be killed."""
         count, since, cpu = 0, time.monotonic(), 0.0
         while True:
             try:
@@ -180,7 +181,7 @@ class Fuzzer:
                 report.statistics = Statistics(**value)
 
     def _keep(self, report: Report, bug: Bug) -> None:
-        """Saves the input of a bug that was not seen in this run yet."""
+        """Saves the input of a bug that is new in this run."""
         if any(finding.bug.signature == bug.signature for finding in report.findings):
             return
         self._findings.mkdir(parents=True, exist_ok=True)
@@ -190,7 +191,7 @@ class Fuzzer:
         report.findings.append(Finding(bug, path))
 
     def _smaller(self, orders: Orders, killer: Bug) -> bytes:
-        """A smaller input that kills too; each try is a process, so there are few."""
+        """Minimises a fatal input; each try is a process, so there are few."""
         if killer.signature.startswith("hang"):
             return killer.data
         path = Path(orders.mailbox).with_name("candidate")
@@ -204,7 +205,7 @@ class Fuzzer:
 
 
 def _cpu_s(pid: int) -> float:
-    """Processor time that a child has used; 0 once it is gone."""
+    """Returns the processor time that a child has used, in seconds; 0 after it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -213,6 +214,6 @@ def _cpu_s(pid: int) -> float:
 
 
 def _place(story: str) -> str:
-    """The innermost Python frame in what faulthandler wrote."""
+    """Returns the innermost Python frame in the output of faulthandler."""
     found = re.search(r'File "([^"]+)", line (\d+) in (\w+)', story)
     return f" in {Path(found[1]).name}:{found[3]}:{found[2]}" if found else ""

@@ -1,11 +1,11 @@
-"""Real Cassandra nodes for tests and developers, out of jars: no container, nothing installed.
+"""Real Cassandra nodes for tests and developers, run from jars: no container, no installation.
 
     with CassandraNodes(folder) as nodes:           # one node answers CQL after some 4 s, in 1 GB
         store = await open_cassandra(CassandraSettings(nodes.contact_points, ...), ...)
 
-Three nodes lie on 127.0.0.1 to 127.0.0.3 and share their port numbers; Linux needs no set-up for that.
-Every node dies with the process that started it, however that ends. The logs stay in `folder`.
-`python -m tarn.testing.servers.cassandra_nodes` keeps nodes until it is told to stop (`make cassandra`).
+Three nodes use 127.0.0.1 to 127.0.0.3 and share their port numbers; Linux needs no set-up for that. Every
+node ends with the process that started it, however that process ends. The logs stay in `folder`. `python
+-m tarn.testing.servers.cassandra_nodes` runs nodes until it gets a signal (`make cassandra`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _OPENS = (
     "jdk.management/com.sun.management.internal",
     "jdk.compiler/com.sun.tools.javac",
 )
-# Quick to start and small; nothing here weakens what a write promises.
+# Quick to start and small; none of these options weakens the durability of writes.
 _JVM = (
     "-Xms512m",
     "-Xmx512m",
@@ -82,23 +82,22 @@ _JVM = (
 
 
 class CassandraNodesError(Exception):
-    """A node does not start; says where its log is and how that ends."""
+    """A node does not start; the text names its log and quotes the end of it."""
 
 
 class CassandraNodes:
-    """One to three nodes of one cluster, of data centre `datacenter1`.
+    """One to three nodes of one cluster, in the data centre `datacenter1`.
 
     Args:
-        folder: takes data and logs; data of an earlier run is used again if the ports are the same.
-        count: how many.
-        native_port: where they speak CQL; None for a free one.
-        storage_port: where they speak to each other, the same for the life of their data; None for a
-            free one.
-        start_seconds: bound on the start of one node; a busy machine takes long.
-        behind_proxies: the nodes tell clients to reach them at `advertised`, where somebody has to
-            forward connections (`tarn.testing.faults.tcp_proxy`).
-        settings: further lines of cassandra.yaml.
-        jvm: further options of the JVM; they win over those for tests.
+        folder: folder for data and logs; data of an earlier run is reused if the ports are the same.
+        count: number of nodes.
+        native_port: CQL port; None for a free one.
+        storage_port: port between nodes, the same for the life of their data; None for a free one.
+        start_seconds: limit for the start of one node; a busy machine takes long.
+        behind_proxies: the nodes tell clients to connect to `advertised`, where a proxy must forward
+            connections (`tarn.testing.faults.tcp_proxy`).
+        settings: additional lines of cassandra.yaml.
+        jvm: additional options of the JVM; they override those for tests.
     """
 
     LOCAL_DATACENTER = "datacenter1"
@@ -129,7 +128,7 @@ class CassandraNodes:
         self._storage_port = storage_port or _free_port(self._addresses)
         self._start_seconds = start_seconds
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        # Nodes die with the thread that started them: the caller's may be one of a pool that ends.
+        # Nodes end with the thread that started them; the caller's thread may belong to a pool that ends.
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="cassandra")
 
     @property
@@ -139,16 +138,16 @@ class CassandraNodes:
 
     @property
     def ways(self) -> tuple[tuple[str, str], ...]:
-        """Where clients go to, and where the node takes connections."""
+        """For each node: the address that clients use, and the address on which the node listens."""
         return tuple(zip(self._advertised, self._addresses, strict=True))
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes of the nodes that run."""
+        """Process ids of the running nodes."""
         return tuple(process.pid for process in self._processes.values())
 
     def log(self, index: int) -> Path:
-        """What a node says."""
+        """Returns the path of a node's log."""
         return self._folder / f"node{index + 1}" / "node.log"
 
     def __enter__(self) -> Self:
@@ -168,7 +167,7 @@ class CassandraNodes:
         """Starts a node, also one that was killed, and waits until it answers.
 
         Raises:
-            CassandraNodesError: it ends, or does not answer in time.
+            CassandraNodesError: the node ends, or does not answer in time.
         """
         folder = self._folder / f"node{index + 1}"
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
@@ -178,14 +177,14 @@ class CassandraNodes:
         self._wait_for_cql(index, self.log(index))
 
     def kill(self, index: int) -> None:
-        """SIGKILL: what was acknowledged is on its disk, everything else is gone."""
+        """Sends SIGKILL: acknowledged writes are on the node's disk, everything else is lost."""
         process = self._processes.pop(index)
-        # A stopped process dies of it, too.
+        # SIGKILL also ends a stopped process.
         process.kill()
         process.wait(_STOP_SECONDS)
 
     def pause(self, index: int) -> None:
-        """SIGSTOP: connections stay, answers do not come. Like a long garbage collection."""
+        """Sends SIGSTOP: connections stay open without answers, as during a long garbage collection."""
         self._processes[index].send_signal(signal.SIGSTOP)
 
     def resume(self, index: int) -> None:
@@ -206,28 +205,28 @@ class CassandraNodes:
         (folder / "cassandra.yaml").write_text(f"{text}\n{self._settings}\n")
 
     def _wait_for_cql(self, index: int, log: Path) -> None:
-        """The port is opened last: whoever can connect is served."""
+        """Waits for the CQL port. It is opened last, so a node that accepts connections serves them."""
         process = self._processes[index]
         deadline = time.monotonic() + self._start_seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 socket.create_connection((self._addresses[index], self.native_port), 1).close()
                 return
-            # Waits for the end of the process, so that a failed start is told at once.
+            # Waits for the end of the process, so that a failed start is reported immediately.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(_POLL_SECONDS)
                 text = f"Cassandra ended with {code}; {log} ends with:\n{_tail(log)}"
                 raise CassandraNodesError(text)
-        text = f"no CQL after {self._start_seconds} s; {log} ends with:\n{_tail(log)}"
+        text = f"Cassandra did not serve CQL after {self._start_seconds} s; {log} ends with:\n{_tail(log)}"
         raise CassandraNodesError(text)
 
     def _stop_all(self) -> None:
-        """Nobody needs their data any more: no flush, no drain."""
+        """Kills all nodes; their data is no longer needed, so there is no flush or drain."""
         for index in list(self._processes):
             self.kill(index)
 
     def remove_data(self) -> None:
-        """Frees the space of stopped nodes; the logs stay."""
+        """Deletes the data of stopped nodes; the logs stay."""
         for node in self._folder.glob("node*"):
             for part in ("data", "commitlog", "saved_caches", "hints", "cdc_raw", "tmp"):
                 shutil.rmtree(node / part, ignore_errors=True)
@@ -248,7 +247,7 @@ def _command(folder: Path, jvm: Sequence[str]) -> list[str]:
     java = Path(_output(_TOOLS / "java-home")) / "bin/java"
     (agent,) = jars.glob("jamm-*.jar")
     return [
-        # The kernel kills the node when the thread that started it is gone.
+        # The kernel kills the node when the thread that started it ends.
         *("setpriv", "--pdeathsig", "KILL", str(java)),
         *_JVM,
         *jvm,
@@ -281,9 +280,9 @@ def _tail(log: Path) -> str:
 
 
 def _free_port(addresses: Iterable[str]) -> int:
-    """A port that is free on all of the addresses.
+    """Returns a port that is free on all of the addresses.
 
-    Somebody may take it before the node does; the start then fails and says so.
+    Another process may take it before the node does; the start then fails with an error.
     """
     while True:
         with contextlib.ExitStack() as stack:
@@ -299,13 +298,13 @@ def _free_port(addresses: Iterable[str]) -> int:
 
 
 def main() -> None:
-    """Keeps nodes until SIGTERM or SIGINT."""
+    """Runs nodes until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(description="Cassandra nodes until SIGTERM.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--port", type=int, default=9042)
     parser.add_argument("--storage-port", type=int, default=7000)
-    parser.add_argument("--ready", type=Path, help="is created when all answer")
+    parser.add_argument("--ready", type=Path, help="file to create when all nodes answer")
     options = parser.parse_args()
 
     def stop(_number: int, _frame: FrameType | None) -> None:

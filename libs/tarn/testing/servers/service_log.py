@@ -1,8 +1,8 @@
-"""What must not be in the log of a service, whatever a test did to it.
+"""Finds signs of defects in the log of a service.
 
-A running service tells of some defects by its log alone: exceptions that nobody retrieved, tasks that were
-destroyed, coroutines that were never awaited, resources that were not closed, tracebacks. Whoever starts a
-service in a test calls `check_log` when it has ended.
+A running service reports some defects only in its log: exceptions that were never retrieved, tasks that
+were destroyed, coroutines that were never awaited, resources that were not closed, tracebacks. A test
+that starts a service calls `check_log` after the service has ended.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _MARKS: Final = re.compile(
     r"|unhandled error"
     r"|background task failed"
 )
-# grpc prints this by itself when a client has gone before it was sent the status of its stream.
+# grpc itself prints this when a client disconnects before it gets the status of its stream.
 _GRPC_NOISE: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?:  .*\n)+grpc\._cython\.cygrpc\.ExecuteBatchError: .*\n"
 )
-# Cassandra's driver logs by itself, with a traceback of its own frames, that a node does not answer.
+# Cassandra's driver logs, with a traceback of its own frames, that a node does not answer.
 _DRIVER_NOISE: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?:  File \"cassandra/.*\n(?:    .*\n)*)+\S.*\n"
 )
 _SHOWN_MAX: Final = 10
 _SHOWN_LINES: Final = 30
-"""Of one defect: its line and the traceback behind it."""
+"""Lines shown of one defect: its own line and the traceback after it."""
 
 
 def defects_in(text: str) -> list[str]:
-    """The places of a log that tell of a defect, each with the lines behind it."""
+    """Returns the places of a log that report a defect, each with the lines after it."""
     lines = _DRIVER_NOISE.sub("", _GRPC_NOISE.sub("", text)).splitlines()
     marked = {at for at, line in enumerate(lines) if _MARKS.search(line)}
-    # A traceback belongs to the line before it, if that is marked as well.
+    # A traceback belongs to the line before it, if that line matches, too.
     starts = [
         at for at in sorted(marked) if not (lines[at].startswith("Traceback") and at - 1 in marked)
     ]
@@ -53,13 +53,13 @@ def defects_in(text: str) -> list[str]:
 
 
 def check_log(path: Path) -> None:
-    """Raises `AssertionError` with the lines if a service's log tells of a defect."""
+    """Raises `AssertionError` with the lines if a service's log reports a defect."""
     if not path.exists():
         return
     found = defects_in(path.read_text(errors="replace"))
     if found:
         shown = "\n---\n".join(found[:_SHOWN_MAX])
         raise AssertionError(
-            f"{path} tells of {len(found)} defects of the service (see tarn.testing.servers.service_log); "
+            f"{path} reports {len(found)} defects of the service (see tarn.testing.servers.service_log); "
             f"the first of them:\n{shown}"
         )

@@ -1,4 +1,4 @@
-"""A toy entry service to test transports with, and a real server to put it behind."""
+"""A toy entry service for tests of transports, and a real server for it."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ SERVICE = pb.DESCRIPTOR.services_by_name["EntryService"]
 
 
 class Toy:
-    """Answers by how the path begins, and remembers what it was asked.
+    """Answers depending on the start of the path, and records its calls.
 
-    `wait…` stays inside until the gate opens, `fail…` raises `error`, `bug…` has a bug.
+    `wait…` waits until the gate opens, `fail…` raises `error`, `bug…` raises an unexpected exception.
 
     Attributes:
         gate: see above.
-        begun: paths in order.
-        ended: paths of those that came to an end of their own.
-        cancelled: paths of those that were cancelled.
-        calls: as they arrived.
-        error: what `fail…` raises.
-        page_bytes: size of the entry that is listed.
+        begun: paths of calls, in order.
+        ended: paths of calls that ended without cancellation.
+        cancelled: paths of cancelled calls.
+        calls: the calls, as they arrived.
+        error: the error that `fail…` raises.
+        page_bytes: size of the listed entry.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class Toy:
 
     @property
     def endpoint(self) -> Endpoint:
-        """For a server or a transport."""
+        """Returns its endpoint, for a server or a transport."""
         return Endpoint(SERVICE, self)
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
-        """A lookup finds its path as the entry."""
+        """A lookup returns its path as the entry."""
         kind = operation.WhichOneof("operation")
         path = getattr(operation, kind or "lookup").path
         await self._serve(path, call)
@@ -113,10 +113,10 @@ class Served:
     """A toy behind a real gRPC server that can be stopped and started again on its port.
 
     Attributes:
-        toy: lives on when the server is killed.
-        meters: of the server.
-        server: None while it is down.
-        address: where it is, or was.
+        toy: the service; it survives when the server is killed.
+        meters: metrics of the server.
+        server: None while it is stopped.
+        address: its current or last address.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -128,60 +128,60 @@ class Served:
         self.address = ""
 
     async def start(self) -> RpcServer:
-        """Serves at the configured address, later ones at the one that the first start got."""
+        """Starts serving at the configured address; later starts reuse the address of the first one."""
         self.server = RpcServer(
             [self.toy.endpoint],
             replace(self._config, listen=self.address or self._config.listen),
             clock=self._clock,
             ids=SystemIds(self._clock),
             meters=self.meters,
-            tracing=Tracing(None, 0, random.Random(1)),  # noqa: S311 - chance, no secret
+            tracing=Tracing(None, 0, random.Random(1)),  # noqa: S311 - sampling, not a secret
         )
         self.address = await self.server.start()
         return self.server
 
     async def kill(self) -> None:
-        """Without a drain: connections break."""
+        """Stops without a drain: connections break."""
         if self.server is not None:
             await self.server.close()
             self.server = None
 
 
 def transport_to(*addresses: str) -> GrpcTransport:
-    """A client of servers in plain text."""
-    return GrpcTransport(addresses, clock=SystemClock(), rng=random.Random(7))  # noqa: S311 - jitter, no secret
+    """Returns a client of servers in plain text."""
+    return GrpcTransport(addresses, clock=SystemClock(), rng=random.Random(7))  # noqa: S311 - jitter, not a secret
 
 
 def call_in(seconds: float = 10.0, request_id: str = "request-1") -> Call:
-    """A call that ends so many seconds from now."""
+    """Returns a call with a deadline in `seconds` seconds."""
     return Call(request_id, "caller-token", SystemClock().monotonic() + seconds)
 
 
 def lookup(path: str) -> pb.Operation:
-    """A read."""
+    """Returns a read operation."""
     return pb.Operation(lookup=pb.Lookup(repository_id="repo", ref="main", path=path))
 
 
 def stage(path: str) -> pb.Operation:
-    """A write."""
+    """Returns a write operation."""
     asked = pb.Stage(repository_id="repo", branch_id="main", path=path, entry=b"packed")
     return pb.Operation(stage=asked)
 
 
 async def until(fact: Callable[[], object], seconds: float = 5.0) -> None:
-    """Lets the loop turn until something is so."""
+    """Runs the loop until `fact` returns true."""
     async with asyncio.timeout(seconds):
         while not fact():  # noqa: ASYNC110 - the fact is anything, there is no event for it
             await asyncio.sleep(0.001)
 
 
 async def failure(work: Awaitable[object]) -> TarnError:
-    """The error that `work` ends with."""
+    """Returns the error that `work` raises."""
     try:
         answer = await work
     except TarnError as error:
         return error
-    raise AssertionError(f"no failure, but {answer!r}")
+    raise AssertionError(f"expected a TarnError, got {answer!r}")
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What all attempts of one write have in common, whatever is written."""
+"""Shared by all kinds of writes: the number of attempts, the pinned branch, and unknown outcomes."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ from tarn_graveler.branch.records import Branches, branch_not_found
 __all__ = ["TRIES", "PinnedBranch", "set_settled", "unknown_if"]
 
 TRIES = 8
-"""Attempts of one write; each lost one means that a commit or compaction sealed the token."""
+"""Attempts of one write; an attempt fails only if a commit or compaction sealed its token."""
 
 
 @contextmanager
 def unknown_if(written: bool) -> Iterator[None]:
-    """Tells no caller that nothing was done once a row is there.
+    """Turns an error into OUTCOME_UNKNOWN if a row of the operation is already written.
 
-    A commit may have taken the row along before the branch was deleted, for instance; and if the *next*
-    attempt is refused, that is no word about this one.
+    Such an error must not look like a refusal: a commit may have included the row before the branch was
+    deleted, for instance. A refusal of the *next* attempt says nothing about the row of this one.
     """
     try:
         yield
     except TarnError as error:
         if not written or isinstance(error, OutcomeUnknownError):
             raise
-        raise OutcomeUnknownError(f"written, then: {error.message}") from error
+        raise OutcomeUnknownError(f"the row was written, but then: {error.message}") from error
 
 
 async def set_settled(
     kv: Kv, partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
 ) -> None:
-    """Compares and sets a staged row; a settling read decides an outcome that is not known.
+    """Compares and sets a staged row; if the outcome is unknown, a settling read decides.
 
     Raises:
-        PredicateFailedError: surely not set; the error has the row that is there.
-        OutcomeUnknownError: the row may be set, now or later, and the settling read does not show it.
-        TarnError: surely not set.
+        PredicateFailedError: the row was not set; the error carries the existing row.
+        OutcomeUnknownError: the row may be set, now or later, although the settling read does not show
+            it.
+        TarnError: the row was not set.
     """
     try:
         await kv.set_if(partition, key, value, predicate)
@@ -53,10 +54,10 @@ async def set_settled(
 
 
 class PinnedBranch:
-    """Reads the record of the life of a branch that an operation belongs to: the first that it saw afresh.
+    """Reads the record of one incarnation of a branch: the first one that the operation read afresh.
 
-    A branch that was deleted and made again under the same name is another branch: a write that began
-    on the old one ends as "not found", it does not leak into the new one.
+    A branch that was deleted and created again under the same name is another branch. A write that began
+    on the old one fails with "not found" and does not reach the new one.
     """
 
     __slots__ = ("_branch_id", "_branches", "_repository", "_seen")
@@ -68,7 +69,7 @@ class PinnedBranch:
         self._seen: bytes | None = None
 
     def check(self, branch: Branch) -> Branch:
-        """The record, if it is of this life.
+        """Returns the record if it belongs to the pinned incarnation.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND.
@@ -80,13 +81,13 @@ class PinnedBranch:
         return branch
 
     async def fresh(self, *, written: bool) -> Branch:
-        """The record, by a read issued after this call.
+        """Returns the record, by a read issued after this call.
 
         Args:
-            written: a row of the operation is there already, so whatever goes wrong is no refusal.
+            written: True if a row of the operation is already written, so that no error is a refusal.
 
         Raises:
-            TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN for everything if `written`.
+            TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN instead of any error if `written`.
         """
         with unknown_if(written):
             version = await self._branches.fresh(self._repository, self._branch_id)

@@ -1,9 +1,9 @@
-"""Building what a commit holds: fed by ids, returning ids, so that it may be done in any process.
+"""Builds the listing of a commit. Orders and results are ids, so that any process can do a build.
 
-An order names sealed tokens of a confirmed record (rule 4) and the listing beneath them. Whoever builds
-reads the tokens itself: rows that were acknowledged before the seal was confirmed are in every scan that
-begins later, of any process. Nothing refers to what is built until the branch record does, so a build
-that fails, is cancelled or is done twice leaves only files that nobody names.
+An order names sealed tokens of a confirmed record (rule 4) and the listing beneath them. The builder
+reads the tokens itself: a row that was acknowledged before the seal was confirmed is in every later scan,
+by any process. Nothing refers to the result until the branch record does. So a build that fails, is
+cancelled or is done twice leaves only unreferenced files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["BuildOrder", "Builder", "InlineBuilder"]
 
 @dataclass(frozen=True, slots=True)
 class BuildOrder:
-    """What to build.
+    """The input of a build.
 
     Attributes:
-        namespace: of the repository.
+        namespace: storage namespace of the repository.
         base: the listing to start from.
         tokens: the sealed tokens over it, newest first. Invariant: their seal is confirmed.
     """
@@ -35,14 +35,14 @@ class BuildOrder:
 
 
 class Builder(Protocol):
-    """Makes listings durable."""
+    """Writes listings durably."""
 
     async def build(self, order: BuildOrder) -> BuildResult:
-        """The listing of an order; its ranges and metarange are durable when it returns.
+        """Builds the listing of an order; its ranges and metarange are durable when this returns.
 
         Raises:
-            TarnError: as `Committed.build` and the KV; UNAVAILABLE: whoever builds is gone. Nothing
-                was published, whatever is raised.
+            TarnError: as `Committed.build` and the KV; UNAVAILABLE if the building process ended. No
+                error leaves anything published.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Commit: rules 4, 5 and 8 of docs/design/protocol.md, executable in tests/models/branch_commits.py.
 
-Seal, so that writes go elsewhere; confirm; scan the sealed tokens; write ranges, metarange and commit
-object; then one compare-and-set on the whole record. Nothing is dropped, answered or scanned on the
-strength of an outcome that is not known.
+Seal, so that writes use a new token; confirm the seal; scan the sealed tokens; write ranges, metarange
+and commit object; then publish by one compare-and-set of the whole record. No token is dropped or
+scanned, and no caller is answered, on the basis of an unknown outcome.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ __all__ = ["CommitRequest", "Committing", "CommitResult"]
 _TRIES = 16
 _ANCESTRY_MAX = 10_000
 _TRIAL_BUILD_FROM = 8
-"""So many sealed tokens, each a layer for every read, before a commit seals no more until it can build."""
+"""Number of sealed tokens from which a commit seals another one only after a successful trial build."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What a commit shall say of itself."""
+    """Description of a new commit, as its author gives it."""
 
     committer: str
     message: str
@@ -63,7 +63,7 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """A commit that is its branch's newest, or was for a moment."""
+    """A commit that is, or was for a moment, the head of its branch."""
 
     commit_id: CommitId
     commit: Commit
@@ -81,12 +81,12 @@ class _Built:
 
     @property
     def changed(self) -> bool:
-        """Whether there is a new commit; `commit` is the branch's own if not."""
+        """Whether there is a new commit; if not, `commit` is the branch's current one."""
         return self.commit_id != self.record.commit_id
 
 
 class Committing:
-    """Makes the uncommitted changes of a branch a commit."""
+    """Turns the uncommitted changes of a branch into a commit."""
 
     def __init__(
         self,
@@ -112,10 +112,10 @@ class Committing:
     async def commit(
         self, repository: Repository, branch_id: BranchId, request: CommitRequest
     ) -> CommitResult:
-        """Commits everything that was acknowledged before this call, and perhaps more.
+        """Commits every write that was acknowledged before this call, and possibly later ones.
 
         Raises:
-            TarnError: NOTHING_TO_COMMIT (with the commit that took the changes, if one did), unless the
+            TarnError: NOTHING_TO_COMMIT (names the commit that took the changes, if one did), unless the
                 request allows an empty commit; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
         sealed = await self._seal(repository, branch_id, request)
@@ -133,7 +133,7 @@ class Committing:
             if taken and not request.allow_empty:
                 raise self._nothing(branch_id, outcome.branch.commit_id)
             record = outcome
-        text = f"branch {branch_id} moved {_TRIES} times under one commit"
+        text = f"branch {branch_id} moved {_TRIES} times during one commit; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     @staticmethod
@@ -147,8 +147,8 @@ class Committing:
     ) -> BranchVersion:
         """Seals the staging token; returns the confirmed record, the only one that may be scanned.
 
-        A staging token that holds nothing is not sealed: then everything that was acknowledged lies
-        in the sealed tokens already, and commits that fail one after the other add no layer.
+        An empty staging token is not sealed: everything that was acknowledged is then already in the
+        sealed tokens. So repeatedly failing commits add no layer.
         """
         current = await self._branches.fresh(repository, branch_id)
         branch = current.branch
@@ -160,7 +160,7 @@ class Committing:
                     raise self._nothing(branch_id, branch.commit_id)
                 return verified
         if len(branch.sealed) >= _TRIAL_BUILD_FROM:
-            # Earlier commits failed. One more layer only if what they failed at works again.
+            # Earlier commits failed. Add one more layer only if a build succeeds again.
             await self._list(repository, branch_id, branch)
 
         def decide(now: Branch, op_id: bytes) -> Branch:
@@ -171,7 +171,7 @@ class Committing:
     async def _list(
         self, repository: Repository, branch_id: BranchId, record: Branch
     ) -> BuildResult:
-        """Ranges and metarange of a record's sealed tokens over its base; all durable."""
+        """Builds the listing of a record's sealed tokens over its base; all of it is durable."""
         base = await self._layers.base_of(repository, record)
         tokens = [self._layers.partition(repository, branch_id, token) for token in record.sealed]
         return await self._builder.build(
@@ -181,7 +181,7 @@ class Committing:
     async def _build(
         self, repository: Repository, branch_id: BranchId, record: Branch, request: CommitRequest
     ) -> _Built:
-        """A commit of a record's sealed tokens; durable, and named by no branch yet."""
+        """Builds a commit of a record's sealed tokens; durable, and not yet named by a branch."""
         head = await self._commits.get(repository, record.commit_id)
         result = await self._list(repository, branch_id, record)
         if result.metarange_id == head.metarange_id and not request.allow_empty:
@@ -204,13 +204,13 @@ class Committing:
         record: BranchVersion,
         built: _Built,
     ) -> CommitResult | BranchVersion:
-        """Publishes a built commit; or the record that it must be built from again.
+        """Publishes a built commit; returns the newer record instead if the commit must be built again.
 
-        Sealed tokens that change nothing are only taken out of the record. That must be confirmed as
-        well: if it is lost, they were perhaps empty because another commit had taken them.
+        If the sealed tokens change nothing, they are only removed from the record. That change must be
+        confirmed as well: if its outcome is unknown, another commit may have taken their rows.
 
-        After the record has changed nothing turns the answer into a refusal: what the change gives up
-        was announced before it, and what fails later is logged.
+        Once the record has changed, no failure becomes a refusal: the tokens that the change removes were
+        announced before it, and later failures are logged.
         """
         if not built.changed and not record.branch.sealed:
             return CommitResult(built.commit_id, built.commit, built.result)
@@ -240,12 +240,12 @@ class Committing:
             if after_lost_finish(built.record, outcome.branch) is not AfterLostFinish.REUSE:
                 return outcome
             current = outcome
-        text = f"branch {branch_id} was sealed {_TRIES} times under one commit"
+        text = f"branch {branch_id} was sealed {_TRIES} times during one commit; try again"
         with attempts.told():
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     def _after(self, built: _Built, current: Branch) -> Branch:
-        """The record after a build."""
+        """Returns the record after a build."""
         op_id = self._ids.nonce()
         if built.changed:
             return finish_commit(built.record, current, built.commit_id, op_id)
@@ -254,9 +254,9 @@ class Committing:
     async def _is_published(
         self, repository: Repository, branch_id: BranchId, commit_id: CommitId
     ) -> bool:
-        """Whether a commit is in a branch's history: settles a finish that the record forgot.
+        """Whether a commit is in a branch's history: settles a publish that is no longer in the record.
 
-        False if that cannot be told.
+        False if the history cannot be read.
         """
         try:
             at = (await self._branches.fresh(repository, branch_id)).branch.commit_id
@@ -268,16 +268,16 @@ class Committing:
                     return False
                 at = parents[0]
         except TarnError as error:
-            _log.warning("cannot tell what became of a commit", error=error.message)
+            _log.warning("cannot find out whether a commit was published", error=error.message)
         return False
 
     async def _write_manifest(
         self, repository: Repository, branch_id: BranchId, commit_id: CommitId
     ) -> None:
-        """Leaves a note beside the ranges of which commit a branch reached (docs/design/metadata.md).
+        """Writes a note beside the ranges that says which commit a branch reached (docs/design/metadata.md).
 
-        The bucket describes itself: committed data can be found without the KV. A note that cannot
-        be written is logged: the commit is made, and the next one writes its own.
+        With these notes, committed data can be found without the KV. A note that cannot be written is
+        only logged: the commit is published, and the next commit writes a note of its own.
         """
         now = self._clock.now_us()
         note = {"branch": branch_id, "commit_id": commit_id, "time_us": now}

@@ -2,27 +2,28 @@
 
 The rule is executable in tests/models/branch_writes.py.
 
-They need a staging token of kind *conditional*, whose rows are registers: the first conditional write on
-a branch seals the plain token and goes on, with everybody else, on a conditional one (until the next
-commit seals that). Then
+Conditional writes need a staging token of kind *conditional*, whose rows are registers. The first
+conditional write on a branch seals the plain token. From then on, all writers use a conditional token,
+until the next commit seals it. Then
 
-    read our path's row in the staging token; if there is none, the newest one beneath
-    → verify the whole record → judge the condition → compare-and-set our row over what was read
-    → read the record again: same token, done (rule 1); else once more.
+    read the path's row in the staging token; if there is none, the newest row beneath
+    → verify the whole record → evaluate the condition → compare-and-set the new row over the one that was read
+    → read the record again: if it names the same token, done (rule 1); otherwise repeat.
 
-Two writers that both saw the path as it was meet in one row, and one compare-and-set loses; or they
-met different tokens, and then the older token was sealed, so that the writer on it is sent round again
-and finds the other one's row.
+Two writers that both saw the old state of the path either write to the same row, and one compare-and-set
+loses; or they write to different tokens. Then the older token was sealed, so the writer on it must repeat
+and finds the row of the other one.
 
-A lost compare-and-set brings the row that won. It is the newest row of the path if the record, read again,
-still has the same layers: the loser judges its condition by that row and reads no layer again. So a loser
-of `If-None-Match: *` is refused by one more read of the record, however many writers there are.
+A lost compare-and-set returns the row that won. It is the newest row of the path if the record, read
+again, still has the same layers: the loser evaluates its condition on that row and reads no layer again.
+So a loser of `If-None-Match: *` is refused after one more read of the record, however many writers there
+are.
 
-An attempt that comes round again, or a client that repeats its request because the answer was lost, finds
-its own earlier row: the entry names its operation. Its condition was judged when that row was written, so
-it is not judged again; what may still have to be done is to write it where rule 1 wants it. Once a row of
-this call is there, no refusal is told as one (`unknown_if`): a commit may have taken the row along, and the
-gateway would remove its block.
+A repeated attempt, or a client that repeats its request because the answer was lost, finds its own
+earlier row: the entry names its operation. Its condition was evaluated when that row was written and is
+not evaluated again; at most the row must still be written where rule 1 requires it. Once a row of this
+call is written, no error is reported as a refusal (`unknown_if`): a commit may have included the row, and
+the gateway would remove its block.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ from tarn_graveler.repository.records import Repositories
 __all__ = ["ConditionalStaging"]
 
 _LOST_MAX = 64
-"""Compare-and-sets that one attempt may lose, each to another write of the path that was made. Only
-writers whose condition still holds after a loss, such as `If-Match: *`, lose more than one."""
+"""Compare-and-sets that one attempt may lose, each to another completed write of the path. Only writers
+whose condition still holds after a loss, such as `If-Match: *`, lose more than one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,9 @@ class _Newest:
     """The newest row of a path.
 
     Attributes:
-        packed: None if no layer has one.
-        predicate: of the row in the staging token, None if it has none.
-        is_staged: it lies in the staging token.
+        packed: None if no layer has a row of the path.
+        predicate: predicate of the row in the staging token; None if it has no row.
+        is_staged: whether the row is in the staging token.
     """
 
     packed: bytes | None
@@ -66,15 +68,15 @@ class _Newest:
 
 @dataclass(slots=True)
 class _Write:
-    """One conditional write, over all its attempts.
+    """The state of one conditional write, over all its attempts.
 
     Attributes:
-        path: which path.
+        path: path of the object.
         packed: the entry of this call.
-        operation_id: of the entry.
-        condition: what must be true of the path right before.
+        operation_id: operation that the entry names.
+        condition: condition on the state of the path immediately before the write.
         value: the row to write: `packed`, or the row of an earlier call of the same operation.
-        written: a row of this call is there, in whatever token.
+        written: whether a row of this call is written, in any token.
     """
 
     path: str
@@ -85,13 +87,15 @@ class _Write:
     written: bool = False
 
     def judge(self, newest: _Newest) -> bool:
-        """Decides by the newest row of the path.
+        """Evaluates the condition on the newest row of the path.
 
         Returns:
-            Whether the row of the operation is where rule 1 wants it, so that nothing is to be written.
+            Whether the row of the operation is already where rule 1 requires it, so that no write is
+                needed.
 
         Raises:
-            TarnError: the condition does not hold; OUTCOME_UNKNOWN instead if a row of this call is there.
+            TarnError: the condition does not hold; OUTCOME_UNKNOWN instead if a row of this call is
+                written.
         """
         row = newest.packed
         if row is None or not _is_repeated(row, self.packed, self.operation_id):
@@ -104,7 +108,7 @@ class _Write:
 
 
 class ConditionalStaging:
-    """Puts entries into staging tokens if a condition holds."""
+    """Writes entries to staging tokens if a condition holds."""
 
     def __init__(
         self, kv: Kv, repositories: Repositories, branches: Branches, layers: Layers
@@ -122,28 +126,28 @@ class ConditionalStaging:
         packed: bytes,
         condition: WriteCondition,
     ) -> bool:
-        """Makes a path hold an entry if the condition holds.
+        """Stages an entry at a path if the condition holds.
 
         Args:
-            repository: where.
-            branch_id: which branch.
-            path: which path.
-            packed: the entry; names its operation (`Entry.operation_id`), the same one when a client
-                repeats its request.
-            condition: what must be true of the path right before.
+            repository: repository of the branch.
+            branch_id: branch to write to.
+            path: path of the object.
+            packed: the entry; it names its operation (`Entry.operation_id`), which stays the same when a
+                client repeats its request.
+            condition: condition on the state of the path immediately before the write.
 
         Returns:
-            Whether the path holds the entry of an earlier request of the same operation instead of
-            this one, so that surely nothing refers to this one's block.
+            True if the path holds the entry of an earlier request of the same operation instead of this
+            one, so that no entry refers to the block of this request.
 
         Raises:
-            TarnError: INVALID without an operation; FAILED_PRECONDITION or NOT_FOUND when the condition
-                does not hold, and surely nothing was done; BRANCH_NOT_FOUND; OUTCOME_UNKNOWN as
+            TarnError: INVALID for an entry without an operation; FAILED_PRECONDITION or NOT_FOUND when
+                the condition does not hold, and nothing was written; BRANCH_NOT_FOUND; OUTCOME_UNKNOWN as
                 `Staging.stage`.
         """
         operation_id = operation_of(packed)
         if not operation_id:
-            text = "a conditional write names its operation"
+            text = "the entry of a conditional write must name its operation"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         pinned = PinnedBranch(self._branches, repository, branch_id)
         write = _Write(path, packed, operation_id, condition, value=packed)
@@ -167,7 +171,7 @@ class ConditionalStaging:
         record: Branch,
         write: _Write,
     ) -> bool:
-        """Writes the row into the staging token of a record; False if the record is another one by now.
+        """Writes the row to the staging token of a record; False if the record has changed since.
 
         Raises:
             TarnError: the condition does not hold.
@@ -188,7 +192,7 @@ class ConditionalStaging:
                 write.written = True
                 fresh = await pinned.fresh(written=True)
                 return fresh.takes_writes_as(record)
-            if there.packed is None:  # rows go only with their token; look at the record again
+            if there.packed is None:  # rows disappear only with their token; read the record again
                 return False
             newest = there
         return False
@@ -196,7 +200,7 @@ class ConditionalStaging:
     async def _conditional(
         self, pinned: PinnedBranch, repository: Repository, branch_id: BranchId, *, written: bool
     ) -> Branch:
-        """A fresh record whose staging token is conditional; seals a plain one."""
+        """Returns a fresh record whose staging token is conditional; seals a plain one."""
         record = await pinned.fresh(written=written)
         if _takes_registers(record):
             return record
@@ -217,7 +221,9 @@ class ConditionalStaging:
         return _Newest(found.packed, None, is_staged=False)
 
     async def _verify(self, pinned: PinnedBranch, *, written: bool) -> Branch:
-        """The record after the last layer read: what was read counts if the layers are the same."""
+        """Returns the record after the last layer read: the rows that were read count if it has the same
+        layers.
+        """
         return await pinned.fresh(written=written)
 
     async def _set(
@@ -235,7 +241,7 @@ class ConditionalStaging:
             None when the row is written; otherwise the row that the staging token holds instead.
 
         Raises:
-            OutcomeUnknownError: it may be there.
+            OutcomeUnknownError: the row may be written.
         """
         partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
         try:

@@ -1,9 +1,10 @@
-"""The list of partitions to drop: by time, in one partition per hour, which is dropped whole.
+"""The list of partitions to drop, ordered by time: one partition per hour, which is dropped whole.
 
-No row is ever deleted: a list whose head is deleted row by row makes every scan on Cassandra read the
-tombstones of all rows before (docs/design/kv.md). Instead one row, shared by all replicas, says how far the
-list is done; scans begin there. It stays behind the clock by more than a registration may take and clocks
-may differ, so that nothing is put behind it; what lies between it and now is read again each time.
+No row is ever deleted. Deleting the head of the list row by row would make every scan on Cassandra read
+the Cassandra tombstones of all earlier rows (docs/design/kv.md). Instead one row, the checkpoint, is
+shared by all replicas and says up to which time the list is done; scans begin there. The checkpoint stays
+behind the clock by more than the longest registration plus the clock skew, so that nothing is registered
+behind it. The rows between it and now are read again by each pass.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ __all__ = ["DropList"]
 
 _HOUR_US = 3_600_000_000
 _BEHIND_US = 180_000_000
-"""How far the shared row stays behind: a registration has a minute and more before it is given up."""
+"""How far the checkpoint stays behind the clock: a registration may take over a minute."""
 _STEP_US = 60_000_000
-"""It moves by no less: every replica may move it, and each move is a compare-and-set."""
+"""Smallest step of the checkpoint: every replica may move it, and each move is a compare-and-set."""
 _FIRST_LOOK_US = 24 * _HOUR_US
-"""How far back an installation looks that has no such row yet, or a wrong one."""
+"""How far back scans begin if there is no checkpoint yet, or a wrong one."""
 _PAGE = 256
 
 
 class DropList:
-    """Drops of one installation. Several replicas add to it and work it off at once."""
+    """The registered drops of one installation. Several replicas may add to it and process it concurrently."""
 
     def __init__(self, kv: Kv, keys: InstallationKeys, clock: Clock) -> None:
         self._kv = kv
@@ -38,10 +39,10 @@ class DropList:
         self._clock = clock
 
     async def add(self, drops: Sequence[Drop]) -> list[TarnError | None]:
-        """Puts drops on the list; adding one again changes nothing.
+        """Adds drops to the list; adding one again changes nothing.
 
         Returns:
-            An outcome for each, as `Kv.set_many`.
+            The outcome of each drop, as `Kv.set_many`.
         """
         outcomes: list[TarnError | None] = [None] * len(drops)
         hours: dict[int, list[int]] = {}
@@ -55,7 +56,7 @@ class DropList:
         return outcomes
 
     async def begin(self) -> DropListPass:
-        """One pass over what is due now."""
+        """Starts a pass over the drops that are due now."""
         (found,) = await self._kv.get_many(self._keys.cleanup, [self._keys.DONE_BEFORE])
         return DropListPass(self._kv, self._keys, self._clock.now_us(), found)
 
@@ -65,10 +66,10 @@ class DropList:
 
 
 class DropListPass:
-    """What one replica sees of the list at one time.
+    """One replica's view of the list at one time.
 
     Attributes:
-        done_before_us: everything of an earlier time is done.
+        done_before_us: all drops with an earlier time are done; microseconds since the epoch.
     """
 
     def __init__(
@@ -79,13 +80,13 @@ class DropListPass:
         self._now_us = now_us
         self._found = found
         done_us = int(found.value) if found else now_us
-        # A time to come is of a clock that was wrong; the right one looks back, and sets it back.
+        # A time in the future was written by a wrong clock; a correct one looks back, and sets it back.
         self.done_before_us = done_us if done_us < now_us else now_us - _FIRST_LOOK_US
 
     async def due(self, done: Container[bytes] = ()) -> AsyncIterator[tuple[bytes, Drop]]:
-        """Key and drop of everything on the list that is due, but for the keys that are `done`.
+        """Yields key and drop of each drop that is due and whose key is not in `done`.
 
-        Each pass reads minutes of rows again; those that are done are not even decoded.
+        Each pass reads minutes of rows again; rows that are done are not even decoded.
         """
         end = self._keys.drop(self._now_us + 1, "")
         for hour in range(self.done_before_us // _HOUR_US, self._now_us // _HOUR_US + 1):
@@ -95,10 +96,10 @@ class DropListPass:
                     yield key, decode_drop(value)
 
     async def finish(self) -> None:
-        """Everything that was due is done: hours that are over are dropped, and later passes begin later.
+        """Records that everything due is done: drops the partitions of past hours, and moves the checkpoint.
 
         Raises:
-            TarnError: UNAVAILABLE, UNKNOWN_OUTCOME: the next pass does it again.
+            TarnError: UNAVAILABLE, UNKNOWN_OUTCOME: the next pass repeats it.
         """
         until_us = self._now_us - _BEHIND_US
         if until_us - self.done_before_us < _STEP_US:

@@ -1,7 +1,7 @@
-"""The layers of a branch record: staging token, sealed tokens, then what is committed.
+"""The layers of a branch record: the staging token, the sealed tokens, then the committed listing.
 
-Reading them is not yet an answer: tokens may be dropped and the record may change meanwhile. Whether
-what was read counts is the business of `reading` (rule 2) and `staging` (rule 3).
+Rows that were read are not yet an answer: tokens may be dropped and the record may change meanwhile.
+`reading` (rule 2) and `staging` (rule 3) decide whether the rows count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Found:
 
     Attributes:
         packed: an entry or a tombstone; None if no layer has a row.
-        depth: 0 the staging token, n the nth sealed token, -1 what is committed.
+        depth: 0 for the staging token, n for the nth sealed token, -1 for the committed listing.
     """
 
     packed: bytes | None
@@ -37,7 +37,7 @@ class Found:
 
 
 class Layers:
-    """Reads rows by a given branch record, or by a commit."""
+    """Reads rows by a given branch record or commit."""
 
     def __init__(
         self, kv: Kv, repositories: Repositories, commits: Commits, committed: Committed
@@ -48,13 +48,13 @@ class Layers:
         self._committed = committed
 
     async def base_of(self, repository: Repository, branch: Branch) -> MetarangeId:
-        """The metarange beneath the tokens: compacted, or the commit's."""
+        """Returns the metarange beneath the tokens: the compacted one, or the commit's."""
         if branch.compacted_metarange_id is not None:
             return branch.compacted_metarange_id
         return await self.metarange_of(repository, branch.commit_id)
 
     async def metarange_of(self, repository: Repository, commit_id: CommitId) -> MetarangeId:
-        """The listing that a commit holds."""
+        """Returns the listing of a commit."""
         return (await self._commits.get(repository, commit_id)).metarange_id
 
     async def find(
@@ -66,7 +66,7 @@ class Layers:
         *,
         depth_min: int = 0,
     ) -> list[Found]:
-        """The newest row of each path, layer by layer, newest first; not above `depth_min`."""
+        """Finds the newest row of each path, layer by layer, newest first; skips layers above `depth_min`."""
         keys = self._repositories.keys_of(repository)
         found: dict[str, Found] = {}
         left = list(paths)
@@ -90,7 +90,7 @@ class Layers:
     async def find_one(
         self, repository: Repository, branch_id: BranchId, path: str, branch: Branch
     ) -> bytes | None:
-        """The newest row of one path: `find` for the read that everybody waits for."""
+        """Finds the newest row of one path: `find`, optimised for single lookups."""
         keys = self._repositories.keys_of(repository)
         key = [path_key(path)]
         for token in branch.tokens:
@@ -103,7 +103,7 @@ class Layers:
     async def find_committed(
         self, repository: Repository, commit_id: CommitId, path: str
     ) -> bytes | None:
-        """The entry of a path in a commit."""
+        """Returns the entry of a path in a commit; None if it has none."""
         metarange_id = await self.metarange_of(repository, commit_id)
         return await self._committed.lookup(repository.storage_namespace, metarange_id, path)
 
@@ -115,7 +115,7 @@ class Layers:
         metarange_id: MetarangeId | None,
         request: PageRequest,
     ) -> Page:
-        """One page of the listing of tokens over a metarange, or of the tokens alone."""
+        """Returns one page of the listing of tokens over a metarange, or of the tokens alone."""
         keys = self._repositories.keys_of(repository)
         namespace = repository.storage_namespace
         merge = merge_page(request, len(tokens), with_base=metarange_id is not None)
@@ -146,5 +146,5 @@ class Layers:
         return not await self._kv.scan(partition, KEY_START, KEY_END, 1)
 
     def partition(self, repository: Repository, branch_id: BranchId, token: Token) -> Partition:
-        """Where the rows of a token are."""
+        """Returns the partition that holds the rows of a token."""
         return self._repositories.keys_of(repository).token(branch_id, token)

@@ -1,9 +1,10 @@
 """Reads of a branch: rule 2 of docs/design/protocol.md, executable in tests/models/branch_writes.py.
 
-The layers are read by a cached record while one fresh read of the record runs beside. The answer
-counts when the fresh record has the same layers and the whole took less than the drop delay: no token that the
-record names can have been dropped meanwhile, because drops wait the drop delay (rule 5). Otherwise the layers are
-read again by the fresh record, and no third read of it is needed. One round trip, no livelock.
+The layers are read by a cached record while a fresh read of the record runs in parallel. The answer
+counts if the fresh record has the same layers and both reads together took less than the drop delay: no
+token that the record names can have been dropped meanwhile, because drops wait the drop delay (rule 5).
+Otherwise the layers are read again by the fresh record, without a third read of the record. This takes
+one round trip and cannot livelock.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ R = TypeVar("R")
 
 
 def entry_not_found(repository: Repository, ref: str, path: str) -> TarnError:
-    """The error for a path that holds nothing."""
+    """Returns the error for a path without an entry."""
     text = f"{path} does not exist in {repository.repository_id}/{ref}"
     return TarnError(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND, text, ref=ref)
 
@@ -41,8 +42,8 @@ class Reading:
     """Looks up and lists entries of any ref.
 
     Args:
-        read_seconds_max: how long a token that left a record can surely be read: the drop delay less what the
-            wall clocks of two replicas may be apart, because those time the drop.
+        read_seconds_max: how long a token that left a record can still be read, in seconds: the drop
+            delay less the clock skew of two replicas, because their wall clocks time the drop.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Reading:
         branch_id: BranchId,
         read: Callable[[Branch], Awaitable[R]],
     ) -> R:
-        """Runs a read of layers by a record that is right for it (rule 2).
+        """Runs a read of layers by a record that satisfies rule 2.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; UNAVAILABLE when each attempt took longer than the drop delay.
@@ -79,12 +80,12 @@ class Reading:
             try:
                 answer = await read(cached)
             except TarnError as error:
-                # By a stale record anything may be missing; the fresh one decides.
+                # With a stale record any row may be missing; the fresh record decides.
                 record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
                 if record.same_layers(cached):
                     raise error from None
             except BaseException:
-                # Cancelled: the read beside goes on, and its error, if it has one, is of no use.
+                # Cancelled: the parallel read continues; its error, if any, is ignored.
                 ignore_outcome(fresh)
                 raise
             else:
@@ -99,11 +100,11 @@ class Reading:
             answer = await read(record)
             if self._clock.monotonic() - begin < self._read_seconds_max:
                 return answer
-        text = f"reading branch {branch_id} takes longer than {self._read_seconds_max} s"
+        text = f"each read of branch {branch_id} took longer than {self._read_seconds_max} s; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     async def lookup(self, repository: Repository, ref: str, path: str) -> bytes:
-        """The packed entry of a path on a ref.
+        """Returns the packed entry of a path on a ref.
 
         Raises:
             TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND.
@@ -120,7 +121,7 @@ class Reading:
         return packed
 
     async def page(self, repository: Repository, ref: str, request: PageRequest) -> Page:
-        """One page of a ref's listing; each page stands for itself.
+        """Returns one page of a ref's listing; each page is read independently of the others.
 
         Raises:
             TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND.

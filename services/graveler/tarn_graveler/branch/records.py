@@ -1,8 +1,8 @@
-"""Branch records: cached reads, fresh reads, and the compare-and-set that every change is.
+"""Branch records: cached reads, fresh reads, and compare-and-set.
 
-Two kinds of read, and the protocol's safety is in never mixing them up. A *cached* read may be
-seconds old: it only ever costs a retry. A *fresh* read is issued after it was asked for; it may be
-shared, but only with callers that asked before it was sent (`tarn.aio.batcher`).
+There are two kinds of read, and the protocol is safe only if they are never confused. A *cached* read may
+be seconds old; the only cost of a stale one is a retry. A *fresh* read is issued after its caller asked
+for it. Callers may share it, but only those that asked before it was sent (`tarn.aio.batcher`).
 """
 
 from __future__ import annotations
@@ -46,24 +46,26 @@ _CACHED_MAX = 10_000
 _CAS_TRIES = 32
 _STAGING_BUCKETS = 4
 _SEALED_LIMIT = 32
-"""Sealed tokens, each a layer for every read, beyond which only a commit that can build seals."""
+"""Greatest number of sealed tokens, each a layer for every read; beyond it, only a commit that can build
+seals.
+"""
 
 
 def branch_not_found(repository: Repository, branch_id: str) -> TarnError:
-    """The error for a branch that is not there."""
+    """Returns the error for a branch that does not exist."""
     text = f"branch {branch_id} does not exist in repository {repository.repository_id}"
     metadata = {"repository": str(repository.repository_id), "branch": branch_id}
     return TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text, **metadata)
 
 
 def _changed_too_often(branch_id: str, under: str) -> TarnError:
-    text = f"branch {branch_id} changed {_CAS_TRIES} times under {under}"
+    text = f"branch {branch_id} changed {_CAS_TRIES} times during {under}; try again"
     return TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
 @hot_value
 class BranchVersion:
-    """A branch record and the predicate that names this version of it."""
+    """A branch record and the predicate of this version of it."""
 
     branch: Branch
     predicate: Predicate
@@ -71,7 +73,7 @@ class BranchVersion:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """A confirmed change: the record that it replaced, and the one that it made."""
+    """A confirmed change: the record before it and the record after it."""
 
     before: Branch
     after: BranchVersion
@@ -81,8 +83,9 @@ class Attempts:
     """The attempts of one change of a branch record whose answers were lost (rule 8).
 
     An attempt is *pending* while the record is still the one that it expects: it was not applied, but its
-    request may wait in a queue and be applied at any time, also after a settling read. It is decided as
-    soon as the record has changed. Until then no failure of a later step says that nothing was done.
+    request may wait in a queue and be applied at any time, even after a settling read. It is decided as
+    soon as the record has changed. Until then, no failure of a later step may claim that nothing was
+    done.
     """
 
     __slots__ = ("_pending",)
@@ -92,11 +95,11 @@ class Attempts:
 
     @property
     def is_pending(self) -> bool:
-        """Whether an attempt may still be applied, or have been applied without a sign."""
+        """Whether an attempt may still be applied, or may have been applied without a trace."""
         return bool(self._pending)
 
     def add(self, base: Branch, op_id: bytes) -> None:
-        """An attempt whose answer was lost."""
+        """Adds an attempt whose answer was lost."""
         self._pending.append((base, op_id))
 
     def judge(self, current: Branch) -> Branch | None:
@@ -106,7 +109,7 @@ class Attempts:
             The record that an attempt was applied to; None if none was applied so far.
 
         Raises:
-            OutcomeUnknownError: the record has forgotten.
+            OutcomeUnknownError: the record no longer shows whether an attempt was applied.
         """
         pending, self._pending = self._pending, []
         for base, op_id in pending:
@@ -117,7 +120,9 @@ class Attempts:
                 case Settled.PENDING:
                     self._pending.append((base, op_id))
                 case Settled.UNDECIDABLE:
-                    raise OutcomeUnknownError("a change of a branch: too many changes since")
+                    raise OutcomeUnknownError(
+                        "cannot settle a change of a branch: too many changes followed it"
+                    )
                 case Settled.NOT_APPLIED:
                     pass
         return None
@@ -126,7 +131,7 @@ class Attempts:
     def told(self) -> Iterator[None]:
         """Turns every failure into an unknown outcome while an attempt is pending.
 
-        A failed predicate is no failure: the record that it carries decides the attempts.
+        A failed predicate passes through: the record that it carries decides the attempts.
         """
         try:
             yield
@@ -135,16 +140,16 @@ class Attempts:
         except TarnError as error:
             if not self._pending:
                 raise
-            text = f"an earlier attempt may still be applied, then: {error.message}"
+            text = f"an earlier attempt may still be applied; a later step failed: {error.message}"
             raise OutcomeUnknownError(text) from error
 
 
 @dataclass(slots=True)
 class _Known:
-    """What this process knows of a branch: its newest record, the bytes of it, and since when.
+    """A cached branch: its newest record, the record's bytes, and the time of the last read.
 
     Attributes:
-        read_at: monotonic; set anew by each read that finds the same bytes, as most do.
+        read_at: monotonic seconds; updated by each read that finds the same bytes, as most do.
     """
 
     value: bytes
@@ -182,14 +187,14 @@ class Branches:
         return [found[key] for key in keys]
 
     def new_token(self, kind: TokenKind = TokenKind.PLAIN) -> Token:
-        """A token that nothing was written to yet."""
+        """Returns a token that has no rows yet."""
         token_id = TokenId(self._ids.uuid7().hex())
         return Token(token_id, kind, _STAGING_BUCKETS, self._clock.now_us())
 
     # ---- reading
 
     def cached(self, repository: Repository, branch_id: str) -> Branch | None:
-        """The record as it was up to two seconds ago, if this process knows it."""
+        """Returns the record as it was at most two seconds ago; None if this process has not read it since."""
         known = self._known.get((repository.instance_uid, branch_id))
         if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
             return None
@@ -198,7 +203,7 @@ class Branches:
     def begin_fresh(
         self, repository: Repository, branch_id: str
     ) -> asyncio.Future[Versioned | None]:
-        """Asks for the record as it is from now on; hand the future to `end_fresh`."""
+        """Requests a fresh read of the record; pass the future to `end_fresh`."""
         partition = self._repositories.keys_of(repository).refs
         return self._reads.submit(partition, RepositoryKeys.branch(branch_id))
 
@@ -213,7 +218,7 @@ class Branches:
         return self._accept(repository, branch_id, await read)
 
     async def fresh(self, repository: Repository, branch_id: str) -> BranchVersion:
-        """The record, by a read that is issued after this call."""
+        """Returns the record, by a read issued after this call."""
         return await self.end_fresh(repository, branch_id, self.begin_fresh(repository, branch_id))
 
     def _accept(
@@ -241,8 +246,10 @@ class Branches:
     async def page(
         self, repository: Repository, prefix: str, after: str, limit: int
     ) -> list[tuple[BranchId, Branch]]:
-        """Up to `limit` branches in byte order of their names, those too that are being created or
-        deleted (`is_deleted`), because paging counts them."""
+        """Returns up to `limit` branches in byte order of their names.
+
+        Includes branches that are being created or deleted (`is_deleted`), because paging counts them.
+        """
         start = RepositoryKeys.branch(after + "\0" if after >= prefix and after else prefix)
         end = after_prefix(RepositoryKeys.branch(prefix))
         rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)
@@ -254,7 +261,7 @@ class Branches:
     async def create(
         self, repository: Repository, branch_id: BranchId, commit_id: CommitId
     ) -> Branch:
-        """A new branch at a commit; constant time.
+        """Creates a branch at a commit, in constant time.
 
         Raises:
             TarnError: BRANCH_EXISTS, TAG_EXISTS; OUTCOME_UNKNOWN.
@@ -282,23 +289,24 @@ class Branches:
         after: Branch,
         attempts: Attempts,
     ) -> BranchChange | BranchVersion | None:
-        """One attempt at a change, settled if its answer is lost (rule 8).
+        """Makes one attempt at a change; settles it if its answer is lost (rule 8).
 
         Args:
-            repository: where.
-            branch_id: which.
+            repository: repository of the branch.
+            branch_id: branch to change.
             before: the record that the attempt replaces.
-            after: carries a new operation id in front of `recent_op_ids`.
-            attempts: the earlier ones of the same change, which this one adds itself to.
+            after: the new record; carries a new operation id in front of `recent_op_ids`.
+            attempts: the earlier attempts of the same change; this attempt is added if its answer is
+                lost.
 
         Returns:
-            The confirmed change, also if it was an earlier attempt that was applied (no other one can be
-            any more, as the record has changed); or the record that
-            is there instead, without the change; or None when the branch is gone.
+            The confirmed change, also if an earlier attempt was applied (no other one can be applied any
+            more, because the record has changed); or the existing record, without the change; or None
+            if the branch does not exist any more.
 
         Raises:
-            OutcomeUnknownError: it cannot be told any more whether the change was made.
-            TarnError: UNAVAILABLE: surely not made by any attempt.
+            OutcomeUnknownError: it can no longer be determined whether the change was made.
+            TarnError: UNAVAILABLE: no attempt made the change.
         """
         partition = self._repositories.keys_of(repository).refs
         key = RepositoryKeys.branch(branch_id)
@@ -324,7 +332,7 @@ class Branches:
         """Decides an attempt whose answer was lost, as far as a read can."""
         attempts.add(before.branch, after.recent_op_ids[0])
         partition = self._repositories.keys_of(repository).refs
-        with attempts.told():  # a refused read says nothing about the change
+        with attempts.told():  # a failed read says nothing about the change
             (found,) = await self._kv.get_many(
                 partition, [RepositoryKeys.branch(branch_id)], settle=True
             )
@@ -334,7 +342,9 @@ class Branches:
     def _judge(attempts: Attempts, found: Versioned | None) -> BranchChange | BranchVersion | None:
         if found is None:
             if attempts.is_pending:
-                raise OutcomeUnknownError("a change of a branch that has been deleted since")
+                raise OutcomeUnknownError(
+                    "cannot settle a change of a branch: it has been deleted since"
+                )
             return None
         version = BranchVersion(decode_branch(found.value), found.predicate)
         base = attempts.judge(version.branch)
@@ -348,14 +358,14 @@ class Branches:
         branch_id: str,
         decide: Callable[[Branch, bytes], Branch],
     ) -> BranchChange:
-        """Applies a decision to the record as it is, again until it is applied to the newest one.
+        """Applies a decision to the record, and repeats until it was applied to the newest one.
 
         Args:
-            repository: where.
-            branch_id: which.
-            decide: gets the current record and an id of this attempt, returns the next record, or
-                the current one itself when there is nothing to change. Tokens that it adds are new in each
-                call (`new_token`).
+            repository: repository of the branch.
+            branch_id: branch to change.
+            decide: takes the current record and an id of this attempt; returns the next record, or the
+                current one itself when there is nothing to change. Tokens that it adds must be new in
+                each call (`new_token`).
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
@@ -383,14 +393,14 @@ class Branches:
         *,
         unless: Callable[[Branch], bool],
     ) -> Branch:
-        """Gives a branch a new staging token of a kind, unless its record fits already.
+        """Gives a branch a new staging token of a kind, unless its record already fits.
 
         Returns:
             The confirmed record.
 
         Raises:
-            TarnError: UNAVAILABLE when so many tokens are sealed that commits must have failed for some
-                time; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+            TarnError: UNAVAILABLE when there are so many sealed tokens that commits must have been
+                failing for some time; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
 
         def decide(now: Branch, op_id: bytes) -> Branch:
@@ -412,13 +422,13 @@ class Branches:
         branch_id: str,
         announce: Callable[[Sequence[Token]], Awaitable[None]],
     ) -> Branch:
-        """Removes the record; returns what it was.
+        """Removes the record; returns its last version.
 
         Args:
-            repository: where.
-            branch_id: which.
-            announce: puts the tokens of the record on the list of what is dropped (rule 5), before each
-                attempt. If it raises, nothing is removed.
+            repository: repository of the branch.
+            branch_id: branch to delete.
+            announce: puts the tokens of the record on the drop list (rule 5); called before each attempt.
+                If it raises, nothing is removed.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
@@ -438,9 +448,9 @@ class Branches:
         raise _changed_too_often(branch_id, "its deletion")
 
     async def mark_deleted(self, repository: Repository, branch_id: BranchId) -> Branch:
-        """Ends a branch with its repository: nothing can be written to it or read any more.
+        """Marks a branch as deleted together with its repository: it accepts no more writes or reads.
 
-        Repeating it is no error. Returns the record, with the tokens to drop.
+        May be repeated. Returns the record, with the tokens to drop.
         """
         partition = self._repositories.keys_of(repository).refs
         key = RepositoryKeys.branch(branch_id)
@@ -449,7 +459,7 @@ class Branches:
             if found is None:
                 raise branch_not_found(repository, branch_id)
             branch = decode_branch(found.value)
-            # One that is being created is marked, too, or it would go live after this.
+            # A branch that is being created is marked, too; otherwise it could go live after this.
             if branch.is_deleted and not is_pending_branch(found.value):
                 return branch
             marked = replace(branch, is_deleted=True)

@@ -1,7 +1,7 @@
 """Writes to a branch: rule 1 (stage) and the delete half of rule 3 (unstage) of docs/design/protocol.md.
 
-A write is acknowledged only after the branch record, read *after* the row was durable, still names
-the token that the row went to: then any commit that begins later seals a token that holds the row.
+A write is acknowledged only if the branch record, read *after* the row was durable, still names the token
+that the row was written to. Then every commit that begins later seals a token that holds the row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Staging"]
 
 
 class Staging:
-    """Puts entries and tombstones into staging tokens."""
+    """Writes entries and tombstones to staging tokens."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Staging:
     async def stage(
         self, repository: Repository, branch_id: BranchId, path: str, packed: bytes
     ) -> None:
-        """Makes a path hold an entry (rule 1).
+        """Stages an entry at a path (rule 1).
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN when the row may be visible but is not
-                acknowledged: out of attempts, or the store did not say.
+                acknowledged, because all attempts were used or the store's answer was lost.
         """
         pinned = PinnedBranch(self._branches, repository, branch_id)
         branch = self._branches.cached(repository, branch_id)
@@ -69,15 +69,17 @@ class Staging:
             if fresh.takes_writes_as(branch):
                 return
             branch = fresh
-        raise OutcomeUnknownError(f"{path}: branch {branch_id} was sealed {TRIES} times meanwhile")
+        raise OutcomeUnknownError(
+            f"{path}: branch {branch_id} was sealed {TRIES} times during the write"
+        )
 
     async def unstage(
         self, repository: Repository, branch_id: BranchId, paths: Sequence[str]
     ) -> list[TarnError | None]:
-        """Makes paths hold nothing (rule 3); one outcome for each, in order.
+        """Deletes paths (rule 3); returns one outcome for each, in order.
 
-        What to do rests on what was read, so the whole record is verified after the last layer read
-        and before anything is done or left undone.
+        The decision depends on rows that were read. So the whole record is verified after the last layer
+        read, before any tombstone is written or left out.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN as `stage`.
@@ -110,11 +112,15 @@ class Staging:
                 return [outcomes.get(path) for path in paths]
             pending = [path for path in pending if path not in outcomes]
             record = fresh
-        unknown = OutcomeUnknownError(f"branch {branch_id} changed {TRIES} times meanwhile")
+        unknown = OutcomeUnknownError(
+            f"branch {branch_id} changed {TRIES} times during the deletion"
+        )
         return [outcomes.get(path, unknown) for path in paths]
 
     async def _verify(self, pinned: PinnedBranch, *, written: bool) -> Branch:
-        """The record after the last layer read; an earlier attempt may have `written` tombstones."""
+        """Returns the record after the last layer read; `written`: an earlier attempt may have written
+        tombstones.
+        """
         return await pinned.fresh(written=written)
 
     async def _write_markers(
@@ -134,10 +140,10 @@ class Staging:
 
 
 def _needs_tombstone(row: Found) -> bool:
-    """Whether a delete must write, given the newest row of its path.
+    """Whether a delete must write a tombstone, given the newest row of its path.
 
-    A tombstone in the *staging* token is as good as ours. One in a sealed token is not: a write that
-    came too late for the commit that scans that token may lie there (guard `sealed tombstone` of
+    A tombstone in the *staging* token is equivalent to a new one. One in a sealed token is not: a write
+    that was too late for the commit that scans that token may be in it (guard `sealed tombstone` of
     tests/models/branch_model.py).
     """
     if row.packed is None:

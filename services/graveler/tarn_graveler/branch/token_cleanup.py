@@ -1,18 +1,19 @@
-"""Dropping what nothing refers to any more: rule 5 of docs/design/protocol.md.
+"""Drops tokens that no branch record names any more: rule 5 of docs/design/protocol.md.
 
 The guards `looks` and `waits D` of tests/models/branch_model.py show what breaks without it.
 
-A change that takes tokens out of a branch record announces them *before* its compare-and-set; if that
-cannot be done, the change is not made. So no later failure, no lost answer and no death of the process
-can hide a token from the cleaner, and none has to be told to a caller whose change was made.
+A change that removes tokens from a branch record announces them *before* its compare-and-set; if the
+announcement fails, the change is not made. So no later failure, lost answer or crash can hide a token
+from the cleaner, and no such failure has to be reported to a caller whose change was made.
 
-The announcement is only a hint where to look. A token is dropped when a settling read of the record does
-not name it, and not before the drop delay after that read: readers that began by an older record have ended or start
-again by then. Tokens never come back into a record, so that holds for good. While the record does name
-it (the change was not made, or not yet) the cleaner looks again, more and more seldom.
+The announcement only says where to look. A token is dropped when a settling read of the record does not
+name it, and not before the drop delay after that read: by then, readers that began with an older record
+have ended or start again. A token never returns to a record, so the result of that read stays true. While
+the record still names the token (the change was not made, or not yet), the cleaner looks again, less and
+less often.
 
 A partition is dropped a second time an hour later, because a write that was never acknowledged may have
-landed between.
+been applied between the two drops.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ __all__ = ["TokenCleanup"]
 
 _SECOND_DROP_US = 3_600_000_000
 _LOOK_US_MAX = 86_400_000_000
-"""A token that its record goes on naming is looked for once a day in the end."""
+"""Longest pause between two looks at a token that its record still names: one day."""
 
 _log = structlog.get_logger()
 
 
 class TokenCleanup:
-    """Announces partitions and drops them when their time has come. Several may run at once.
+    """Announces partitions and drops them when they are due. Several replicas may do so concurrently.
 
     Args:
-        drop_delay_seconds: the delay of rules 2 and 5; the same number for all replicas.
+        drop_delay_seconds: the delay of rules 2 and 5; must be equal in all replicas.
     """
 
     def __init__(
@@ -64,13 +65,14 @@ class TokenCleanup:
         self._clock = clock
         self._drop_delay_us = int(drop_delay_seconds * 1_000_000)
         self._poll_seconds = poll_seconds
-        # Rows of the list that this replica has done and will read again; a few minutes' worth.
+        # Rows of the list that this replica has processed and will read again: those of a few minutes.
         self._done: set[bytes] = set()
 
     async def announce(
         self, repository: Repository, branch_id: BranchId, tokens: Iterable[Token]
     ) -> None:
-        """Says that tokens are about to leave a branch record. Repeating it costs a row, no harm.
+        """Announces that tokens are about to leave a branch record. Repeating it costs one row and does no
+        harm.
 
         Raises:
             TarnError: UNAVAILABLE: the change must not be made.
@@ -91,10 +93,11 @@ class TokenCleanup:
                 raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
 
     async def register(self, partitions: Sequence[Partition]) -> bool:
-        """Registers partitions that surely nothing refers to any more.
+        """Registers partitions that nothing refers to any more.
 
         Returns:
-            Whether all are on the list; if not, the caller keeps what names them and tries again.
+            Whether all are on the list; if not, the caller must keep the record that names them and
+                retry.
         """
         drop_time_us = self._clock.now_us() + self._drop_delay_us
         errors = await self._add([Drop(partition, drop_time_us) for partition in partitions])
@@ -103,7 +106,7 @@ class TokenCleanup:
         return not any(errors)
 
     async def _add(self, drops: Sequence[Drop]) -> Sequence[TarnError | None]:
-        """Puts drops on the list; one outcome for each, also where the store raises."""
+        """Adds drops to the list; returns one outcome for each, also when the store raises."""
         if not drops:
             return []
         try:
@@ -112,7 +115,7 @@ class TokenCleanup:
             return [error] * len(drops)
 
     async def run(self) -> None:
-        """Drops for ever what is due; errors are logged and tried again."""
+        """Drops due partitions until cancelled; logs errors and retries."""
         while True:
             try:
                 await self.drop_due()
@@ -121,9 +124,9 @@ class TokenCleanup:
             await self._clock.sleep(self._poll_seconds)
 
     async def drop_due(self) -> int:
-        """Drops every partition whose time has come; returns how many.
+        """Drops every partition that is due; returns how many.
 
-        What other replicas have dropped is dropped once more by each: that changes nothing.
+        Each replica also drops the partitions that other replicas have dropped; this changes nothing.
         """
         one_pass = await self._list.begin()
         before = self._keys.drop(one_pass.done_before_us, "")
@@ -140,7 +143,7 @@ class TokenCleanup:
         return count
 
     async def _look(self, drop: Drop, owner: TokenOwner) -> None:
-        """Registers an announced token to be dropped once its record does not name it."""
+        """Registers an announced token for its drop if its record no longer names it."""
         keys = RepositoryKeys(owner.root)
         key = keys.branch(owner.branch_id)
         (found,) = await self._kv.get_many(keys.refs, [key], settle=True)
@@ -150,12 +153,12 @@ class TokenCleanup:
             late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
             steps = 1 + -(
                 -late_us // delay_us
-            )  # at least the drop delay from now, and the same row for most replicas
+            )  # at least the drop delay from now; most replicas compute the same row
             await self._add_or_raise(Drop(drop.partition, drop.drop_time_us + steps * delay_us))
             return
         looks = owner.look_count + 1
         delay_us = min(self._drop_delay_us << min(looks, 32), _LOOK_US_MAX)
-        # By the row and not by the clock: every replica that looks adds the same one.
+        # Computed from the row, not from the clock, so that every replica adds the same row.
         again = replace(drop, drop_time_us=drop.drop_time_us + delay_us)
         again = replace(again, owner=replace(owner, look_count=looks))
         await self._add_or_raise(again)
@@ -164,7 +167,7 @@ class TokenCleanup:
         await self._kv.drop_partition(drop.partition)
         if drop.count:
             return
-        # The same row whoever adds it.
+        # Every replica computes the same row.
         again = replace(drop, drop_time_us=drop.drop_time_us + _SECOND_DROP_US, count=1)
         await self._add_or_raise(again)
 

@@ -1,9 +1,9 @@
-"""Ranges → blocks: the listing of a namespace beside the sorted references, and what is in neither.
+"""Ranges → blocks: compares the listing of a namespace with the sorted references.
 
-Two sorted sequences are walked side by side, a page of the listing at a time. A reference without its
-block is a *suspect*, a block without a reference an orphan *candidate*; neither is told before it was
-looked at again (`confirming.py`, and the second round in `check.py`). What is kept for going on is the
-last path of the page that was done.
+Two sorted sequences are merged, a page of the listing at a time. A reference without its block is a
+*suspect*; a block without a reference is an orphan *candidate*. Neither is reported before it was read
+again (`confirming.py`, and the second round in `check.py`). The last path of each finished page is saved,
+so that an interrupted check can continue there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DATA = "data/"
 _TARN = "_tarn/"
 _LAST = chr(0x10FFFF)
 _GAPS = (("", _TARN), (_TARN + _LAST, _DATA), (_DATA + _LAST, None))
-"""Where no block of Tarn is: from behind a path up to another."""
+"""Ranges of paths, from after the first to the second, in which Tarn has no blocks."""
 _BLOCK = re.compile(r"data/[0-9]{10}/([0-9a-f]{32})")
 _NOTE = re.compile(r"_tarn/refs/([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _METADATA = (
@@ -46,7 +46,7 @@ _METADATA = (
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """The blocks of a page that are named as Tarn names them, in order."""
+    """The blocks of a page whose names have Tarn's form, in order."""
 
     addresses: npt.NDArray[np.bytes_]
     sizes: npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class _Page:
 
 
 class Blocks:
-    """The namespace of one repository."""
+    """Checks the namespace of one repository."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -63,7 +63,7 @@ class Blocks:
         self._is_whole = not lake.session.options.ref
 
     async def _pages(self, prefix: str, step: str) -> AsyncIterator[list[BlockInfo]]:
-        """A listing from where it was left; a page counts as done when the next one is asked for."""
+        """Yields a listing from where it was left; a page counts as done when the next one is requested."""
         while True:
             after = self._state.meta(step)
             page = await self._reads.page(self._lake.namespace, prefix, after)
@@ -77,7 +77,9 @@ class Blocks:
     # ---- data
 
     async def join(self) -> None:
-        """Every reference has its block, of the right size; who has none is a candidate."""
+        """Checks that every reference has its block, of the right size; a block without a reference becomes
+        a candidate.
+        """
         name = self._lake.repository.repository_id
         self._lake.session.progress.begin(f"{name}: blocks")
         step = f"listed {_DATA} {self._lake.uid}"
@@ -106,7 +108,7 @@ class Blocks:
     def _foreign(self, infos: Sequence[BlockInfo]) -> None:
         for info in infos if self._is_whole else ():
             if info.mtime_us < self._lake.session.oldest_us:
-                text = "no block of Tarn has such a path"
+                text = "its path does not have the form of a Tarn block"
                 self._lake.find(Code.BLOCK_FOREIGN, info.path, text, info.size)
 
     def _match(self, page: _Page, references: SortedReferences, upto: str | None) -> None:
@@ -143,11 +145,11 @@ class Blocks:
 
     @property
     def has_candidates(self) -> bool:
-        """Whether anything may be an orphan."""
+        """Whether there are orphan candidates."""
         return bool(self._state.all("SELECT 1 FROM orphans WHERE uid=? LIMIT 1", self._lake.uid))
 
     def clear_candidates(self) -> None:
-        """Takes back those that the second round found referred to."""
+        """Removes the candidates for which the second round found references."""
         for records in SortedReferences(self._state, self._lake.uid, 2).upto(None):
             self._state.change_many(
                 "DELETE FROM orphans WHERE uid=? AND path=?",
@@ -158,7 +160,7 @@ class Blocks:
     # ---- metadata
 
     async def list_metadata(self) -> None:
-        """Files that nothing names, notes, and blocks that are none of Tarn's."""
+        """Checks metadata files: unreferenced files, notes, and files that are not Tarn's."""
         name = self._lake.repository.repository_id
         self._lake.session.progress.begin(f"{name}: files")
         async for infos in self._pages(_TARN, f"listed {_TARN} {self._lake.uid}"):
@@ -188,12 +190,12 @@ class Blocks:
 
     def _names(self, table: str, column: str, name: str) -> bool:
         if name == EMPTY_METARANGE.metarange_id:
-            return True  # every repository begins with it, and none needs its file
+            return True  # every repository begins with the empty listing, which needs no file
         query = f"SELECT 1 FROM {table} WHERE uid=? AND {column}=?"  # noqa: S608 - of `_METADATA`
         return bool(self._state.all(query, self._lake.uid, name))
 
     async def _note(self, info: BlockInfo, branch: str, commit_id: str) -> None:
-        """A note says what its name says, and names a commit that is known."""
+        """Checks that a note's content agrees with its name, and that its commit exists."""
         key = BlockKey(self._lake.namespace, info.path)
         try:
             note = json.loads(await self._reads.read(key))
@@ -204,17 +206,17 @@ class Blocks:
             self._lake.find(Code.NOTE_INVALID, info.path, f"it cannot be read: {error!r}")
             return
         if claimed != (branch, commit_id):
-            self._lake.find(Code.NOTE_INVALID, info.path, f"it is of {claimed}")
+            self._lake.find(Code.NOTE_INVALID, info.path, f"its content belongs to {claimed}")
         elif not self._names("commits", "commit_id", commit_id):
-            # Perhaps it was made since the commits were read: its row was durable before its note.
+            # The commit may be newer than the read of the commits; its row was durable before its note.
             keys = self._lake.keys
             if await self._reads.get(keys.commits, keys.commit(commit_id)) is None:
-                self._lake.find(Code.NOTE_INVALID, info.path, "there is no such commit")
+                self._lake.find(Code.NOTE_INVALID, info.path, "its commit does not exist")
 
-    # ---- what remains
+    # ---- remaining candidates
 
     def tell_orphans(self) -> None:
-        """The candidates that remain are findings."""
+        """Reports the remaining candidates as findings."""
         rows = self._state.pages(
             "SELECT path, size FROM orphans WHERE uid=? AND path>? ORDER BY path", self._lake.uid
         )
@@ -230,7 +232,7 @@ class Blocks:
 
 
 def _path_or_none(address: bytes) -> str | None:
-    """The path of an address, if it has one."""
+    """Returns the path of an address; None if the address is invalid."""
     try:
         return physical_path(address)
     except (OverflowError, ValueError):

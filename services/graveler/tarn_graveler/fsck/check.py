@@ -1,4 +1,4 @@
-"""One check of an installation, from its first read to its last finding."""
+"""Runs one check of an installation, from its first read to its last finding."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BLIND = (
     Code.ENTRY_INVALID,
     Code.TOKEN_UNREADABLE,
 )
-"""Findings behind which references are hidden: what they led to must not be called an orphan."""
+"""Findings that hide references: with one of these, no object of the repository is called an orphan."""
 
 
 async def check(
@@ -56,13 +56,14 @@ async def check(
     progress: Progress,
     executor: Executor | None = None,
 ) -> None:
-    """Checks until everything in scope was looked at; what was found is in `state`.
+    """Checks everything in scope; findings are in `state`.
 
-    Cancelled or killed, and called again with the same state, it goes on where it was.
+    A check that was cancelled or killed continues where it stopped when it is called again with the same
+    state.
 
     Raises:
-        TarnError: REPOSITORY_NOT_FOUND, REF_NOT_FOUND for a scope that is not there; what a store
-            raises when it cannot be read now.
+        TarnError: REPOSITORY_NOT_FOUND, REF_NOT_FOUND for a scope that does not exist; errors of a store
+            that cannot be read now.
     """
     loop = asyncio.get_running_loop()
 
@@ -118,10 +119,11 @@ class _Check:
         return found
 
     async def _repository(self, lake: Lake) -> None:
-        """References are gathered in the order in which they move: uploads, tokens, commits.
+        """Checks one repository: gathers references in the order in which they move: uploads, tokens,
+        commits.
 
-        So what moves meanwhile is met at least once. A copy that goes the other way, and orphans in
-        general, is what the second round is for.
+        So a reference that moves meanwhile is found at least once. The second round handles copies in the
+        opposite direction, and orphans in general.
         """
         step = f"repository {lake.uid}"
         if self._state.is_done(step):
@@ -169,10 +171,10 @@ class _Check:
             await history.gather()
             await Listings(lake, references).gather()
         finally:
-            references.flush()  # what was read is not read again, even if this is an interruption
+            references.flush()  # saved also when interrupted, so that it is not read again
 
     def _is_blind(self, lake: Lake) -> bool:
-        """Whether something that refers to other things cannot be read."""
+        """Whether an object that holds references cannot be read."""
         name = lake.repository.repository_id
         labels = [code.label for code in _BLIND]
         marks = ",".join("?" * len(labels))

@@ -1,8 +1,9 @@
-"""A block that seems to be missing, cut off or damaged, looked at once more: with what refers to it.
+"""Confirms suspects: reads a block that seems missing, truncated or damaged again, and the records that name
+it.
 
-Suspects are taken by what refers to them, which is read again, so that the finding can name the objects
-that are hit; a token that its branch no longer names refers to nothing. Then the block itself is looked
-at again. What is left is told once for each block, however many ranges share it.
+Suspects are grouped by referrer. The referrer is read again, so that the finding can name the affected
+objects; a token that its branch no longer names has no references. Then the block itself is read again.
+Each confirmed block is reported once, however many ranges share it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Victim:
-    """An object whose block was suspected."""
+    """An object whose block is suspected."""
 
     block: str
     path: str
@@ -44,8 +45,9 @@ class _Victim:
 
 
 async def is_intact(lake: Lake, block: str, size: int, md5: bytes) -> bool:
-    """Whether a block's bytes have this MD5; True also for one that is missing or cut off, which is
-    another finding."""
+    """Whether a block's bytes have this MD5. True also for a missing or truncated block, which is another
+    finding.
+    """
     digest = hashlib.md5(usedforsecurity=False)
     chunks = lake.session.reads.stream(BlockKey(lake.namespace, block), size)
     try:
@@ -60,14 +62,14 @@ async def is_intact(lake: Lake, block: str, size: int, md5: bytes) -> bool:
 
 
 class Confirming:
-    """The suspects of one repository."""
+    """Confirms the suspects of one repository."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._state = lake.session.state
 
     async def run(self) -> None:
-        """Turns what is confirmed into findings."""
+        """Turns confirmed suspects into findings."""
         uid = self._lake.uid
         name = self._lake.repository.repository_id
         sources = self._state.all(
@@ -115,7 +117,7 @@ class Confirming:
     async def _columns(
         self, kind: str, referrer: str
     ) -> AsyncGenerator[tuple[pa.StringArray, pa.BinaryArray], None]:
-        """Paths and packed entries of what refers, as they are now; nothing if it is gone."""
+        """Yields paths and packed entries of a referrer as they are now; nothing if it no longer exists."""
         if kind == "range":
             try:
                 run = await read_range(self._lake, RangeId(referrer))
@@ -146,7 +148,7 @@ class Confirming:
                 await self._lake.session.reads.stat(BlockKey(self._lake.namespace, victim.block))
             ).size
         except BlockNotFoundError:
-            code, text = Code.BLOCK_MISSING, "its block is not there"
+            code, text = Code.BLOCK_MISSING, "its block does not exist"
         else:
             if size != entry.size:
                 code = Code.BLOCK_SIZE
@@ -170,7 +172,7 @@ class Confirming:
         )
 
     def _tell(self) -> None:
-        """One finding for each block."""
+        """Reports one finding for each block."""
         rows = self._state.pages(
             "SELECT block, code, detail, size, count(*) FROM victims WHERE uid=? AND block>?"
             " GROUP BY block ORDER BY block",
@@ -184,7 +186,7 @@ class Confirming:
 def _victims(
     paths: pa.StringArray, values: pa.BinaryArray, wanted: dict[str, bool]
 ) -> Sequence[_Victim]:
-    """The rows whose block is wanted."""
+    """Returns the rows whose block is suspected."""
     if not len(values):
         return []
     addresses = np.array([bytes.fromhex(block.rpartition("/")[2]) for block in wanted], "S16")

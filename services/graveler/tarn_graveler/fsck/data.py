@@ -1,4 +1,4 @@
-"""`--verify-data`: reads every block that an entry has a plain MD5 of, each once."""
+"""`--verify-data`: reads every block whose entry has a plain MD5, each once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["verify_data"]
 
 
 async def verify_data(lake: Lake) -> None:
-    """Suspects blocks whose bytes have another MD5. Goes on behind the last piece that was done."""
+    """Marks blocks whose bytes have another MD5 as suspects. Continues after the last finished part."""
     state, progress = lake.session.state, lake.session.progress
     step = f"verified {lake.uid}"
     progress.begin(f"{lake.repository.repository_id}: verifying data")

@@ -1,4 +1,4 @@
-"""Refs → commits: every commit's row and object, its parents and its generation, and what leads to it."""
+"""Refs → commits: checks every commit's row and object, its parents, its generation, and the refs to it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _COMMITS = b"commits/"
 
 
 def commit_path(commit_id: str) -> str:
-    """Where the object of a commit lies."""
+    """Returns the path of the object of a commit."""
     return f"_tarn/commits/{commit_id}.json"
 
 
 class History:
-    """The commits of one repository.
+    """Checks the commits of one repository.
 
-    Every commit that has a row counts as referred to, because it can be read by its id; that no ref leads
-    to it is a finding of its own. So a moving ref can never make what a commit holds look like an orphan.
+    Every commit that has a row counts as referred to, because it can be read by its id; a commit that no
+    ref leads to is a finding of its own. So a moving ref never makes the content of a commit look like an
+    orphan.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -37,9 +38,9 @@ class History:
         self._state = lake.session.state
 
     async def gather(self) -> None:
-        """Reads refs, then commits; those that are known already are not read again.
+        """Reads refs, then commits; known commits are not read again.
 
-        Refs come first: what they name was durable before they named it.
+        Refs are read first: a commit was durable before a ref named it.
         """
         await self._read_refs()
         if not self._lake.session.options.ref:
@@ -82,7 +83,7 @@ class History:
         self._state.change("INSERT OR REPLACE INTO refs VALUES (?, ?, ?, ?)", *values)
 
     async def _confirm_ref(self, name: str, commit_id: str) -> None:
-        """A ref to a commit that is nowhere, if it still is one."""
+        """Reports a ref to a missing commit, if a second read confirms it."""
         found = await self._reads.get(self._lake.keys.refs, name.encode())
         if found is None:
             return
@@ -106,7 +107,7 @@ class History:
             progress.done += 1
             if not _COMMITS <= key < end:
                 subject = f"{self._lake.keys.commits.name} {shown(key)}"
-                self._lake.find(Code.KEY_UNKNOWN, subject, "no such layout")
+                self._lake.find(Code.KEY_UNKNOWN, subject, "unknown key layout")
                 continue
             commit_id = CommitId(shown(key[len(_COMMITS) :]))
             if not self._knows(commit_id):
@@ -135,7 +136,7 @@ class History:
         )
 
     async def _want(self, commit_id: CommitId, referrer: str) -> bool:
-        """Makes sure that a commit is known; False if it is nowhere to be had."""
+        """Makes sure that a commit is known; False if neither its row nor its object can be read."""
         if self._knows(commit_id):
             return True
         subject = f"commit {commit_id}"
@@ -158,19 +159,19 @@ class History:
         if commit_id_of(commit) != commit_id:
             return False
         if found is None and await self._lake.session.is_alive(self._lake.repository):
-            text = f"{referrer or 'a listing'} names it, and only its object is there"
+            text = f"{referrer or 'a listing'} names it; its object exists, but its row does not"
             self._lake.find(Code.COMMIT_ROW_MISSING, subject, text)
         self._add(commit_id, commit, referrer, has_row=False)
         return True
 
     def _lost(self, commit_id: str, referrer: str) -> None:
-        text = f"{referrer} names it; it has no row, and no object that is whole"
+        text = f"{referrer} names it; it has no row and no intact object"
         self._lake.find(Code.COMMIT_MISSING, f"commit {commit_id}", text)
 
     # ---- each commit
 
     async def _check_all(self) -> None:
-        """Looks at each commit once; their parents may add more."""
+        """Checks each commit once; their parents may add more."""
         progress = self._lake.session.progress
         uid = self._lake.uid
         while left := self._state.count(
@@ -200,7 +201,7 @@ class History:
             )
             expected = max(expected, above + 1)
         if generation != expected:
-            text = f"generation {generation}, its parents say {expected}"
+            text = f"its generation is {generation}; by its parents it is {expected}"
             self._lake.find(Code.COMMIT_GENERATION, f"commit {commit_id}", text)
         if has_row:
             await self._check_object(CommitId(commit_id))
@@ -218,19 +219,19 @@ class History:
         )
 
     async def _check_object(self, commit_id: CommitId) -> None:
-        """A commit's object says what its row says; it is written before the row."""
+        """Checks that a commit's object agrees with its row; the object is written before the row."""
         key = BlockKey(self._lake.namespace, commit_path(commit_id))
         subject = f"commit {commit_id}"
         try:
             body = await self._reads.read(key)
         except BlockNotFoundError:
             if await self._has_row(commit_id):
-                self._lake.find(Code.COMMIT_OBJECT_MISSING, subject, f"{key.path} is not there")
+                self._lake.find(Code.COMMIT_OBJECT_MISSING, subject, f"{key.path} does not exist")
             return
         try:
             commit = from_json(body)
             if commit_id_of(commit) != commit_id or body != to_json(commit):
-                text = f"{key.path} holds {commit_id_of(commit)}, or other bytes than Tarn writes"
+                text = f"{key.path} holds {commit_id_of(commit)}, or is not encoded as Tarn does"
                 raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
         except TarnError as error:
             if await self._has_row(commit_id):
@@ -243,11 +244,11 @@ class History:
     # ---- reachability
 
     async def find_unreachable(self) -> None:
-        """Commits that no ref leads to, and that are older than the grace period.
+        """Reports commits that no ref leads to, and that are older than the grace period.
 
-        A commit that lost its last compare-and-set leaves one, and so does a deleted branch. Those that
-        seem to be some are looked at again by refs that are read later than their rows: a ref may have
-        been made, or moved on, since the refs were read.
+        Such a commit is left by a commit that lost its last compare-and-set, or by a deleted branch.
+        Suspected commits are checked again with refs that are read later than the commits' rows: a ref
+        may have been created, or moved, since the refs were read.
         """
         uid, oldest_us = self._lake.uid, self._lake.session.oldest_us
         self._walk()
@@ -270,7 +271,7 @@ class History:
             )
 
     def _walk(self) -> None:
-        """Marks what the refs lead to."""
+        """Marks the commits that are reachable from refs."""
         uid = self._lake.uid
         self._state.change("UPDATE commits SET reachable=0 WHERE uid=? AND reachable", uid)
         heads = self._state.all("SELECT DISTINCT commit_id FROM refs WHERE uid=?", uid)
@@ -287,10 +288,10 @@ class History:
 
 
 def _decoded(commit_id: CommitId, value: bytes) -> Commit:
-    """The commit of a row.
+    """Decodes the commit of a row.
 
     Raises:
-        TarnError: CORRUPT: it is none, or another one.
+        TarnError: CORRUPT: the value is not a commit, or is another commit.
     """
     commit = decode_commit(value)
     if commit_id_of(commit) != commit_id:

@@ -1,9 +1,9 @@
-"""What belongs to no repository: records of repositories, reserved namespaces, auth, drops, partitions.
+"""Objects of no repository: records of repositories, reserved namespaces, auth, drops, partitions.
 
-What is found wrong is read again before it is told. The order of reads matters where something moves: a
-token leaves its branch record *before* it is registered to be dropped and is dropped *after* that, so
-partitions are listed first, records are read next and registrations last; what then is in neither was
-looked at in the moment between the two steps, or is an orphan. The second look decides.
+Damage is read again before it is reported. The order of reads matters for tokens: a token leaves its
+branch record *before* it is registered to be dropped, and is dropped *after* that. So partitions are
+listed first, records are read next, and registrations last. A token in neither was read in the moment
+between the two steps, or is an orphan. The second read decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMESPACES = b"namespaces/"
 
 
 class Installation:
-    """Checks what is shared by all repositories."""
+    """Checks the records that all repositories share."""
 
     def __init__(self, session: FsckSession) -> None:
         self._session = session
@@ -52,7 +52,7 @@ class Installation:
     async def _decodes(
         self, partition: Partition, row: Row, decode: Callable[[bytes, bytes], None]
     ) -> bool:
-        """Whether a row can be read; if not, it is read once more, and then it is a finding."""
+        """Whether a row can be read; if not, it is read again and then reported."""
         key, value = row
         try:
             decode(key, value)
@@ -73,7 +73,7 @@ class Installation:
     # ---- repositories
 
     async def repositories(self) -> AsyncIterator[Repository]:
-        """The repositories that are in use, by name; those whose record is damaged are findings."""
+        """Yields the repositories in use, by name; reports damaged records."""
         partition = self._keys.graveler
         async for row in self._reads.rows(partition, _REPOS, after_prefix(_REPOS)):
             if await self._decodes(partition, row, _check_repository):
@@ -82,9 +82,10 @@ class Installation:
                     yield repository
 
     async def check_namespaces(self) -> None:
-        """Every repository has its namespace for itself; unknown keys beside them.
+        """Checks that every repository has a namespace of its own, and reports unknown keys.
 
-        A namespace is won before its repository is published, and stays occupied behind it.
+        A namespace is won before its repository is published, and stays occupied after the repository is
+        deleted.
         """
         partition = self._keys.graveler
         held: dict[str, tuple[str, Namespace]] = {}
@@ -95,7 +96,7 @@ class Installation:
                     namespace = decode_namespace(value)
                     held[namespace.instance_uid] = shown(key[len(_NAMESPACES) :]), namespace
             elif not key.startswith(_REPOS) and key != self._keys.PAGE_KEY:
-                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(key)}", "no such layout")
+                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(key)}", "unknown key layout")
         async for repository in self._records():
             held.pop(repository.instance_uid, None)
             if repository.is_pending:
@@ -105,25 +106,31 @@ class Installation:
             if holder == repository.instance_uid:
                 continue
             if await self._session.is_alive(repository):
-                text = f"blocks of repository {repository.repository_id}; reserved for {holder}"
+                text = f"it holds blocks of repository {repository.repository_id}, but is reserved for {holder}"
                 self._find(Code.NAMESPACE_TAKEN, repository.storage_namespace, text)
         for uid, (name, namespace) in held.items():
             if uuid_time_us(uid) < self._session.oldest_us:
-                why = "which is gone" if namespace.is_final else "whose creation failed: it is free"
+                why = (
+                    "which no longer exists"
+                    if namespace.is_final
+                    else "whose creation failed: it is free"
+                )
                 text = f"reserved for the repository instance {uid}, {why}"
                 self._find(Code.NAMESPACE_ORPHAN, name, text)
 
     async def _holder(self, repository: Repository) -> str:
-        """The instance that holds a repository's namespace, in words if there is none."""
+        """Returns the instance that holds a repository's namespace, or a description if there is none."""
         key = self._keys.namespace(repository.storage_namespace)
         found = await self._reads.get(self._keys.graveler, key)
         try:
-            return "nobody" if found is None else decode_namespace(found.value).instance_uid
+            return "no repository" if found is None else decode_namespace(found.value).instance_uid
         except TarnError as error:
             return or_corrupt(error)
 
     async def _check_pending(self, repository: Repository) -> None:
-        """A creation that has not ended for long; its namespace and partitions are free with it."""
+        """Reports a creation that has been pending for long; the next creation may take its namespace and
+        partitions.
+        """
         if repository.create_time_us >= self._session.oldest_us:
             return
         key = self._keys.repository(repository.repository_id)
@@ -142,34 +149,42 @@ class Installation:
     # ---- auth
 
     async def check_auth(self) -> None:
-        """Every record of users and keys can be read."""
+        """Checks that every record of users and keys can be read."""
         partition = AuthKeys(self._keys.installation_id).partition
         async for row in self._reads.rows(partition):
             if row[0].split(b"/")[0] not in _AUTH:
-                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "no such layout")
+                self._find(
+                    Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "unknown key layout"
+                )
             else:
                 await self._decodes(partition, row, _check_auth)
 
-    # ---- what belongs to the store
+    # ---- records of the store
 
     async def check_place(self) -> None:
-        """The fence and the settings that replicas must agree on can be read."""
+        """Checks that the fence and the shared settings of the replicas can be read."""
         partition = fence_partition(self._keys.installation_id)
         async for row in self._reads.rows(partition):
             check = _OF_THE_PLACE.get(row[0])
             if check is None:
-                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "no such layout")
+                self._find(
+                    Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "unknown key layout"
+                )
             else:
                 await self._decodes(partition, row, check)
 
     # ---- drops and partitions
 
     async def check_drops(self) -> None:
-        """No token that a branch record names will be dropped. An announced one may still be named."""
+        """Checks that no token that a branch record names is registered to be dropped. An announced token
+        may be named.
+        """
         partition = self._keys.cleanup
         async for row in self._reads.rows(partition):
             if row[0] != self._keys.DONE_BEFORE:
-                self._find(Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "no such layout")
+                self._find(
+                    Code.KEY_UNKNOWN, f"{partition.name} {shown(row[0])}", "unknown key layout"
+                )
             else:
                 await self._decodes(partition, row, _check_done_before)
         async for partition, row in self._drops():
@@ -186,11 +201,11 @@ class Installation:
             )
             for uid, branch in known:
                 if await self._is_named(uid, branch, token_id):
-                    text = f"branch {branch} names it, and it is dropped at {drop.drop_time_us} µs"
+                    text = f"branch {branch} names it, but it will be dropped at {drop.drop_time_us} µs"
                     self._find(Code.TOKEN_DOOMED, drop.partition.name, text)
 
     async def _drops(self) -> AsyncIterator[tuple[Partition, Row]]:
-        """The list of partitions to drop, with what is done already of its last hours."""
+        """Yields the list of partitions to drop, including finished rows of its last hours."""
         prefix = f"{self._keys.cleanup.name}/"
         async for listed in self._reads.partitions(prefix):
             if listed.name.removeprefix(prefix).isdigit():
@@ -199,7 +214,7 @@ class Installation:
                     yield partition, row
 
     async def _is_named(self, uid: str, branch: str, token_id: str) -> bool:
-        """Whether a branch record names a token *now*, which is after its registration was read."""
+        """Whether a branch record names a token *now*, after its registration was read."""
         async for repository in self._records():
             if repository.instance_uid != uid or repository.is_deleted:
                 continue
@@ -213,7 +228,7 @@ class Installation:
         return False
 
     async def list_partitions(self) -> None:
-        """Remembers which partitions there are, before anything else is read."""
+        """Saves the list of existing partitions, before any other read."""
         prefix = f"{self._keys.installation_id}/"
         async for listed in self._reads.partitions(prefix):
             young = max(map(uuid_time_us, _uuids_in(listed.name)), default=0)
@@ -221,13 +236,14 @@ class Installation:
                 self._state.change("INSERT OR IGNORE INTO partitions VALUES (?)", listed.name)
 
     async def check_partitions(self) -> None:
-        """Every partition belongs to a repository, or is a token that is in use or about to be dropped.
+        """Checks that every partition belongs to a repository, or is a token that is in use or about to be
+        dropped.
 
-        Comes last: then every branch record was read after the partitions were listed.
+        This is the last step, so that every branch record is read after the partitions were listed.
         """
         suspects = await self._unclaimed()
         if suspects:
-            # Between leaving its record and being registered a token is in neither, for a moment.
+            # For a moment between leaving its record and being registered, a token is in neither.
             await self._session.clock.sleep(self._session.options.settle_seconds)
             suspects &= await self._unclaimed()
         if not suspects:
@@ -268,7 +284,7 @@ class Installation:
 
 
 def _uuids_in(name: str) -> list[str]:
-    """The parts of a partition's name that are UUIDs: of the repository's life, and of the token."""
+    """Returns the UUIDs in a partition's name: of the repository's instance, and of the token."""
     parts = name.replace(":", "-").replace("/", "-").split("-")
     return [part for part in parts if len(part) == 32]
 
@@ -277,13 +293,13 @@ def _check_repository(key: bytes, value: bytes) -> None:
     repository = decode_repository(value)
     parse_repository_id(repository.repository_id)
     if key != _REPOS + repository.repository_id.encode() or not repository.instance_uid:
-        raise ValueError(f"the record is of repository {repository.repository_id!r}")
+        raise ValueError(f"the record belongs to repository {repository.repository_id!r}")
 
 
 def _check_namespace(key: bytes, value: bytes) -> None:
     namespace = decode_namespace(value)
     if not namespace.instance_uid or not namespace.repository_id:
-        raise ValueError(f"the namespace {shown(key)} is reserved for no repository instance")
+        raise ValueError(f"the namespace {shown(key)} is not reserved for a repository instance")
 
 
 def _check_done_before(_: bytes, value: bytes) -> None:
@@ -293,7 +309,7 @@ def _check_done_before(_: bytes, value: bytes) -> None:
 def _check_drop(key: bytes, value: bytes) -> None:
     drop: Drop = decode_drop(value)
     if key != f"drop/{drop.drop_time_us:020d}/{drop.partition.name}".encode():
-        raise ValueError(f"the record is of partition {drop.partition.name!r}")
+        raise ValueError(f"the record belongs to partition {drop.partition.name!r}")
 
 
 def _check_fence(_: bytes, value: bytes) -> None:
@@ -316,8 +332,10 @@ def _check_auth(key: bytes, value: bytes) -> None:
         case "setup":
             decode_setup(value)
         case "users" if decode_user(value).user_id != name:
-            raise ValueError(f"the record is of user {decode_user(value).user_id!r}")
+            raise ValueError(f"the record belongs to user {decode_user(value).user_id!r}")
         case "credentials" if decode_credential(value).access_key_id != name:
-            raise ValueError(f"the record is of key {decode_credential(value).access_key_id!r}")
+            raise ValueError(
+                f"the record belongs to key {decode_credential(value).access_key_id!r}"
+            )
         case _:
             pass

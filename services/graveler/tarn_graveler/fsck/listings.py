@@ -1,4 +1,4 @@
-"""Commits → metaranges → ranges: each file once, however many commits share it."""
+"""Commits → metaranges → ranges: reads each file once, however many commits share it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _RangeRow = tuple[str, str, str, int, int, int, str]
 
 
 async def read_range(lake: Lake, range_id: RangeId) -> Run:
-    """The rows of a range, from the block store and not from a cache.
+    """Reads the rows of a range from the block store, not from a cache.
 
     Raises:
-        BlockNotFoundError: no such file.
+        BlockNotFoundError: the file does not exist.
         TarnError: CORRUPT.
     """
     body = await lake.session.reads.read(BlockKey(lake.namespace, range_path(range_id)))
@@ -43,7 +43,7 @@ async def read_range(lake: Lake, range_id: RangeId) -> Run:
 
 
 class Listings:
-    """The metaranges and ranges of one repository."""
+    """Checks the metaranges and ranges of one repository."""
 
     def __init__(self, lake: Lake, references: References) -> None:
         self._lake = lake
@@ -51,7 +51,7 @@ class Listings:
         self._state = lake.session.state
 
     async def gather(self) -> None:
-        """Reads what was not read yet: metaranges first, then the ranges that they name."""
+        """Reads files that were not read yet: metaranges first, then the ranges that they name."""
         await self._each(
             "metaranges",
             "SELECT metarange_id, referrer FROM metaranges"
@@ -64,7 +64,7 @@ class Listings:
             self._lake.uid,
         )
         for range_id, first, second in contradicted:
-            text = f"metaranges {first} and {second} say different things of it"
+            text = f"metaranges {first} and {second} describe it differently"
             self._lake.find(Code.RANGE_BOUNDS, f"range {range_id}", text)
         self._state.save()
         await self._each(
@@ -91,7 +91,7 @@ class Listings:
                 body = await session.reads.read(key)
                 found = await session.compute(lambda: decode_metarange(metarange_id, body))
             except BlockNotFoundError:
-                text = f"{referrer} names it; {key.path} is not there"
+                text = f"{referrer} names it; {key.path} does not exist"
                 self._lake.find(Code.METARANGE_MISSING, subject, text)
             except TarnError as error:
                 text = f"{referrer} names it; {or_corrupt(error)}"
@@ -134,7 +134,7 @@ class Listings:
         try:
             run = await read_range(self._lake, info.range_id)
         except BlockNotFoundError:
-            text = f"{named}; {range_path(info.range_id)} is not there"
+            text = f"{named}; {range_path(info.range_id)} does not exist"
             self._lake.find(Code.RANGE_MISSING, subject, text, info.object_bytes)
             self._done(info.range_id)
             return
@@ -164,7 +164,9 @@ _Seen = tuple[Records, str, list[str]]
 
 
 def _look_at(run: Run, info: RangeInfo, source: int, *, with_md5: bool) -> _Seen:
-    """References, what is wrong with the range as a whole, and the paths of invalid entries."""
+    """Returns the references of a range, the damage of the range as a whole, and the paths of invalid
+    entries.
+    """
     if not len(run):
         return np.zeros(0, RECORD), "it is empty", []
     found = describe_range(run)

@@ -1,7 +1,7 @@
-"""Names of branches and tags: each belongs to one of them, and the register of the name says to which.
+"""Names of branches and tags: each belongs to one ref, and the register of the name says to which.
 
-Creation and deletion go on meanwhile, so a suspicion is read again in an order that decides it: a record
-that is live before and after the row of its name was read was live while it was read.
+Creations and deletions run meanwhile, so a suspicion is confirmed by reads in an order that decides it: a
+record that is live both before and after the row of its name was read was live during that read.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ def _ref(kind: RefKind, value: bytes) -> _Ref:
 
 
 async def check_names(lake: Lake) -> None:
-    """Finds names that are both, that hold nothing, or that are not held by who has them."""
+    """Reports names that are both branch and tag, names that hold no ref, and refs that do not hold their
+    name.
+    """
     await _Names(lake).check()
 
 
 class _Names:
-    """One repository's; holds a few hundred bytes for each of its branches and tags."""
+    """Checks the names of one repository; uses a few hundred bytes for each branch and tag."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -67,7 +69,7 @@ class _Names:
             if namesake is None or namesake.nonce != held.nonce:
                 await self._check_orphan(name)
 
-    # ---- first look; what cannot be read is a finding of `check_refs_partition`
+    # ---- first read; `check_refs_partition` reports unreadable rows
 
     async def _read_names(self) -> dict[str, RefName]:
         prefix = self._lake.keys.name("")
@@ -93,14 +95,14 @@ class _Names:
                 or_corrupt(error)
         return found
 
-    # ---- second look
+    # ---- second read
 
     def _key(self, kind: RefKind, name: str) -> bytes:
         keys = self._lake.keys
         return keys.branch(name) if kind is RefKind.BRANCH else keys.tag(name)
 
     async def _now(self, kind: RefKind, name: str) -> _Ref | None:
-        """A branch or tag as it is now; None also for one that cannot be read."""
+        """Returns a branch or tag as it is now; None also for one that cannot be read."""
         found = await self._reads.get(self._lake.keys.refs, self._key(kind, name))
         try:
             return None if found is None else _ref(kind, found.value)
@@ -123,7 +125,7 @@ class _Names:
             return
         if held != RefName(kind, before.nonce):
             holder = "nothing" if held is None else f"a {held.kind.value} {held.nonce.hex()}"
-            text = f"its name belongs to {holder}, so a namesake could be created"
+            text = f"its name belongs to {holder}, so a second ref of this name could be created"
             self._lake.find(Code.NAME_UNHELD, f"{kind.value} {name}", text)
 
     async def _check_twice(self, name: str) -> None:
@@ -132,7 +134,9 @@ class _Names:
         if branch is None or tag is None or branch.is_pending or tag.is_pending:
             return
         if branch == await self._now(RefKind.BRANCH, name):
-            self._lake.find(Code.REF_TWICE, name, "a branch and a tag; reads answer the branch")
+            self._lake.find(
+                Code.REF_TWICE, name, "it is both a branch and a tag; reads return the branch"
+            )
 
     async def _check_orphan(self, name: str) -> None:
         held = await self._holder(name)
@@ -140,7 +144,7 @@ class _Names:
             return
         ref = await self._now(held.kind, name)
         if (ref is None or ref.nonce != held.nonce) and held == await self._holder(name):
-            text = f"reserved for a {held.kind.value} that is not there"
+            text = f"reserved for a {held.kind.value} that does not exist"
             self._lake.find(Code.NAME_ORPHAN, f"name {name}", text)
 
     async def _check_pending(self, kind: RefKind, name: str, ref: _Ref) -> None:

@@ -1,4 +1,4 @@
-"""What a check is asked to do."""
+"""The options of a check."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ GRACE_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class FsckOptions:
-    """What to check, and how hard to press.
+    """The scope of a check, and the load that it may cause.
 
     Attributes:
-        repositories: names; empty: all, and what belongs to the installation.
-        ref: only this branch, `branches/main`, or tag, `tags/v1`, of the one repository; a bare name is
-            a branch. Nothing is then known to be an orphan.
-        verify_data: read every block and compare its MD5.
-        concurrency: reads under way at once.
-        requests_per_second: to both stores together; 0: no limit.
-        grace_seconds: what is younger is no orphan: somebody may be about to refer to it. Longer than
-            any upload takes.
-        settle_seconds: how long something must stay an orphan that the protocol makes one for a moment.
+        repositories: names of the repositories to check; empty: all, and the objects of the installation.
+        ref: only this branch, `branches/main`, or tag, `tags/v1`, of the one repository; a bare name is a
+            branch. With a ref, no object can be identified as an orphan.
+        verify_data: whether to read every block and compare its MD5.
+        concurrency: number of concurrent reads.
+        requests_per_second: limit for both stores together; 0: no limit.
+        grace_seconds: minimum age of an orphan, because a younger object may be referred to soon. Must be
+            longer than any upload takes.
+        settle_seconds: how long an object must stay an orphan that the protocol makes one for a moment.
     """
 
     repositories: tuple[str, ...] = ()
@@ -36,17 +36,17 @@ class FsckOptions:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything of the installation is looked at."""
+        """Whether the whole installation is checked."""
         return not self.repositories
 
     @property
     def ref_key(self) -> str:
-        """The row of `ref`; empty for all refs."""
+        """The key of the row of `ref`; empty for all refs."""
         if not self.ref or self.ref.startswith(("branches/", "tags/")):
             return self.ref
         return f"branches/{self.ref}"
 
     def scope(self) -> str:
-        """What a state file is made for; another scope cannot go on with it."""
+        """Describes the scope of a state file; a check of another scope cannot continue with it."""
         names = ",".join(sorted(self.repositories)) or "*"
         return f"{names} {self.ref or '*'} {'data' if self.verify_data else 'metadata'}"

@@ -1,4 +1,4 @@
-"""How far a check has come; whoever shows it looks whenever it likes."""
+"""The progress of a check; a display may read it at any time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["Progress"]
 
 @dataclass(slots=True)
 class Progress:
-    """Counts that only grow within a phase.
+    """Counters that only grow within a phase.
 
     Attributes:
-        phase: what is being done, for people.
-        done: things of this phase.
-        total: of them, None while nobody knows.
-        requests: to the stores, since the process began.
+        phase: name of the phase, for people.
+        done: processed items of this phase.
+        total: number of items of this phase; None while it is unknown.
+        requests: requests to the stores since the process began.
     """
 
     phase: str = "start"
@@ -24,5 +24,5 @@ class Progress:
     requests: int = 0
 
     def begin(self, phase: str, total: int | None = None, done: int = 0) -> None:
-        """The next phase."""
+        """Begins the next phase."""
         self.phase, self.done, self.total = phase, done, total

@@ -1,4 +1,4 @@
-"""The two stores, as a check may use them: read, paced and counted."""
+"""Read access to the two stores for a check, with rate limit and request counter."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LIST_PAGE = 10_000
 
 
 class Reads:
-    """Every request of a check goes through here.
+    """All reads of a check.
 
     Args:
-        requests_per_second: 0: no limit.
+        requests_per_second: limit for both stores together; 0: no limit.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Reads:
         self._next = 0.0
 
     async def _take(self) -> None:
-        """Waits for this request's turn: requests are spread evenly, none are saved up."""
+        """Waits until this request may be sent; requests are spread evenly, without bursts."""
         self._progress.requests += 1
         if self._pause:
             now = self._clock.monotonic()
@@ -55,25 +55,25 @@ class Reads:
                 await self._clock.sleep(self._next - now)
 
     async def get(self, partition: Partition, key: bytes) -> Versioned | None:
-        """One row, by a read that is issued after this call."""
+        """Reads one row, by a read issued after this call."""
         await self._take()
         return (await self._kv.get_many(partition, [key]))[0]
 
     async def scan(
         self, partition: Partition, start: bytes, end: bytes | None, limit: int
     ) -> list[Row]:
-        """One page."""
+        """Reads one page."""
         await self._take()
         return await self._kv.scan(partition, start, end, limit)
 
     def rows(
         self, partition: Partition, start: bytes = b"", end: bytes | None = None
     ) -> AsyncIterator[Row]:
-        """All rows of a range, page by page."""
+        """Yields all rows of a range, page by page."""
         return rows_of(self, partition, start, end, _PAGE)
 
     async def batches(self, partition: Partition) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All rows of a partition as `key` and `value`."""
+        """Yields all rows of a partition as batches of `key` and `value`."""
         batches = cast(
             "AsyncGenerator[pa.RecordBatch, None]", self._kv.scan_arrow(partition, b"", None)
         )
@@ -87,22 +87,22 @@ class Reads:
         return self._kv.partitions(prefix)
 
     async def read(self, key: BlockKey) -> bytes:
-        """A whole block. Raises `BlockNotFoundError`."""
+        """Reads a whole block. Raises `BlockNotFoundError`."""
         await self._take()
         return await self._blocks.read(key)
 
     async def stat(self, key: BlockKey) -> BlockInfo:
-        """A block's size. Raises `BlockNotFoundError`."""
+        """Returns a block's size. Raises `BlockNotFoundError`."""
         await self._take()
         return await self._blocks.stat(key)
 
     async def stream(self, key: BlockKey, length: int) -> AsyncIterator[bytes]:
-        """A block's bytes, one request."""
+        """Streams a block's bytes in one request."""
         await self._take()
         async for chunk in self._blocks.stream(key, 0, length):
             yield chunk
 
     async def page(self, namespace: str, prefix: str, after: str) -> list[BlockInfo]:
-        """The next blocks of a listing; none at its end."""
+        """Returns the next blocks of a listing; empty at its end."""
         await self._take()
         return await self._blocks.list_page(namespace, prefix, after, _LIST_PAGE)

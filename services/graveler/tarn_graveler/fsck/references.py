@@ -1,10 +1,11 @@
-"""Which blocks are referred to: sorted runs of addresses in the state, merged when they are needed.
+"""The references to blocks: sorted runs of addresses in the state, merged when they are read.
 
-An external sort. What refers to blocks (a range, a staging token, an upload) hands over its addresses as
-arrays; so many of them make a sorted run, which is written in parts. Merging takes one part of each run
-at a time, so memory is bounded by the number of runs times 100 KiB, and never is there a Python object
-per entry. Paths of blocks sort as their addresses do (`tarn.core.ids.physical_path`: the hour comes first
-in both), so a merged run and a listing of the block store are two sorted sequences of one kind.
+This is an external sort. Each referrer (a range, a staging token, an upload) adds its addresses as
+arrays; a fixed number of addresses makes a sorted run, which is written in parts. Merging takes one part
+of each run at a time, so memory is bounded by the number of runs times 100 KiB, and there is never a
+Python object per entry. Paths of blocks sort as their addresses do (`tarn.core.ids.physical_path`: both
+start with the hour), so a merged run and a listing of the block store are two sorted sequences of the
+same kind.
 """
 
 from __future__ import annotations
@@ -35,42 +36,42 @@ __all__ = [
 RECORD = np.dtype(
     [("address", "S16"), ("size", "<i8"), ("source", "<i4"), ("plain", "?"), ("md5", "V16")]
 )
-"""A reference. `S16` sorts as bytes do; it hides trailing zeros, which `address_of` puts back.
+"""A reference. `S16` sorts like bytes; it drops trailing zeros, which `address_of` restores.
 
-`plain` says that `md5` is that of the body.
+`plain` says that `md5` is the MD5 of the body.
 """
 Records = np.ndarray
 
 ANY_SIZE = -1
-"""The size of a reference whose block need not be there: an upload that is not complete."""
+"""The size of a reference whose block may be missing: that of an incomplete upload."""
 
 _TIME_MAX = (253_402_300_800_000).to_bytes(6, "big")
-"""First milliseconds of the year 10000, which no path can name."""
+"""First milliseconds of the year 10000, which no path can contain."""
 _RUN_RECORDS = 1 << 18
 _PART_RECORDS = 2048
 
 
 def address_of(record_address: bytes) -> bytes:
-    """The 16 bytes of an address as numpy gives it."""
+    """Returns the 16 bytes of an address as numpy stores it."""
     return record_address.ljust(16, b"\0")
 
 
 def path_of_address(record_address: bytes) -> str:
-    """Where its block lies."""
+    """Returns the path of the block at an address."""
     return physical_path(address_of(record_address))
 
 
 def records_of(
     values: pa.BinaryArray, source: int, *, with_md5: bool
 ) -> tuple[Records, npt.NDArray[np.int64]]:
-    """The references of packed entries, each address once; and the rows whose address no block can have.
+    """Returns the references of packed entries, each address once, and the rows with an impossible address.
 
-    Tombstones and entries whose bytes are elsewhere refer to nothing here.
+    Tombstones, and entries whose bytes are elsewhere, have no references here.
 
     Args:
-        values: heads are whole.
-        source: where they are from.
-        with_md5: look for plain MD5s, which takes a look at every tail.
+        values: packed entries with complete heads.
+        source: number of the referrer.
+        with_md5: whether to look for plain MD5s, which reads every tail.
     """
     heads = heads_of(values)
     is_here = (heads["flags"] & (FLAG_TOMBSTONE | FLAG_EXTERNAL)) == 0
@@ -98,7 +99,7 @@ class References:
     """Collects the references of one repository in one round.
 
     Args:
-        round_number: 1 for the first look, 2 for the one that clears orphans.
+        round_number: 1 for the first round, 2 for the one that clears orphan candidates.
     """
 
     def __init__(self, state: State, uid: str, round_number: int) -> None:
@@ -109,7 +110,7 @@ class References:
         self._afterwards: list[Callable[[], None]] = []
 
     def source(self, kind: str, name: str) -> int:
-        """The number of what refers."""
+        """Returns the number of a referrer."""
         uid = self._place[0]
         self._state.change(
             "INSERT OR IGNORE INTO sources (uid, kind, name) VALUES (?, ?, ?)", uid, kind, name
@@ -119,7 +120,7 @@ class References:
         )
 
     def add(self, records: Records, afterwards: Callable[[], None] | None = None) -> None:
-        """Takes references; `afterwards` marks their source as done, once they will survive."""
+        """Adds references; calls `afterwards`, which marks their source as done, once they are saved."""
         self._held.append(records)
         self._count += len(records)
         if afterwards is not None:
@@ -128,7 +129,7 @@ class References:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is held."""
+        """Writes the buffered references."""
         if self._count:
             records = np.concatenate(self._held)
             records = records[np.argsort(records["address"], kind="stable")]
@@ -154,7 +155,7 @@ class References:
 
 
 class _Cursor:
-    """One run: its part at hand."""
+    """The current part of one run."""
 
     __slots__ = ("_part", "_place", "_state", "records")
 
@@ -166,7 +167,7 @@ class _Cursor:
         self.advance()
 
     def advance(self) -> None:
-        """The next part; empty at the end."""
+        """Reads the next part; empty at the end."""
         found = self._state.all(
             "SELECT rows FROM runs WHERE uid=? AND round=? AND run=? AND part=?",
             *self._place,
@@ -177,7 +178,7 @@ class _Cursor:
         self.records = np.frombuffer(body, RECORD)
 
     def take(self, bound: bytes) -> Records:
-        """Records up to an address, inclusive."""
+        """Returns the records up to an address, inclusive."""
         end = int(np.searchsorted(self.records["address"], np.bytes_(bound), side="right"))
         taken, self.records = self.records[:end], self.records[end:]
         if not len(self.records):
@@ -189,7 +190,7 @@ class SortedReferences:
     """All references of a repository and round in the order of their addresses.
 
     Args:
-        after: a path; only those behind it.
+        after: a path; only references to later paths are returned.
     """
 
     def __init__(self, state: State, uid: str, round_number: int, after: str = "") -> None:
@@ -197,7 +198,7 @@ class SortedReferences:
         self._pieces = self._merged(state, uid, round_number, after)
 
     def upto(self, path: str | None) -> Iterator[Records]:
-        """The next ones, up to the block of a path (inclusive); None: to the end."""
+        """Yields the next references, up to the block of a path (inclusive); None: to the end."""
         while True:
             if not len(self._held):
                 found = next(self._pieces, None)

@@ -1,4 +1,4 @@
-"""What every part of a check is given, and what it does with a thing that looks wrong."""
+"""Shared by all parts of a check: stores, options, progress, and the reporting of findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FsckSession", "Lake", "or_corrupt", "shown", "uuid_time_us"]
 
 
 def uuid_time_us(hex_digits: str) -> int:
-    """When a UUIDv7 was made; 0 for what is none, which is as old as can be."""
+    """Returns the creation time of a UUIDv7; 0 for any other value, so that it counts as old."""
     try:
         return int(hex_digits[:12], 16) * 1000
     except ValueError:
@@ -27,12 +27,14 @@ def uuid_time_us(hex_digits: str) -> int:
 
 
 def shown(data: bytes) -> str:
-    """Bytes that are mostly text, for people."""
+    """Formats bytes, which are mostly text, for people."""
     return data.decode(errors="backslashreplace")
 
 
 def or_corrupt(error: TarnError) -> str:
-    """What is wrong with stored bytes; any other failure is no finding, and ends the check."""
+    """Returns the text of a CORRUPT error; raises any other error, which is not a finding and ends the
+    check.
+    """
     if error.kind is not Kind.CORRUPT:
         raise error
     return error.message
@@ -40,10 +42,10 @@ def or_corrupt(error: TarnError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FsckSession:
-    """One run.
+    """One run of a check.
 
     Attributes:
-        compute: runs what would stall the event loop in a thread.
+        compute: runs long computations in a thread, so that they do not block the event loop.
     """
 
     options: FsckOptions
@@ -56,11 +58,11 @@ class FsckSession:
 
     @property
     def oldest_us(self) -> int:
-        """What is younger than this is never called an orphan."""
+        """Objects younger than this time are never called orphans; microseconds since the epoch."""
         return self.state.start_time_us - int(self.options.grace_seconds * 1_000_000)
 
     async def is_alive(self, repository: Repository) -> bool:
-        """Whether a repository is still there, in the same life and not being deleted."""
+        """Whether a repository still exists, as the same instance and not being deleted."""
         key = self.keys.repository(repository.repository_id)
         found = await self.reads.get(self.keys.graveler, key)
         if found is None:
@@ -69,7 +71,7 @@ class FsckSession:
         return now.instance_uid == repository.instance_uid and now.is_served
 
     def lake(self, repository: Repository) -> Lake:
-        """What concerns one repository."""
+        """Returns the context of one repository."""
         keys = self.keys.of_repository(repository.repository_id, repository.instance_uid)
         return Lake(self, repository, keys)
 
@@ -84,15 +86,15 @@ class Lake:
 
     @property
     def uid(self) -> str:
-        """Of this life of it."""
+        """Id of this instance of the repository."""
         return self.repository.instance_uid
 
     @property
     def namespace(self) -> str:
-        """Where its blocks are."""
+        """Storage namespace of the repository."""
         return self.repository.storage_namespace
 
     def find(self, code: Code, subject: str, detail: str, size_bytes: int = 0) -> None:
-        """Keeps a finding."""
+        """Stores a finding."""
         name = str(self.repository.repository_id)
         self.session.state.find(Finding(code, name, subject, detail, size_bytes))

@@ -1,4 +1,4 @@
-"""Staging tokens: who names them, what their rows say, and which blocks they refer to."""
+"""Staging tokens: checks the branches that name them and their rows, and gathers references to blocks."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _PREFIX = path_key("")
 
 
 def source_of_token(branch_id: BranchId, token: Token) -> str:
-    """The name of a token as a source of references."""
+    """Returns the name of a token as a source of references."""
     return json.dumps([branch_id, token.token_id])
 
 
 def token_of_source(name: str) -> tuple[BranchId, str]:
-    """The branch and the token id of such a name."""
+    """Returns the branch and the token id of such a name."""
     branch_id, token_id = json.loads(name)
     return BranchId(branch_id), token_id
 
 
 async def branch_names(lake: Lake) -> list[BranchId]:
-    """Of all branches, or of the one that is wanted."""
+    """Returns the names of all branches, or of the requested one."""
     wanted = lake.session.options.ref_key
     prefix = lake.keys.branch("")
     if wanted:
@@ -49,7 +49,7 @@ async def branch_names(lake: Lake) -> list[BranchId]:
 
 
 async def read_branch(lake: Lake, branch_id: BranchId) -> Branch | None:
-    """A branch as it is now; None if it is gone or cannot be read, which is a finding elsewhere."""
+    """Reads a branch as it is now; None if it is deleted or cannot be read, which another step reports."""
     found = await lake.session.reads.get(lake.keys.refs, lake.keys.branch(branch_id))
     if found is None:
         return None
@@ -62,7 +62,7 @@ async def read_branch(lake: Lake, branch_id: BranchId) -> Branch | None:
 
 
 async def named_token(lake: Lake, branch_id: BranchId, token_id: str) -> Token | None:
-    """A token if its branch names it now: what makes a thing wrong with it a finding."""
+    """Returns a token if its branch names it now; only then is damage to it a finding."""
     branch = await read_branch(lake, branch_id)
     tokens = () if branch is None else branch.tokens
     return next((token for token in tokens if token.token_id == token_id), None)
@@ -88,7 +88,7 @@ async def gather_staged(lake: Lake, references: References, round_number: int) -
 
 
 async def _check_owner(lake: Lake, branch_id: BranchId, token: Token) -> None:
-    """Nobody else names this token."""
+    """Checks that no other branch names this token."""
     state = lake.session.state
     partition = lake.keys.token(branch_id, token).name
     state.change(
@@ -109,7 +109,7 @@ async def _check_owner(lake: Lake, branch_id: BranchId, token: Token) -> None:
 
 
 class _Scan:
-    """One reading of one token."""
+    """One scan of one token."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Scan:
                 self._lake.find(Code.TOKEN_UNREADABLE, self._partition.name, error.message)
 
     async def _confirm(self, key: bytes) -> None:
-        """A row that looked wrong, read again; and its token must still be in use."""
+        """Reads a suspicious row again, and checks that its token is still in use."""
         found = await self._lake.session.reads.get(self._partition, key)
         if found is None or (why := _wrong(key, found.value)) is None:
             return
@@ -160,9 +160,9 @@ class _Scan:
 
 
 def look_at(batch: pa.RecordBatch, source: int, *, with_md5: bool) -> tuple[Records, list[bytes]]:
-    """The references of staged rows, and the keys of those that are no staged rows.
+    """Returns the references of staged rows, and the keys of invalid rows.
 
-    Rows are looked at one by one only where a whole column cannot tell.
+    Rows are checked one by one only if a check of the whole column finds a problem.
     """
     batch, notes = _without_notes(batch)
     keys, values = batch.column("key"), batch.column("value")
@@ -183,7 +183,7 @@ def look_at(batch: pa.RecordBatch, source: int, *, with_md5: bool) -> tuple[Reco
 
 
 def _without_notes(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[bytes]]:
-    """The rows without the notes of completed uploads, and the keys of notes that are damaged."""
+    """Returns the rows without the notes of completed uploads, and the keys of damaged notes."""
     keys = batch.column("key")
     are_notes = pc.equal(
         pc.binary_slice(keys, 0, len(STAGED_UPLOADS)), pa.scalar(STAGED_UPLOADS, pa.binary())
@@ -218,11 +218,11 @@ def _are_paths(keys: pa.BinaryArray) -> bool:
 
 def _wrong_key(key: bytes) -> str | None:
     if not key.startswith(_PREFIX):
-        return "no such layout"
+        return "unknown key layout"
     try:
         parse_path(key[len(_PREFIX) :].decode())
     except (TarnError, UnicodeDecodeError) as error:
-        return f"its key is no path: {error}"
+        return f"its key is not a path: {error}"
     return None
 
 
@@ -240,10 +240,10 @@ def _wrong(key: bytes, value: bytes) -> str | None:
     if key.startswith(STAGED_UPLOADS):
         upload_id = key.removeprefix(STAGED_UPLOADS).decode(errors="replace")
         is_note = not value and day_of_upload(upload_id) is not None
-        return None if is_note else "no note of a completed upload"
+        return None if is_note else "not a note of a completed upload"
     why = _wrong_key(key) or _wrong_entry(value)
     if why is None and not is_tombstone(value):
         values = pa.array([value], pa.binary())
         if len(records_of(values, 0, with_md5=False)[1]):
-            why = f"no block can have the address {value[18:34].hex()}, or the size is negative"
+            why = f"the address {value[18:34].hex()} is impossible, or the size is negative"
     return why

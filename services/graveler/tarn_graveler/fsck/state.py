@@ -1,8 +1,8 @@
-"""What a check remembers: one sqlite file, so that it can be interrupted anywhere and goes on from there.
+"""The state of a check: one sqlite file, so that a check can be interrupted anywhere and continued.
 
-Nothing in it is ever a reason to change a store. The rule that makes going on safe: whatever is marked
-as done is marked in or after the transaction that holds what came of it; doing a thing twice changes
-nothing. Memory stays small however large the installation is, because everything that grows is here.
+No content of this file ever leads to a change of a store. The rule that makes continuing safe: a step is
+marked as done in or after the transaction that holds its results, and repeating a step changes nothing.
+Memory use stays small for any size of the installation, because everything that grows is in this file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION = 1
 _CACHE_KIB = 64 << 10
 _PAGE = 1000
 _CHANGES_MAX = 5000
-"""Statements between two commits: what a crash makes us do again."""
+"""Statements per transaction; a crash repeats at most these."""
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -72,15 +72,16 @@ CREATE TABLE orphans (
 
 
 def open_state(path: Path, scope: str, now_us: int) -> State:
-    """Opens the state in a file, or begins it; a check that was finished there begins anew.
+    """Opens the state in a file, or creates it; restarts the check if the one in the file was finished.
 
     Args:
-        path: the file; its folder must be there.
-        scope: installation and options; an unfinished check of another scope is not gone on with.
-        now_us: when the check begins, if it does.
+        path: the file; its folder must exist.
+        scope: installation and options; an unfinished check of another scope is refused.
+        now_us: start time of a new check, microseconds since the epoch.
 
     Raises:
-        TarnError: INVALID: another file is there, or an unfinished check of another scope; CONFLICT:
+        TarnError: INVALID: the path holds another file, or an unfinished check of another scope;
+            CONFLICT:
             another process uses it; INTERNAL: it cannot be written.
     """
     try:
@@ -133,7 +134,7 @@ def _opened(connection: sqlite3.Connection, path: Path, scope: str, now_us: int)
 
 
 def _not_ours(path: Path) -> TarnError:
-    text = f"{path} is there already, and is no state file of this version"
+    text = f"{path} exists and is not a state file of this version; choose another file"
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
 
@@ -145,7 +146,7 @@ class State:
         self._changes = 0
 
     def close(self) -> None:
-        """Keeps what was done and releases the file. Idempotent."""
+        """Saves the state and releases the file. Idempotent."""
         self.save()
         self._connection.close()
 
@@ -163,19 +164,19 @@ class State:
         self._changed(len(rows))
 
     def all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """A small result, whole."""
+        """Returns a small result as a whole."""
         return self._connection.execute(query, values).fetchall()
 
     def count(self, query: str, *values: object) -> int:
-        """A result of one number."""
+        """Returns a result of one number."""
         found = self._connection.execute(query, values).fetchone()[0]
         return int(found or 0)
 
     def pages(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        """A large result, which may be changed meanwhile: pages by its first column, which is unique
-        and ordered.
+        """Yields a large result, which may be changed meanwhile, in pages by its first column, which is
+        unique.
 
-        `query` orders by that column, a text, and asks for it to be greater than its last parameter.
+        `query` must order by that column, a text, and require it to be greater than its last parameter.
         """
         after: object = ""
         while True:
@@ -186,7 +187,7 @@ class State:
             after = rows[-1][0]
 
     def save(self) -> None:
-        """Makes everything so far survive."""
+        """Makes all changes so far durable."""
         self._connection.commit()
         self._changes = 0
 
@@ -195,29 +196,29 @@ class State:
         if self._changes >= _CHANGES_MAX:
             self.save()
 
-    # ---- what was done
+    # ---- finished steps
 
     def meta(self, name: str) -> str:
-        """A remembered value; empty if there is none."""
+        """Returns a stored value; empty if there is none."""
         found = self.all("SELECT value FROM meta WHERE name=?", name)
         return str(found[0][0]) if found else ""
 
     def set_meta(self, name: str, value: str) -> None:
-        """Remembers a value."""
+        """Stores a value."""
         self.change("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, value)
 
     @property
     def start_time_us(self) -> int:
-        """When the check began, however often it was interrupted."""
+        """When the check began, however often it was interrupted; microseconds since the epoch."""
         return int(self.meta("start_time_us"))
 
     @property
     def is_finished(self) -> bool:
-        """Whether the check came to its end."""
+        """Whether the check has finished."""
         return bool(self.meta("finished"))
 
     def finish(self) -> None:
-        """The check came to its end."""
+        """Marks the check as finished."""
         self.set_meta("finished", "yes")
         self.save()
 
@@ -226,14 +227,14 @@ class State:
         return bool(self.all("SELECT 1 FROM steps WHERE name=?", step))
 
     def done(self, step: str) -> None:
-        """Marks a step as done; all that came of it survives with the mark."""
+        """Marks a step as done; its results are saved with the mark."""
         self.change("INSERT OR IGNORE INTO steps VALUES (?)", step)
         self.save()
 
     # ---- findings
 
     def find(self, finding: Finding) -> None:
-        """Keeps a finding; the first of a code and subject stays."""
+        """Stores a finding; the first one of a code and subject is kept."""
         self.change(
             "INSERT OR IGNORE INTO findings VALUES (?, ?, ?, ?, ?)",
             finding.code.label,
@@ -244,11 +245,11 @@ class State:
         )
 
     def forget_findings(self, repository: str) -> None:
-        """Forgets what was found in a repository that is gone."""
+        """Deletes the findings of a repository that no longer exists."""
         self.change("DELETE FROM findings WHERE repository=?", repository)
 
     def findings(self, code: Code | None = None) -> Iterator[Finding]:
-        """All findings, the worst first; or those of a code."""
+        """Yields all findings, the worst first; or those of one code."""
         for severity in Severity:
             for each in Code:
                 if each.severity is severity and code in {None, each}:
@@ -264,7 +265,7 @@ class State:
             yield Finding(code, repository, subject, detail, size_bytes)
 
     def totals(self) -> dict[Code, tuple[int, int]]:
-        """How many findings of each code, and their bytes."""
+        """Returns the number of findings of each code, and their bytes."""
         rows = self._connection.execute(
             "SELECT code, count(*), sum(size_bytes) FROM findings GROUP BY code"
         ).fetchall()

@@ -1,4 +1,4 @@
-"""Multipart uploads, and what is in a repository's register partitions."""
+"""Checks multipart uploads, and the rows of a repository's register partitions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 __all__ = ["check_refs_partition", "check_uploads", "gather_uploads", "upload_partitions"]
 
 _MULTIPART = b"multipart/"
-_UNKNOWN = "no such layout"
+_UNKNOWN = "unknown key layout"
 
 Judge = Callable[[bytes, bytes], str | None]
-"""Says what is wrong with a row, if it can read it."""
+"""Returns the damage of a row; None if there is none. May raise if it cannot read the row."""
 
 
 async def check_refs_partition(lake: Lake) -> None:
-    """Every row has a known key and can be read."""
+    """Checks that every row has a known key and can be read."""
     async for _ in _sound_keys(lake, lake.keys.refs, _wrong_ref):
         pass
 
 
 async def upload_partitions(reads: Reads, keys: RepositoryKeys) -> list[Partition]:
-    """Those of the days whose uploads are kept."""
+    """Returns the partitions of the days whose uploads are kept."""
     prefix = keys.UPLOAD_DAYS
     rows = reads.rows(keys.refs, prefix, after_prefix(prefix))
     days = [keys.day_of(key) async for key, _ in rows]
@@ -42,9 +42,9 @@ async def upload_partitions(reads: Reads, keys: RepositoryKeys) -> list[Partitio
 
 
 async def check_uploads(lake: Lake) -> None:
-    """Every row of uploads has a known key, can be read, and belongs to an upload that began.
+    """Checks that every row of uploads has a known key, can be read, and belongs to an upload that began.
 
-    An upload that has ended leaves its rows: they go with its day.
+    An ended upload leaves its rows; they are dropped with its day.
     """
     for partition in await upload_partitions(lake.session.reads, lake.keys):
         await _check_day(lake, partition)
@@ -55,19 +55,19 @@ async def _check_day(lake: Lake, partition: Partition) -> None:
     left: dict[str, bytes] = {}
     async for key in _sound_keys(lake, partition, _wrong_of_upload):
         upload_id = _upload_of(key)
-        # Young ones may be about to begin.
+        # The upload of young rows may be about to begin.
         if upload_id and upload_id not in left and uuid_time_us(upload_id) < lake.session.oldest_us:
             record = await reads.get(partition, lake.keys.upload(UploadId(upload_id)))
             if record is None:
                 left[upload_id] = key
     for upload_id, key in left.items():
         if await reads.get(partition, key) is not None:  # or its day is being dropped
-            text = f"never begun, and there are rows such as {shown(key)}"
+            text = f"it never began, but it has rows such as {shown(key)}"
             lake.find(Code.UPLOAD_ORPHAN, f"upload {upload_id}", text)
 
 
 async def _sound_keys(lake: Lake, partition: Partition, judge: Judge) -> AsyncIterator[bytes]:
-    """The keys of rows that can be read; other rows are findings."""
+    """Yields the keys of readable rows; reports other rows."""
     reads = lake.session.reads
     async for key, value in reads.rows(partition):
         why = _wrong(judge, key, value)
@@ -82,7 +82,7 @@ async def _sound_keys(lake: Lake, partition: Partition, judge: Judge) -> AsyncIt
 
 
 def _upload_of(key: bytes) -> str:
-    """The upload whose part or index row this is; empty for another row."""
+    """Returns the upload whose part or index row this is; empty for another row."""
     if key.startswith(b"parts/"):
         return key.split(b"/")[1].decode()
     if key.startswith(RepositoryKeys.OPEN_UPLOADS):
@@ -91,7 +91,7 @@ def _upload_of(key: bytes) -> str:
 
 
 def _wrong(judge: Judge, key: bytes, value: bytes) -> str | None:
-    """What is wrong with a row, also if it cannot be read."""
+    """Returns the damage of a row, also if it cannot be read; None if there is none."""
     try:
         return judge(key, value)
     except TarnError as error:
@@ -101,7 +101,7 @@ def _wrong(judge: Judge, key: bytes, value: bytes) -> str | None:
 
 
 def _wrong_ref(key: bytes, value: bytes) -> str | None:
-    """The judge of `refs`."""
+    """The `Judge` of the partition `refs`."""
     match key.decode().partition("/")[0]:
         case "branches":
             return _wrong_branch(value)
@@ -117,17 +117,17 @@ def _wrong_ref(key: bytes, value: bytes) -> str | None:
 
 
 def _wrong_of_upload(key: bytes, value: bytes) -> str | None:
-    """The judge of a day of uploads."""
+    """The `Judge` of a day of uploads."""
     kind, _, name = key.decode().partition("/")
     match kind:
         case "multipart":
             upload = parse_record(pb.UploadRecord(), value)
             if len(upload.address) != 16 or not upload.state:
-                return f"an upload in state {upload.state} to an address of {len(upload.address)} bytes"
+                return f"the upload has state {upload.state} and an address of {len(upload.address)} bytes"
         case "parts":
             part = parse_record(pb.UploadPartRecord(), value)
             if not name.endswith(f"/{part.part_number:05d}") or part.size_bytes < 0:
-                return f"the record is of part {part.part_number}, {part.size_bytes} bytes"
+                return f"the record belongs to part {part.part_number}, {part.size_bytes} bytes"
         case "uploads":
             return None if "\0" in name and value in {b"", ENDED} else _UNKNOWN
         case _:
@@ -142,14 +142,14 @@ def _wrong_branch(value: bytes) -> str | None:
         return f"it names a token twice: {', '.join(ids)}"
     for token in branch.tokens:
         if len(token.token_id) != 32 or token.buckets < 1:
-            return f"token {token.token_id!r} with {token.buckets} buckets"
+            return f"it names token {token.token_id!r} with {token.buckets} buckets"
     if not branch.incarnation or len(branch.commit_id) != 64:
-        return f"commit {branch.commit_id!r}, incarnation {branch.incarnation.hex()!r}"
+        return f"it names commit {branch.commit_id!r} and incarnation {branch.incarnation.hex()!r}"
     return None
 
 
 async def gather_uploads(lake: Lake, references: References) -> None:
-    """The addresses of uploads: nobody else may have their blocks, complete or not."""
+    """Gathers the addresses of uploads: no other object may use their blocks, complete or not."""
     source = references.source("upload", "")
     records = np.zeros(1, RECORD)
     records["size"], records["source"] = ANY_SIZE, source

@@ -1,1 +1,3 @@
-"""The rpcs of graveler: they read a request, ask for permission, call the other rooms, and write the answer."""
+"""The rpcs of graveler: they parse requests, check permissions, call the other packages, and build
+responses.
+"""

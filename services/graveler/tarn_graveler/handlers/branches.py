@@ -1,4 +1,4 @@
-"""BranchService and TagService: names of commits, one sort that moves and one that does not."""
+"""BranchService and TagService: names of commits, movable (branches) and fixed (tags)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BranchHandler:
     async def CreateBranch(
         self, request: branch_pb.CreateBranchRequest, call: Call
     ) -> branch_pb.CreateBranchResponse:
-        """At the commit of any ref."""
+        """Creates a branch at the commit of any ref."""
         branch_id = parse_branch_id(request.branch_id)
         repository, _ = await self._guard.enter_repository(
             call, _BRANCH_RULES["CreateBranch"], request
@@ -66,7 +66,7 @@ class BranchHandler:
     async def GetBranch(
         self, request: branch_pb.GetBranchRequest, call: Call
     ) -> branch_pb.GetBranchResponse:
-        """One branch."""
+        """Returns one branch."""
         branch_id = parse_branch_id(request.branch_id)
         repository, _ = await self._guard.enter_repository(
             call, _BRANCH_RULES["GetBranch"], request
@@ -77,7 +77,7 @@ class BranchHandler:
     async def ListBranches(
         self, request: branch_pb.ListBranchesRequest, call: Call
     ) -> branch_pb.ListBranchesResponse:
-        """A page of branches."""
+        """Returns one page of branches."""
         repository, grant = await self._guard.enter_repository(
             call, _BRANCH_RULES["ListBranches"], request
         )
@@ -97,13 +97,13 @@ class BranchHandler:
     async def DeleteBranch(
         self, request: branch_pb.DeleteBranchRequest, call: Call
     ) -> branch_pb.DeleteBranchResponse:
-        """What is uncommitted on it is dropped after the delay of rule 5."""
+        """Deletes a branch; its uncommitted changes are dropped after the delay of rule 5."""
         branch_id = parse_branch_id(request.branch_id)
         repository, _ = await self._guard.enter_repository(
             call, _BRANCH_RULES["DeleteBranch"], request
         )
         if branch_id == repository.default_branch:
-            text = f"{branch_id} is the default branch of {request.repository_id}"
+            text = f"{branch_id} is the default branch of {request.repository_id} and cannot be deleted"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
         announce = partial(self._cleaning.announce, repository, branch_id)
         await self._branches.delete(repository, branch_id, announce)
@@ -123,7 +123,7 @@ class TagHandler:
     async def CreateTag(
         self, request: tag_pb.CreateTagRequest, call: Call
     ) -> tag_pb.CreateTagResponse:
-        """Names the commit of any ref."""
+        """Creates a tag at the commit of any ref."""
         tag_id = parse_tag_id(request.tag_id)
         repository, _ = await self._guard.enter_repository(call, _TAG_RULES["CreateTag"], request)
         source = request.source_ref or repository.default_branch
@@ -136,7 +136,7 @@ class TagHandler:
         return tag_pb.CreateTagResponse(tag=_tag_message(tag_id, tag))
 
     async def GetTag(self, request: tag_pb.GetTagRequest, call: Call) -> tag_pb.GetTagResponse:
-        """One tag."""
+        """Returns one tag."""
         tag_id = parse_tag_id(request.tag_id)
         repository, _ = await self._guard.enter_repository(call, _TAG_RULES["GetTag"], request)
         tag = await self._tags.get(repository, tag_id)
@@ -145,7 +145,7 @@ class TagHandler:
     async def ListTags(
         self, request: tag_pb.ListTagsRequest, call: Call
     ) -> tag_pb.ListTagsResponse:
-        """A page of tags."""
+        """Returns one page of tags."""
         repository, grant = await self._guard.enter_repository(
             call, _TAG_RULES["ListTags"], request
         )
@@ -165,7 +165,7 @@ class TagHandler:
     async def DeleteTag(
         self, request: tag_pb.DeleteTagRequest, call: Call
     ) -> tag_pb.DeleteTagResponse:
-        """Its commit stays."""
+        """Deletes a tag; its commit stays."""
         tag_id = parse_tag_id(request.tag_id)
         repository, _ = await self._guard.enter_repository(call, _TAG_RULES["DeleteTag"], request)
         await self._tags.delete(repository, tag_id)

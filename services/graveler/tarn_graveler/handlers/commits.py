@@ -22,7 +22,7 @@ _MESSAGE_BYTES_MAX = 64 * 1024
 _METADATA_BYTES_MAX = 64 * 1024
 
 _DIFF_PAGE_MAX = 5_000
-"""A call costs more than a thousand changes; five thousand keep the loop for 1.3 ms."""
+"""One call costs more than a thousand changes; five thousand block the event loop for 1.3 ms."""
 
 
 def _message(commit_id: CommitId, commit: Commit) -> pb.Commit:
@@ -57,7 +57,7 @@ class CommitHandler:
     async def CreateCommit(
         self, request: pb.CreateCommitRequest, call: Call
     ) -> pb.CreateCommitResponse:
-        """Makes what is uncommitted a commit."""
+        """Commits the uncommitted changes of a branch."""
         branch_id = parse_branch_id(request.branch_id)
         repository, grant = await self._guard.enter_repository(
             call, _RULES["CreateCommit"], request
@@ -80,7 +80,7 @@ class CommitHandler:
         )
 
     async def GetCommit(self, request: pb.GetCommitRequest, call: Call) -> pb.GetCommitResponse:
-        """The commit that a ref names."""
+        """Returns the commit that a ref names."""
         repository, _ = await self._guard.enter_repository(call, _RULES["GetCommit"], request)
         commit_id = await self._refs.commit_of(repository, request.ref)
         commit = await self._commits.get(repository, commit_id)
@@ -89,7 +89,9 @@ class CommitHandler:
     async def ListCommits(
         self, request: pb.ListCommitsRequest, call: Call
     ) -> pb.ListCommitsResponse:
-        """A page of history; the token names where it stopped, so a moving branch does not matter."""
+        """Returns one page of history; the page token holds the next commits, so a moving branch does not
+        affect paging.
+        """
         repository, grant = await self._guard.enter_repository(call, _RULES["ListCommits"], request)
         first_parent = request.first_parent
         tokens = await self._page_keys.tokens(
@@ -100,7 +102,7 @@ class CommitHandler:
             first_parent=first_parent,
         )
         if frontier := tokens.decode(request.page_token):
-            # These commits are read because the token is ours: an earlier page of this listing led there.
+            # The token is signed, so an earlier page of this listing led to these commits.
             start = tuple(CommitId(commit_id) for commit_id in frontier.split(","))
         else:
             start = (await self._refs.commit_of(repository, request.ref),)
@@ -114,7 +116,7 @@ class CommitHandler:
         return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
 
     async def DiffRefs(self, request: pb.DiffRefsRequest, call: Call) -> pb.DiffRefsResponse:
-        """A page of what changed between the commits of two refs."""
+        """Returns one page of the differences between the commits of two refs."""
         rule = _RULES["DiffRefs"]
         grant = await self._guard.enter(
             call, rule.also["right"], rule.also["right"].resource.of(request)
@@ -147,7 +149,7 @@ class CommitHandler:
     async def DiffUncommitted(
         self, request: pb.DiffUncommittedRequest, call: Call
     ) -> pb.DiffUncommittedResponse:
-        """A page of what is uncommitted on a branch."""
+        """Returns one page of the uncommitted changes of a branch."""
         branch_id = parse_branch_id(request.branch_id)
         repository, grant = await self._guard.enter_repository(
             call, _RULES["DiffUncommitted"], request

@@ -37,7 +37,7 @@ class EntryHandler:
         self._page_keys = graveler.page_keys
 
     async def operate(self, operation: pb.Operation, call: Call) -> pb.OperationResult:
-        """One hot operation."""
+        """Runs one operation of the hot path: lookup, stage or unstage."""
         match operation.WhichOneof("operation"):
             case "lookup":
                 return await self._lookup(operation.lookup, call)
@@ -46,7 +46,7 @@ class EntryHandler:
             case "unstage":
                 return await self._unstage(operation.unstage, call)
             case _:
-                text = "the operation is none of lookup, stage and unstage"
+                text = "the operation is not a lookup, stage or unstage"
                 raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
 
     async def _lookup(self, request: pb.Lookup, call: Call) -> pb.OperationResult:
@@ -54,7 +54,7 @@ class EntryHandler:
         path = parse_path(request.path)
         packed = await self._reading.lookup(repository, request.ref, path)
         result = pb.OperationResult()
-        # Field by field: a message given to a constructor is copied, through its bytes.
+        # Set field by field: a constructor copies a message by serialising it.
         found = result.lookup
         found.entry, found.storage_namespace = packed, repository.storage_namespace
         return result
@@ -100,7 +100,7 @@ class EntryHandler:
     async def _not_writable(
         self, repository: Repository, branch_id: BranchId, error: TarnError
     ) -> TarnError:
-        """A name that is no branch but a tag gets the error that says so."""
+        """Returns the error that says so if the name is a tag, otherwise `error`."""
         if error.reason is not Reason.BRANCH_NOT_FOUND:
             return error
         try:
@@ -113,12 +113,12 @@ class EntryHandler:
     async def UnstageEntries(
         self, request: pb.UnstageEntriesRequest, call: Call
     ) -> pb.UnstageEntriesResponse:
-        """Up to 1,000 paths; each is authorised and answered by itself."""
+        """Unstages up to 1,000 paths; each is authorised and answered separately."""
         if len(request.paths) > _UNSTAGE_MAX:
-            text = f"{len(request.paths)} paths in one request are more than {_UNSTAGE_MAX}"
+            text = f"{len(request.paths)} paths in one request; at most {_UNSTAGE_MAX} are allowed"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         rule = _RULES["UnstageEntries"]
-        # Each path is asked for by itself; it is the end of its resource.
+        # Each path is authorised separately; the path is the last part of its resource.
         objects = rule.resource.of_found(request, paths="")
         outcomes: list[TarnError | None] = [None] * len(request.paths)
         allowed: dict[int, str] = {}
@@ -150,12 +150,12 @@ class EntryHandler:
     async def ListEntries(
         self, request: pb.ListEntriesRequest, call: Call
     ) -> pb.ListEntriesResponse:
-        """A page of a ref's listing."""
+        """Returns one page of a ref's listing."""
         repository, grant = await self._guard.enter_repository(call, _RULES["ListEntries"], request)
         if request.prefix:
             parse_path(request.prefix)
         if len(request.delimiter.encode()) > _DELIMITER_BYTES_MAX:
-            text = f"a delimiter of more than {_DELIMITER_BYTES_MAX} bytes"
+            text = f"the delimiter is longer than {_DELIMITER_BYTES_MAX} bytes"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         tokens = await self._page_keys.tokens(
             grant.user_id,

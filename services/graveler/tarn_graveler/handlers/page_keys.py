@@ -1,9 +1,10 @@
-"""The key that an installation's graveler replicas sign their page tokens with.
+"""The key with which an installation's graveler replicas sign their page tokens.
 
-Graveler does not hold the installation's secret, which is auth's alone. Its replicas share the store, so
-the key lies there: random bytes in one register, made by the first replica that needs them, and never
-changed. Only a value that was *read* is used. So it does not matter whose compare-and-set made the row, nor
-whether an answer was lost. Whoever can read the store can forge tokens, and can read all metadata anyway.
+Graveler does not have the installation's secret; only auth does. Its replicas share the store, so the key
+is stored there: random bytes in one register, created by the first replica that needs them and never
+changed. A replica uses only a key that it has *read*. So it does not matter which replica's
+compare-and-set created the row, or whether an answer was lost. Anyone who can read the store can forge
+tokens, but can read all metadata anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TRIES = 8
 
 
 class PageKeys:
-    """Makes the page tokens of graveler's listings."""
+    """Creates the page tokens of graveler's listings."""
 
     def __init__(self, kv: Kv, keys: InstallationKeys, ids: IdSource) -> None:
         self._kv = kv
@@ -29,7 +30,7 @@ class PageKeys:
         self._key: bytes | None = None
 
     async def tokens(self, caller: str, listing: str, **arguments: Argument) -> PageTokens:
-        """The tokens of one listing; see `PageTokens`.
+        """Returns the tokens of one listing; see `PageTokens`.
 
         Raises:
             TarnError: the key cannot be read (UNAVAILABLE) or is damaged (CORRUPT).
@@ -50,6 +51,6 @@ class PageKeys:
             try:
                 await self._kv.set_if(place, row, self._ids.nonce() + self._ids.nonce(), None)
             except (PredicateFailedError, OutcomeUnknownError):
-                continue  # the next read tells what is there
+                continue  # the next read shows which key is stored
         text = "the key of page tokens could not be stored; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

@@ -1,4 +1,4 @@
-"""RepositoryService: repositories, which are the buckets of the S3 endpoint."""
+"""RepositoryService: repositories, which are buckets on the S3 endpoint."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RepositoryHandler:
     async def CreateRepository(
         self, request: pb.CreateRepositoryRequest, call: Call
     ) -> pb.CreateRepositoryResponse:
-        """First commit and default branch are made before the repository can be seen."""
+        """Creates a repository; its first commit and default branch exist before it becomes visible."""
         repository_id = parse_repository_id(request.repository_id)
         rule = _RULES["CreateRepository"]
         grant = await self._guard.enter(call, rule, rule.resource.of(request))
@@ -68,7 +68,7 @@ class RepositoryHandler:
         return pb.CreateRepositoryResponse(repository=_message(reservation.repository))
 
     async def _fill(self, repository: Repository, committer: str) -> None:
-        """The first commit and the default branch."""
+        """Creates the first commit and the default branch."""
         built = await self._committed.build(repository.storage_namespace, None, [])
         commit = Commit(
             parents=(),
@@ -83,31 +83,33 @@ class RepositoryHandler:
         try:
             await self._branches.create(repository, repository.default_branch, commit_id)
         except OutcomeUnknownError as error:
-            # The repository is surely not there: its branch tells nothing about that.
+            # The repository was not published, so this is a refusal, whatever happened to its branch.
             text = f"repository {repository.repository_id} was not created: {error.message}"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
 
     async def _give_back(self, reservation: Reservation) -> None:
-        """After a failure: name and namespace are free again, and what was written is dropped.
+        """Undoes a failed creation: frees name and namespace, and drops what was written.
 
-        What cannot be given back now is taken over by the next creation.
+        Names that cannot be freed now are taken over by the next creation.
         """
         if await self._repositories.abandon(reservation):
             keys = self._repositories.keys_of(reservation.repository)
-            with suppress(TarnError):  # the failure that is told is the first one
+            with suppress(TarnError):  # the caller gets the first failure
                 await self._cleaning.register([keys.refs, keys.commits])
 
     async def GetRepository(
         self, request: pb.GetRepositoryRequest, call: Call
     ) -> pb.GetRepositoryResponse:
-        """One repository."""
+        """Returns one repository."""
         repository, _ = await self._guard.enter_repository(call, _RULES["GetRepository"], request)
         return pb.GetRepositoryResponse(repository=_message(repository))
 
     async def ListRepositories(
         self, request: pb.ListRepositoriesRequest, call: Call
     ) -> pb.ListRepositoriesResponse:
-        """A page of what the caller may read; it may be short although more follow."""
+        """Returns one page of the repositories that the caller may read; a page may be short although more
+        follow.
+        """
         rule = _RULES["ListRepositories"]
         grant = await self._guard.enter(call, rule, rule.resource.of(request))
         each = rule.also["each"]
@@ -131,9 +133,9 @@ class RepositoryHandler:
     async def DeleteRepository(
         self, request: pb.DeleteRepositoryRequest, call: Call
     ) -> pb.DeleteRepositoryResponse:
-        """Marks the repository, then each branch, then drops: the order that writers rely on.
+        """Marks the repository, then each branch, then drops partitions; writers rely on this order.
 
-        Whatever interrupts it, asking again goes on where it stopped.
+        An interrupted deletion continues when it is requested again.
         """
         repository_id = parse_repository_id(request.repository_id)
         rule = _RULES["DeleteRepository"]
@@ -147,7 +149,7 @@ class RepositoryHandler:
         except TarnError as error:
             if error.reason is Reason.REPOSITORY_NOT_FOUND:
                 raise  # another deletion has finished
-            # It is gone for its users since it was marked, so this is no refusal.
+            # It has been invisible to users since it was marked, so this is not a refusal.
             text = (
                 f"repository {repository_id} is marked as deleted, and its deletion is not finished: "
                 f"{error.message}; delete it again to finish"
@@ -156,11 +158,11 @@ class RepositoryHandler:
         return pb.DeleteRepositoryResponse()
 
     async def _empty(self, repository: Repository) -> None:
-        """Ends every branch and registers every partition to be dropped.
+        """Marks every branch as deleted and registers every partition to be dropped.
 
         Raises:
-            TarnError: UNAVAILABLE, not all are registered. The record must stay then: it alone leads to
-                them.
+            TarnError: UNAVAILABLE: not all partitions are registered. The record must then stay, because
+                only it leads to them.
         """
         keys = self._repositories.keys_of(repository)
         dead = [keys.refs, keys.commits]
@@ -172,10 +174,10 @@ class RepositoryHandler:
                 except TarnError as error:
                     if error.reason is not Reason.BRANCH_NOT_FOUND:
                         raise
-                    continue  # deleted, or its creation given up, since the page was read
+                    continue  # deleted since the page was read, or its creation was given up
                 dead += [keys.token(branch_id, token) for token in branch.tokens]
             after = page[-1][0]
         dead += [keys.uploads(day) for day in await self._upload_days.days(repository)]
         if not await self._cleaning.register(dead):
-            text = f"not all of its {len(dead)} partitions could be registered to be dropped"
+            text = f"some of its {len(dead)} partitions could not be registered to be dropped"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

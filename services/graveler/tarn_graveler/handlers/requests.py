@@ -1,4 +1,4 @@
-"""What every handler needs: who asks, which repository, and pages."""
+"""Shared by all handlers: access checks, limits, pages and conditions."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ IF_MATCH_BYTES_MAX = 128
 
 
 def timestamp(time_us: int) -> Timestamp:
-    """Microseconds since the epoch as the wire has them."""
+    """Converts microseconds since the epoch to a protobuf timestamp."""
     stamp = Timestamp()
     stamp.FromMicroseconds(time_us)
     return stamp
 
 
 def paging(requested: int, default: int = PAGE_DEFAULT, maximum: int = PAGE_MAX) -> int:
-    """How many lines a page has (AIP-158)."""
+    """Returns the number of items of a page (AIP-158)."""
     return page_size(requested, default, maximum)
 
 
 def entry_to_store(packed: bytes) -> Entry:
-    """The entry that a caller sent, which can be read again and takes its share of a page at most.
+    """Returns the entry that a caller sent, after checking that it can be unpacked and is short enough for a
+    page.
 
     Raises:
         TarnError: METADATA_TOO_LARGE; CORRUPT, as `unpack`.
     """
     if len(packed) > ENTRY_BYTES_MAX:
-        text = f"an entry of {len(packed)} bytes is longer than {ENTRY_BYTES_MAX}"
+        text = f"the entry has {len(packed)} bytes; at most {ENTRY_BYTES_MAX} are allowed"
         raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
     return unpack(packed)
 
@@ -61,19 +62,19 @@ class RepositoryRequest(Protocol):
 
     @property
     def repository_id(self) -> str:
-        """Which one."""
+        """Name of the repository."""
         ...
 
 
 class AccessGuard:
-    """Lets calls in by the rules of their rpcs (`tarn.rpc.rules`)."""
+    """Checks the permissions of calls by the rules of their rpcs (`tarn.rpc.rules`)."""
 
     def __init__(self, access: Access, repositories: Repositories) -> None:
         self._access = access
         self._repositories = repositories
 
     async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
-        """The caller's grant, if it allows the action of a rule on a resource.
+        """Returns the caller's grant if it allows the action of a rule on a resource.
 
         Raises:
             TarnError: UNAUTHENTICATED or DENIED.
@@ -85,18 +86,20 @@ class AccessGuard:
     async def enter_repository(
         self, call: Call, rule: Rule, request: RepositoryRequest
     ) -> tuple[Repository, Grant]:
-        """The repository of a request, if the caller may do what the rule says, to what it says.
+        """Returns the repository of a request, if the caller may do the rule's action on the request's
+        resource.
 
-        The caller is checked first: who may not see a repository is not told whether it exists.
+        The caller is checked first: a caller without permission does not learn whether the repository
+        exists.
 
         Raises:
-            TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND; INVALID for a name that is none.
+            TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND; INVALID for an invalid name.
         """
         grant = await self.enter(call, rule, rule.resource.of(request))
         return await self._repositories.get(request.repository_id), grant
 
     async def repository(self, repository_id: str) -> Repository:
-        """A repository whose caller is known.
+        """Returns a repository, for a caller that was already checked.
 
         Raises:
             TarnError: REPOSITORY_NOT_FOUND.
@@ -104,7 +107,7 @@ class AccessGuard:
         return await self._repositories.get(repository_id)
 
     async def known(self, call: Call) -> None:
-        """Lets in anybody who is somebody: what may be done is decided once the resource is known.
+        """Checks only that the caller is authenticated; permissions are checked once the resource is known.
 
         Raises:
             TarnError: UNAUTHENTICATED.
@@ -119,23 +122,24 @@ async def read_condition(
     message: pb.WriteCondition,
     resource: str,
 ) -> WriteCondition:
-    """The condition of a write, if its caller may see what it tells.
+    """Returns the condition of a write, if its caller may see what the condition reveals.
 
     Args:
-        guard: lets calls in.
-        call: whose write.
-        rule: of the write.
-        message: may ask for nothing.
-        resource: the path, to be read.
+        guard: checks permissions.
+        call: the call that writes.
+        rule: rule of the writing rpc.
+        message: the requested condition; may be empty.
+        resource: the path, as a resource of the read permission.
 
     Raises:
-        TarnError: DENIED for an If-Match of somebody who may not read; INVALID for an ETag that is none.
+        TarnError: DENIED for an If-Match by a caller without read permission; INVALID for an invalid
+            ETag.
     """
     if message.WhichOneof("condition") != "if_match":
         return WriteCondition(if_none_match=message.if_none_match)
     etag = message.if_match
     if not 0 < len(etag) <= IF_MATCH_BYTES_MAX:
-        text = f"an ETag of {len(etag)} characters is not 1 to {IF_MATCH_BYTES_MAX} long"
+        text = f"the ETag has {len(etag)} characters, not 1 to {IF_MATCH_BYTES_MAX}"
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
     await guard.enter(call, rule.also["if_match"], resource)
     return WriteCondition(if_match=etag)

@@ -29,7 +29,7 @@ __all__ = ["UploadHandler"]
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["UploadService"])
 
 _TEMPLATE_BYTES_MAX = ENTRY_BYTES_MAX - 512
-"""What the end of an upload adds, the number of its parts and their checksums, must fit in, too."""
+"""Leaves room for the fields that a completion adds: the number of parts and their checksums."""
 _HASH_BYTES = 32
 
 
@@ -58,7 +58,7 @@ class _UploadRequest(RepositoryRequest, Protocol):
 
     @property
     def upload_id(self) -> str:
-        """Which one."""
+        """Id of the upload."""
         ...
 
 
@@ -73,12 +73,12 @@ class UploadHandler:
     async def CreateUpload(
         self, request: pb.CreateUploadRequest, call: Call
     ) -> pb.CreateUploadResponse:
-        """Begins an upload to a path of a branch that exists."""
+        """Begins an upload to a path of an existing branch."""
         repository, grant = await self._guard.enter_repository(
             call, _RULES["CreateUpload"], request
         )
         if len(request.template) > _TEMPLATE_BYTES_MAX:
-            text = f"headers of {len(request.template)} bytes are more than {_TEMPLATE_BYTES_MAX}"
+            text = f"the headers have {len(request.template)} bytes; at most {_TEMPLATE_BYTES_MAX} are allowed"
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
         unpack(request.template)
         branch_id = branch_to_write(request.branch_id)
@@ -97,9 +97,9 @@ class UploadHandler:
     async def _enter(
         self, call: Call, rule: Rule, request: _UploadRequest
     ) -> tuple[Repository, OpenUpload]:
-        """The upload of a call that may touch its path.
+        """Returns the upload of a call whose caller may access its path.
 
-        The path is the upload's own, whatever the client says it is.
+        The path is read from the upload's record, not from the request.
         """
         await self._guard.known(call)
         repository = await self._guard.repository(request.repository_id)
@@ -108,11 +108,11 @@ class UploadHandler:
         return repository, upload
 
     async def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
-        """One upload, if it goes where the caller says."""
+        """Returns one upload, if its branch and path are those of the request."""
         repository, upload = await self._enter(call, _RULES["GetUpload"], request)
         record = upload.record
         if (record.branch_id, record.path) != (request.branch_id, request.path):
-            text = f"upload {upload.upload_id} goes elsewhere"
+            text = f"upload {upload.upload_id} belongs to another branch or path"
             raise TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
         return pb.GetUploadResponse(upload=_message(repository, upload))
 
@@ -138,7 +138,7 @@ class UploadHandler:
     async def ListUploadParts(
         self, request: pb.ListUploadPartsRequest, call: Call
     ) -> pb.ListUploadPartsResponse:
-        """A page of parts."""
+        """Returns one page of parts."""
         repository, upload = await self._enter(call, _RULES["ListUploadParts"], request)
         limit = paging(request.page_size, default=1000)
         if request.after_part_number < 0:
@@ -163,7 +163,7 @@ class UploadHandler:
     async def ListUploads(
         self, request: pb.ListUploadsRequest, call: Call
     ) -> pb.ListUploadsResponse:
-        """A page of open uploads of a branch."""
+        """Returns one page of the open uploads of a branch."""
         repository, _ = await self._guard.enter_repository(call, _RULES["ListUploads"], request)
         branch_id = branch_to_write(request.branch_id)
         limit = paging(request.page_size, default=1000)
@@ -177,9 +177,9 @@ class UploadHandler:
     async def BeginCompleteUpload(
         self, request: pb.BeginCompleteUploadRequest, call: Call
     ) -> pb.BeginCompleteUploadResponse:
-        """Claims the completion, or tells the answer of the one that was."""
+        """Claims the completion, or returns the answer of an earlier completion."""
         if len(request.manifest_hash) != _HASH_BYTES:
-            raise _invalid("manifest_hash is a SHA-256")
+            raise _invalid("manifest_hash must be a SHA-256")
         repository, upload = await self._enter(call, _RULES["BeginCompleteUpload"], request)
         claim = await self._uploads.begin_complete(
             repository, upload.upload_id, request.manifest_hash
@@ -200,7 +200,7 @@ class UploadHandler:
         resource = rule.also["if_match"].resource.of_found(request, upload=upload.record)
         condition = await read_condition(self._guard, call, rule, request.condition, resource)
         if entry.operation_id != upload.upload_id:
-            raise _invalid("the entry of a completed upload names the upload as its operation")
+            raise _invalid("the entry of a completed upload must name the upload as its operation")
         await self._uploads.finish_complete(
             repository, upload.upload_id, request.claim, request.entry, condition
         )
@@ -217,7 +217,7 @@ class UploadHandler:
     async def AbortUpload(
         self, request: pb.AbortUploadRequest, call: Call
     ) -> pb.AbortUploadResponse:
-        """Ends an upload."""
+        """Aborts an upload."""
         repository, upload = await self._enter(call, _RULES["AbortUpload"], request)
         await self._uploads.abort(repository, upload.upload_id)
         return pb.AbortUploadResponse()

@@ -1,9 +1,9 @@
 """Large builds in a process of their own (docs/design/heavy-process.md).
 
-opening.py    what a service uses: the builder that its configuration asks for
-builder.py    `ProcessBuilder`: small builds here, the others there; one child at a time
-weighing.py   which builds are small
-worker.py     one life of the child, seen from the parent
-wire.py       what the two say to each other
+opening.py    used by services: opens the builder that the configuration selects
+builder.py    `ProcessBuilder`: does small builds in process, the others in one child process
+weighing.py   decides which builds are small
+worker.py     the parent's view of one child process
+wire.py       the messages between parent and child
 child.py      the child itself; `python -m tarn_graveler.heavy FD`
 """

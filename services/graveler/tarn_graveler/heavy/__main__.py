@@ -1,4 +1,4 @@
-"""`python -m tarn_graveler.heavy FD`: started by a replica, with a socket to it; not by people."""
+"""`python -m tarn_graveler.heavy FD`: started by a replica, with a socket to it; not meant for people."""
 
 from __future__ import annotations
 

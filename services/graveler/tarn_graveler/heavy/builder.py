@@ -1,4 +1,4 @@
-"""`ProcessBuilder`: keeps large builds away from the event loop and the interpreter of the requests."""
+"""`ProcessBuilder`: keeps large builds out of the process that serves requests."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HeavyLimits:
-    """When the child is used. A build there takes as long as here (it saves 90 % of the processor time of
-    this process), so the bounds only decide whose commits are not worth 75 MiB of a second process.
+    """Decides when the child is used. A build in the child takes as long as in process (and saves 90 % of
+    the processor time of this process), so the bounds only decide which commits are too small to justify
+    75 MiB of a second process.
 
     Attributes:
-        rows_here: staged rows that are still built in the replica itself.
-        rows_rewritten_here: rows of the ranges that those fall into.
-        builds: that the child does at one time; others wait.
-        idle_s: after so long without a build the child ends and gives its memory back.
+        rows_here: greatest number of staged rows of a build that is done in the replica itself.
+        rows_rewritten_here: greatest number of rows in the ranges that those rows touch.
+        builds: greatest number of concurrent builds in the child; others wait.
+        idle_s: after this time without a build, in seconds, the child ends and releases its memory.
     """
 
     rows_here: int = 1_000
@@ -45,16 +46,16 @@ class HeavyLimits:
 
 
 class ProcessBuilder:
-    """`Builder` with a child, started by the first large build and again after it ended.
+    """A `Builder` with a child process, started by the first large build and again after the child ended.
 
-    Entered before the first build; leaving it ends the child, and fails builds that still run.
+    Enter it before the first build; leaving it ends the child and fails running builds.
 
     Args:
-        start: makes a child.
-        kv: where small builds read.
-        committed: where small builds are done.
-        clock: for pauses.
-        rng: for pauses between starts that fail.
+        start: starts a child.
+        kv: store that small builds read.
+        committed: listings that small builds use.
+        clock: clock for pauses.
+        rng: randomises the pauses between failed starts.
         limits: see `HeavyLimits`.
     """
 
@@ -74,7 +75,7 @@ class ProcessBuilder:
         self._rng = rng
         self._limits = limits or HeavyLimits()
         self._room = asyncio.Semaphore(self._limits.builds)
-        self._changing = asyncio.Lock()  # guards the place of the child, not its use
+        self._changing = asyncio.Lock()  # guards the replacement of the child, not its use
         self._child: HeavyProcess | None = None
         self._failures = 0
         self._used_at = 0.0
@@ -83,7 +84,7 @@ class ProcessBuilder:
 
     @property
     def pid(self) -> int | None:
-        """Of the child; None while there is none."""
+        """Process id of the child; None while there is none."""
         return None if self._child is None or self._child.is_over else self._child.pid
 
     async def __aenter__(self) -> Self:
@@ -117,7 +118,7 @@ class ProcessBuilder:
         return result
 
     async def _running(self) -> HeavyProcess:
-        """The child; a new one if there is none, after a pause if the last ones failed.
+        """Returns the child; starts one if there is none, after a pause if the last starts failed.
 
         Raises:
             TarnError: UNAVAILABLE.
@@ -144,15 +145,15 @@ class ProcessBuilder:
             return self._child
 
     async def _watch(self, child: HeavyProcess) -> None:
-        """Ends a child that has had nothing to do for long."""
+        """Ends a child that has been idle for too long."""
         while child is self._child and not child.is_over:
             left = self._used_at + self._limits.idle_s - self._clock.monotonic()
             if left > 0 or not child.is_idle:
                 await self._clock.sleep(max(left, self._limits.idle_s / 4))
                 continue
             async with self._changing:
-                # Nobody can have taken it meanwhile without being seen: builds enter without waiting.
+                # A build that took it meanwhile is visible here, because builds enter without waiting.
                 if child is self._child and child.is_idle:
                     self._child = None
                     await child.close()
-                    _log.info("heavy process ended for want of work", child=child.pid)
+                    _log.info("idle heavy process ended", child=child.pid)

@@ -1,8 +1,8 @@
-"""The heavy process: opens the same stores as its parent, builds what it is told, ends with it.
+"""The heavy process: opens the same stores as its parent, does builds for it, and ends with it.
 
-Its lifeline is the socket: when the parent's end closes (a stop, a crash, a kill) it ends at once.
-Signals that go to a whole group of processes (Ctrl-C, a service manager) are not for it: its parent
-still answers what runs, and may need it for that.
+Its lifeline is the socket: when the parent's end closes (by a stop, a crash or a kill), it ends
+immediately. It ignores signals that are sent to a whole process group (Ctrl-C, a service manager): its
+parent still serves running calls, and may need it for that.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = ["Builds", "main"]
 
 _NICE = 5
 _OOM_SCORE = "500"
-"""Of 1000: when memory runs out, the kernel ends this process and not the one that answers requests."""
+"""Of 1000: when memory runs out, the kernel kills this process rather than the one that serves requests."""
 
 _log = structlog.get_logger()
 
 
 def main(descriptor: int) -> int:
-    """Builds until the parent is gone; the exit code."""
+    """Does builds until the parent is gone; returns the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     _step_back()
@@ -60,7 +60,9 @@ def main(descriptor: int) -> int:
 
 
 def _step_back() -> None:
-    """Lets requests have the processor and the memory first; who may not do so goes on."""
+    """Lowers its priority for processor and memory below that of requests; continues if that is not
+    permitted.
+    """
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     with contextlib.suppress(OSError):
@@ -109,7 +111,7 @@ def _as_tarn(error: TarnError | OSError) -> TarnError:
 
 
 class Builds:
-    """What is being built. Every build is answered once, a cancelled one when it has ended."""
+    """The running builds. Every build is answered exactly once, a cancelled one when it has ended."""
 
     def __init__(self, builder: Builder, writer: asyncio.StreamWriter, clock: Clock) -> None:
         self._builder = builder
@@ -119,7 +121,7 @@ class Builds:
         self._running: dict[int, asyncio.Task[None]] = {}
 
     async def run(self, reader: asyncio.StreamReader) -> None:
-        """Takes messages until the parent is gone; nobody waits for what still runs then."""
+        """Handles messages until the parent is gone; then cancels the running builds."""
         try:
             while (message := await read_message(reader)) is not None:
                 self._take(int(message["id"]), message)
@@ -137,7 +139,7 @@ class Builds:
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         del self._running[number]
         if not self._running:
-            # Arrow keeps what it freed for the next build, which may be hours away.
+            # Arrow keeps freed memory for the next build, which may be hours away.
             pa.default_memory_pool().release_unused()
         if task.cancelled():
             self._say(number, {"error": said_error(unavailable_error("the build was cancelled"))})
@@ -153,7 +155,7 @@ class Builds:
             result = await self._builder.build(order_of(message["build"]))
         except TarnError as error:
             self._say(number, {"error": said_error(error)})
-        except Exception as error:  # noqa: BLE001 - a bug: logged here, the caller learns where
+        except Exception as error:  # noqa: BLE001 - a bug: logged here; the answer refers to this log
             _log.error("build failed", exc_info=error)
             self._say(number, {"error": said_error(internal_error(request_id))})
         else:

@@ -1,4 +1,4 @@
-"""The builder that a configuration asks for."""
+"""Opens the builder that a configuration selects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["open_builder"]
 async def open_builder(
     config: Config, runtime: Runtime, kv: Kv, committed: Committed
 ) -> AsyncIterator[Builder]:
-    """A builder over the stores of this process; its own process, if any, ends with the block."""
+    """Opens a builder over the stores of this process; its child process, if any, ends with the block."""
     if not config.graveler.heavy_process:
         yield InlineBuilder(kv, committed)
         return

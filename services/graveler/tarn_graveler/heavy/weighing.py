@@ -1,8 +1,8 @@
-"""Which builds are small enough to be done where requests are answered.
+"""Decides which builds are small enough for the process that serves requests.
 
-The work of a build is the rows that it reads and the ranges that it writes again. Both are counted no
-further than to the bound, so weighing costs a large build a few ms, and a small one nothing: the rows
-that were read to count them are the ones that it is built of.
+The work of a build is the rows that it reads plus the ranges that it rewrites. Both are counted only up
+to the bound. So weighing costs a large build a few ms and a small one nothing: the build uses the rows
+that were read to count them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["Batches", "again", "few_rows", "rows_touched"]
 Batches = list[pa.RecordBatch]
 
 _PAGE_ROWS = 1000
-"""Read at one time: about a ms of the event loop."""
+"""Rows per read: about one ms of the event loop."""
 _PAGE_BYTES_MAX = 1 << 20
-"""Rows may be a MiB each; whose page is larger than this, is not read any further here."""
+"""Rows may have a MiB each; a token with a page larger than this is not read any further."""
 
 
 async def few_rows(kv: Kv, tokens: Sequence[Partition], rows_max: int) -> list[Batches] | None:
-    """All rows of tokens, as batches of each; None if there are more than `rows_max`, or large ones.
+    """Returns all rows of tokens, as batches of each; None if there are more than `rows_max`, or large ones.
 
     Raises:
-        TarnError: the store's.
+        TarnError: errors of the store.
     """
     left = rows_max
     layers: list[Batches] = []
@@ -52,14 +52,15 @@ async def few_rows(kv: Kv, tokens: Sequence[Partition], rows_max: int) -> list[B
             if batches[-1].nbytes > _PAGE_BYTES_MAX:
                 return None
             start = rows[-1][0] + b"\0"
-            await asyncio.sleep(0)  # the embedded store reads without ever waiting
+            await asyncio.sleep(0)  # the embedded store never yields to the event loop
         layers.append(batches)
     return layers
 
 
 def rows_touched(base: Metarange, layers: Sequence[Batches], rows_max: int) -> int:
-    """Rows of the ranges that changes fall into: they are written again. At least one more than
-    `rows_max` if there are more."""
+    """Counts the rows of the ranges that changes touch; these are rewritten. At least `rows_max` + 1 if
+    there are more than `rows_max`.
+    """
     touched: set[int] = set()
     rows = 0
     for batch in (batch for batches in layers for batch in batches):
@@ -83,6 +84,6 @@ def _first_after(paths: pa.StringArray, path: str, start: int) -> int:
 
 
 async def again(batches: Batches) -> AsyncIterator[pa.RecordBatch]:
-    """Batches that were read already, as a layer of a build."""
+    """Yields batches that were already read, as a layer of a build."""
     for batch in batches:
         yield batch

@@ -1,7 +1,8 @@
-"""What a replica and its heavy process say to each other: JSON objects behind their length.
+"""The messages between a replica and its heavy process: JSON objects, each preceded by its length.
 
-Down:   the settings, once; then `{"id", "build", "request_id"}` and `{"id", "cancel"}` as they come.
+Down:   the settings, once; then `{"id", "build", "request_id"}` and `{"id", "cancel"}`.
 Up:     `{"ready"}` or `{"error"}`, once; then `{"id", "result"}` or `{"id", "error"}` for each build.
+
 Both ends are the same program, so there is no version.
 """
 
@@ -35,42 +36,42 @@ Message = dict[str, Any]
 
 _LENGTH = struct.Struct(">I")
 _BYTES_MAX = 16 << 20
-"""Far more than the tokens of a branch take."""
+"""Greatest length of a message; far more than the tokens of a branch need."""
 
 
 def frame_of(message: Message) -> bytes:
-    """A message as it is sent."""
+    """Encodes a message with its length."""
     body = json.dumps(message).encode()
     assert len(body) <= _BYTES_MAX, "a branch has a bounded number of tokens"
     return _LENGTH.pack(len(body)) + body
 
 
 async def read_message(reader: asyncio.StreamReader) -> Message | None:
-    """The next message; None when the other end is gone.
+    """Reads the next message; None when the other end has closed.
 
     Raises:
-        ValueError: the other end does not speak this.
+        ValueError: the other end does not follow this format.
     """
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > _BYTES_MAX:
-            raise ValueError(f"a message of {length} bytes")
+            raise ValueError(f"the message has {length} bytes, which is too long")
         message = json.loads(await reader.readexactly(length))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
     if not isinstance(message, dict):
-        raise ValueError("a message that is no object")
+        raise ValueError("the message is not a JSON object")
     return message
 
 
 def said_order(order: BuildOrder) -> Message:
-    """An order, for a message."""
+    """Encodes an order."""
     tokens = [[token.name, token.kind.value, token.buckets] for token in order.tokens]
     return {"namespace": order.namespace, "base": order.base, "tokens": tokens}
 
 
 def order_of(said: Message) -> BuildOrder:
-    """The order of a message."""
+    """Decodes an order."""
     tokens = [
         Partition(str(name), PartitionKind(kind), int(buckets))
         for name, kind, buckets in said["tokens"]
@@ -79,17 +80,17 @@ def order_of(said: Message) -> BuildOrder:
 
 
 def said_result(result: BuildResult) -> Message:
-    """A result, for a message."""
+    """Encodes a result."""
     return asdict(result)
 
 
 def result_of(said: Message) -> BuildResult:
-    """The result of a message."""
+    """Decodes a result."""
     return BuildResult(**said)
 
 
 def said_error(error: TarnError) -> Message:
-    """An error, for a message; class and traceback stay here."""
+    """Encodes an error, without class and traceback."""
     return {
         "kind": error.kind.value,
         "reason": error.reason.value,
@@ -99,7 +100,7 @@ def said_error(error: TarnError) -> Message:
 
 
 def error_of(said: Message) -> TarnError:
-    """The error of a message."""
+    """Decodes an error."""
     error = TarnError(Kind(said["kind"]), Reason(said["reason"]), str(said["message"]))
-    error.metadata = dict(said["metadata"])  # not as keywords: the names may be anything
+    error.metadata = dict(said["metadata"])  # not as keywords: the names are arbitrary
     return error

@@ -1,4 +1,4 @@
-"""One life of the heavy process, seen from the replica that it belongs to."""
+"""One heavy process, seen from its parent, a replica."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """How long the parent waits for its child.
+    """How long the parent waits for its child, in seconds.
 
     Attributes:
-        start_s: until it has opened its stores.
-        cancel_s: until it has ended a build that nobody waits for any more; then it is killed.
-        stop_s: until it has closed its stores; then it is killed, which loses nothing.
+        start_s: until the child has opened its stores.
+        cancel_s: until the child has ended a cancelled build; then it is killed.
+        stop_s: until the child has closed its stores; then it is killed, which loses nothing.
     """
 
     start_s: float = 60.0
@@ -54,10 +54,10 @@ class WorkerLimits:
 async def start_process(
     variables: Mapping[str, str], clock: Clock, limits: WorkerLimits
 ) -> HeavyProcess:
-    """Starts a child with these settings (`tarn.config.variables_of`).
+    """Starts a child with the given settings (`tarn.config.variables_of`).
 
     Raises:
-        TarnError: UNAVAILABLE: it cannot run here, or its stores cannot be opened.
+        TarnError: UNAVAILABLE: the child cannot run here, or its stores cannot be opened.
     """
     ours, theirs = socket.socketpair()
     try:
@@ -86,7 +86,7 @@ async def start_process(
 
 
 async def _spawn(descriptor: int) -> asyncio.subprocess.Process:
-    # Settings come over the socket, whole; what else is in the environment (PATH, AWS_…) stays.
+    # All settings are sent over the socket; the rest of the environment (PATH, AWS_…) is kept.
     kept = {name: text for name, text in os.environ.items() if not name.startswith(_SETTINGS)}
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -100,7 +100,7 @@ async def _spawn(descriptor: int) -> asyncio.subprocess.Process:
 
 
 class HeavyProcess:
-    """A child that builds. It ends when this end of the socket closes, however that comes about."""
+    """A child that builds. It ends when this end of the socket closes, for whatever reason."""
 
     def __init__(
         self,
@@ -118,29 +118,29 @@ class HeavyProcess:
         self._tasks = TaskSet()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[BuildResult]] = {}
-        self._abandoned: set[int] = set()  # nobody waits, but the child has not ended them yet
+        self._abandoned: set[int] = set()  # cancelled builds that the child has not ended yet
         self._is_over = False
 
     @property
     def pid(self) -> int:
-        """Of the child."""
+        """Process id of the child."""
         return self._child.pid
 
     @property
     def is_over(self) -> bool:
-        """Whether it takes no more builds."""
+        """Whether it accepts no more builds."""
         return self._is_over
 
     @property
     def is_idle(self) -> bool:
-        """Whether it builds nothing."""
+        """Whether no build is running."""
         return not self._waiting and not self._abandoned
 
     async def begin(self, variables: Mapping[str, str]) -> None:
-        """Waits until it has opened its stores.
+        """Waits until the child has opened its stores.
 
         Raises:
-            TarnError: UNAVAILABLE, says why not.
+            TarnError: UNAVAILABLE, with the reason.
         """
         self._send(dict(variables))
         answer = await read_message(self._reader)
@@ -152,10 +152,10 @@ class HeavyProcess:
         self._tasks.spawn(self._listen())
 
     async def build(self, order: BuildOrder) -> BuildResult:
-        """Has an order built. Who is cancelled leaves; the child is told.
+        """Has the child build an order. If the caller is cancelled, the child cancels the build.
 
         Raises:
-            TarnError: what the build raised; UNAVAILABLE: the child is gone.
+            TarnError: the error of the build; UNAVAILABLE: the child has ended.
         """
         if self._is_over:
             raise self._gone()
@@ -175,7 +175,7 @@ class HeavyProcess:
             self._waiting.pop(number, None)
 
     async def close(self) -> None:
-        """Ends the child and waits for its end; builds that run fail. Idempotent."""
+        """Ends the child and waits for its end; running builds fail. Idempotent."""
         self._end()
         self._writer.close()
         try:
@@ -184,23 +184,23 @@ class HeavyProcess:
         except TimeoutError:
             self._kill("it did not stop")
         except BaseException:
-            self._kill("its parent has no time")
+            self._kill("its parent was cancelled while stopping it")
             raise
         finally:
             await self._child.wait()
             await self._tasks.close()
 
     def _send(self, message: Message) -> None:
-        # No drain: a few orders at a time, of a few hundred bytes.
+        # No drain is needed: there are few orders, of a few hundred bytes each.
         self._writer.write(frame_of(message))
 
     async def _listen(self) -> None:
-        """Hands answers out until the child is gone."""
+        """Delivers answers until the child has ended."""
         try:
             while (message := await read_message(self._reader)) is not None:
                 self._take(message)
         except (ValueError, KeyError, TypeError) as error:
-            self._kill(f"it does not make sense: {error!r}")
+            self._kill(f"it sent an invalid message: {error!r}")
         if self._is_over:
             return
         self._end()
@@ -224,10 +224,10 @@ class HeavyProcess:
         self._tasks.spawn(self._insist(number))
 
     async def _insist(self, number: int) -> None:
-        """A child that does not even end a build is stuck; another one may be better."""
+        """Kills a child that does not end a cancelled build: it is stuck."""
         await self._clock.sleep(self._limits.cancel_s)
         if number in self._abandoned and not self._is_over:
-            self._kill("it does not end a build that was cancelled")
+            self._kill("it did not end a cancelled build")
 
     def _end(self) -> None:
         self._is_over = True

@@ -1,7 +1,7 @@
-"""History from a commit back.
+"""Walks history backwards from a commit.
 
-Order: by generation, newest first, then by time and id; a commit never comes before one of its
-descendants, whatever clocks said. The walk holds the frontier only: O(width of the history).
+Order: by generation, newest first, then by time and id. A commit never precedes one of its descendants,
+whatever their clocks said. The walk keeps only the frontier in memory: O(width of the history).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tarn_graveler.history.commits import Commits
 __all__ = ["History", "HistoryPage"]
 
 _FRONTIER_MAX = 32
-"""Open lines of history that a page token names: a token stays short enough for a URL."""
+"""Greatest number of frontier commits in a page token, so that the token is short enough for a URL."""
 
 _PAGE_BYTES = 4 << 20
-"""Of messages and metadata, 128 KiB for each commit at most: after so many a page ends."""
+"""Bytes of messages and metadata (at most 128 KiB for each commit) after which a page ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Commits, and the ids that the next page starts from (none at the end)."""
+    """A page of commits, and the ids from which the next page starts (none at the end)."""
 
     commits: list[tuple[CommitId, Commit]]
     frontier: tuple[CommitId, ...]
@@ -46,8 +46,11 @@ class History:
         *,
         first_parent: bool,
     ) -> HistoryPage:
-        """Up to `limit` commits reachable from `start`, which holds no ancestor of another one
-        unless a page before this one ended there; fewer if they say very much."""
+        """Returns up to `limit` commits reachable from `start`; fewer if their messages and metadata are
+        large.
+
+        `start` holds no ancestor of another start, unless an earlier page ended there.
+        """
         heap: list[tuple[int, int, CommitId, Commit]] = []
         seen: set[CommitId] = set()
 

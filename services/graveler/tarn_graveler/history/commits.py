@@ -1,4 +1,4 @@
-"""Commit objects: immutable, so a record once read is true for ever."""
+"""Commit objects: immutable, so a record stays valid in a cache for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CACHED_MAX = 50_000
 
 
 def commit_not_found(repository: Repository, commit_id: str) -> TarnError:
-    """The error for a commit that is not there."""
+    """Returns the error for a commit that does not exist."""
     text = f"commit {commit_id} does not exist in repository {repository.repository_id}"
     return TarnError(Kind.NOT_FOUND, Reason.COMMIT_NOT_FOUND, text, commit=commit_id)
 
@@ -38,7 +38,7 @@ def _encode(commit: Commit) -> bytes:
 
 
 def decode_commit(value: bytes) -> Commit:
-    """The commit of a row; whether it is the right one, its hash tells."""
+    """Decodes the commit of a row; the caller checks its hash."""
     record = parse_record(pb.CommitRecord(), value)
     return Commit(
         parents=tuple(CommitId(parent) for parent in record.parents),
@@ -62,11 +62,11 @@ class Commits:
         self._cached: BoundedMap[tuple[str, str], Commit] = BoundedMap(_CACHED_MAX)
 
     async def add(self, repository: Repository, commit: Commit) -> CommitId:
-        """Stores a commit, beside its ranges and in the KV, durably and before any ref names it.
+        """Stores a commit durably, beside its ranges and in the KV, before any ref names it.
 
         Raises:
-            TarnError: UNAVAILABLE also if the row may be written, or be later: nothing names it, and it
-                says the same whenever it comes.
+            TarnError: UNAVAILABLE, also if the row may be written, now or later: no ref names it, and its
+                content is the same at any time.
         """
         commit_id = commit_id_of(commit)
         key = BlockKey(repository.storage_namespace, f"_tarn/commits/{commit_id}.json")
@@ -89,7 +89,7 @@ class Commits:
         self._cached.put((repository.instance_uid, commit_id), commit)
 
     async def get(self, repository: Repository, commit_id: CommitId) -> Commit:
-        """One commit.
+        """Returns one commit.
 
         Raises:
             TarnError: COMMIT_NOT_FOUND.
@@ -109,7 +109,7 @@ class Commits:
         return commit
 
     async def by_prefix(self, repository: Repository, prefix: str) -> CommitId | None:
-        """The one commit whose id starts so; None if there is none.
+        """Returns the only commit whose id starts with `prefix`; None if there is none.
 
         Raises:
             TarnError: REF_AMBIGUOUS when there are several.

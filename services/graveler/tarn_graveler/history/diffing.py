@@ -1,4 +1,4 @@
-"""Differences: between two commits, and between a branch and its own commit."""
+"""Differences between two commits, and between a branch and its head commit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Diffing:
         after: str,
         limit: int,
     ) -> DiffPage:
-        """Up to `limit` differences; ranges that both share are not opened."""
+        """Returns up to `limit` differences of two commits; ranges that both share are not opened."""
         return await self._committed.diff(
             repository.storage_namespace,
             await self._layers.metarange_of(repository, left),
@@ -55,9 +55,9 @@ class Diffing:
         after: str,
         limit: int,
     ) -> DiffPage:
-        """Up to `limit` uncommitted changes of a branch.
+        """Returns up to `limit` uncommitted changes of a branch.
 
-        Staged rows that change nothing are passed over, so a page may be short although more follow.
+        Staged rows that change nothing are skipped, so a page may be short although more follow.
         """
 
         async def read(branch: Branch) -> DiffPage:

@@ -1,12 +1,13 @@
-"""Names of branches and tags: one register, `names/<name>`, decides what a name is.
+"""Names of branches and tags: one register, `names/<name>`, decides whether a name is a branch or a tag.
 
-A branch and a tag of one name must never both exist: reads would answer the branch where people mean the
-tag. So both are made by `claiming`, with the register of their name in the middle: it says which sort holds
-the name, and by which nonce (a branch's is its incarnation). Records stay where they are read and listed,
-so reads and pages cost what they did; only creation takes three compare-and-sets instead of one.
+A branch and a tag of one name must never both exist: a read would return the branch where the user means
+the tag. So both are created by `claiming`, with the register of their name as the second step: it holds
+the kind and the nonce of the ref that holds the name (a branch's nonce is its incarnation). Branch and
+tag records keep their own keys, so reads and listings cost no more; only creation takes three
+compare-and-sets instead of one.
 
-Removing a branch or a tag removes its record, which frees the name at once. The row of the name that stays
-behind is dead; `release` removes it, and a creation takes it over if that did not happen.
+Removing the record of a branch or a tag frees the name immediately. The remaining row of the name is
+dead; `release` removes it, or the next creation of the name takes it over.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _key(kind: RefKind, name: str) -> bytes:
 
 
 class RefNames:
-    """Makes branches and tags, and frees their names."""
+    """Creates branches and tags, and frees their names."""
 
     def __init__(self, kv: Kv, repositories: Repositories, clock: Clock, ids: IdSource) -> None:
         self._kv = kv
@@ -69,21 +70,22 @@ class RefNames:
         name: str,
         encode: Callable[[bytes, bool], bytes],
     ) -> bytes:
-        """Makes a branch or a tag; returns its nonce.
+        """Creates a branch or a tag; returns its nonce.
 
         Args:
-            repository: where; it may be one that is not published yet.
-            kind: which of the two.
-            name: was parsed.
-            encode: the record of a nonce; True: as pending.
+            repository: repository of the ref; may be unpublished.
+            kind: branch or tag.
+            name: name of the ref, already validated.
+            encode: returns the record for a nonce; its second argument says whether the record is
+                pending.
 
         Raises:
-            TarnError: BRANCH_EXISTS, TAG_EXISTS, REPOSITORY_NOT_FOUND, UNAVAILABLE: surely not made.
-            OutcomeUnknownError: it cannot be told whether it was made.
+            TarnError: BRANCH_EXISTS, TAG_EXISTS, REPOSITORY_NOT_FOUND, UNAVAILABLE: not created.
+            OutcomeUnknownError: it cannot be determined whether it was created.
         """
 
         def exists(which: RefKind = kind) -> TarnError:
-            text = f"{which.value} {name} exists already in {repository.repository_id}"
+            text = f"{which.value} {name} already exists in {repository.repository_id}"
             metadata = {"repository": str(repository.repository_id), which.value: name}
             return TarnError(Kind.ALREADY_EXISTS, _REASONS[which], text, **metadata)
 
@@ -108,8 +110,8 @@ class RefNames:
         try:
             mine = encode_ref_name(RefName(kind, claim.nonce, self._clock.now_us()))
             await self._claiming.win(claim, refs, RepositoryKeys.name(name), mine, holder_of)
-            # Whoever deletes the repository marks its record first and then every branch, pending ones
-            # too: either this read sees the mark, or the pending record is marked and cannot go live.
+            # A deletion of the repository marks its record first and then every branch, also pending
+            # ones: either this read sees the mark, or the pending record is marked and cannot go live.
             await self._repositories.require(repository)
             await self._claiming.finish(claim)
         except TarnError as error:
@@ -121,17 +123,19 @@ class RefNames:
     async def _refuse_other(
         self, refs: Partition, kind: RefKind, name: str, exists: Callable[[RefKind], TarnError]
     ) -> None:
-        """Tells early of a live namesake of the other sort; who wins is decided by the register."""
+        """Refuses early if a live ref of the other kind has the name; the register decides between
+        concurrent creations.
+        """
         other = RefKind.TAG if kind is RefKind.BRANCH else RefKind.BRANCH
         (found,) = await self._kv.get_many(refs, [_key(other, name)])
         if found is not None and _LOOKS[other](found.value).stage is Stage.LIVE:
             raise exists(other)
 
     async def release(self, repository: Repository, name: str) -> None:
-        """Removes the row of a name that nothing holds; after a branch or tag was removed.
+        """Removes the row of a name that no ref holds, after its branch or tag was removed.
 
-        A failure changes nothing that anybody sees, and is not raised: the next creation of the name
-        takes the row over.
+        A failure is not raised, because it has no visible effect: the next creation of the name takes the
+        row over.
         """
         refs, row = self._repositories.keys_of(repository).refs, RepositoryKeys.name(name)
         try:
@@ -139,7 +143,7 @@ class RefNames:
             if held is None:
                 return
             holder = decode_ref_name(held.value)
-            # After the name, as in `Claiming.win`.
+            # Read after the name, as in `Claiming.win`.
             (record,) = await self._kv.get_many(refs, [_key(holder.kind, name)], settle=True)
             if record is None or _LOOKS[holder.kind](record.value).nonce != holder.nonce:
                 await self._kv.delete_if(refs, row, held.predicate)

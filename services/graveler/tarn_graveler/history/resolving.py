@@ -1,4 +1,4 @@
-"""From a ref as clients write it to a branch or a commit (`tarn.core.refs` has the grammar)."""
+"""Resolves a ref, as clients write it, to a branch or a commit (grammar: `tarn.core.refs`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["OnBranch", "OnCommit", "Refs", "branch_to_write"]
 
 @hot_value
 class OnBranch:
-    """The ref is a branch with what is uncommitted on it. It may be gone by the time it is read."""
+    """The ref is a branch with its uncommitted changes. The branch may be deleted before it is read."""
 
     branch_id: BranchId
 
@@ -31,7 +31,7 @@ class OnCommit:
 
 
 def branch_to_write(ref: str) -> BranchId:
-    """The branch of a ref that is to be written to.
+    """Returns the branch of a ref that is to be written to.
 
     Raises:
         TarnError: INVALID, REF_NOT_WRITABLE for a ref that cannot be a branch.
@@ -55,9 +55,9 @@ class Refs:
         self._commits = commits
 
     async def resolve(self, repository: Repository, ref: str) -> OnBranch | OnCommit:
-        """What a ref means now.
+        """Resolves a ref as of now.
 
-        A branch that this process has read lately is answered without a read: the caller reads its
+        A branch that this process has read recently is resolved without a read: the caller reads its
         record afresh anyway.
 
         Raises:
@@ -73,7 +73,7 @@ class Refs:
         return OnCommit(await self._walk(repository, found.commit_id, expression, ref))
 
     async def commit_of(self, repository: Repository, ref: str) -> CommitId:
-        """The commit of a ref; the newest one of a branch.
+        """Returns the commit of a ref; the head of a branch.
 
         Raises:
             TarnError: as `resolve`.

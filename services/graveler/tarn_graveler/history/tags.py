@@ -17,7 +17,7 @@ __all__ = ["Tags", "tag_not_found"]
 
 
 def tag_not_found(repository: Repository, tag_id: str) -> TarnError:
-    """The error for a tag that is not there."""
+    """Returns the error for a tag that does not exist."""
     text = f"tag {tag_id} does not exist in repository {repository.repository_id}"
     return TarnError(Kind.NOT_FOUND, Reason.TAG_NOT_FOUND, text, tag=tag_id)
 
@@ -32,7 +32,7 @@ class Tags:
         self._names = names
 
     async def create(self, repository: Repository, tag_id: TagId, commit_id: CommitId) -> Tag:
-        """Names a commit.
+        """Creates a tag of a commit.
 
         Raises:
             TarnError: TAG_EXISTS, BRANCH_EXISTS; OUTCOME_UNKNOWN.
@@ -54,7 +54,7 @@ class Tags:
         return tag, found
 
     async def get(self, repository: Repository, tag_id: str) -> Tag:
-        """One tag.
+        """Returns one tag.
 
         Raises:
             TarnError: TAG_NOT_FOUND.
@@ -65,7 +65,9 @@ class Tags:
     async def page(
         self, repository: Repository, prefix: str, after: str, limit: int
     ) -> list[tuple[TagId, Tag]]:
-        """Up to `limit` tags in byte order of their names, pending ones too (paging counts them)."""
+        """Returns up to `limit` tags in byte order of their names, including pending ones (paging counts
+        them).
+        """
         start = RepositoryKeys.tag(after + "\0" if after >= prefix and after else prefix)
         end = after_prefix(RepositoryKeys.tag(prefix))
         rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)

@@ -1,1 +1,1 @@
-"""Repositories: their records, and how a name or a namespace is claimed."""
+"""Repositories: their records, and the claiming of names and namespaces."""

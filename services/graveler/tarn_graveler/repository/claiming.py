@@ -1,26 +1,27 @@
-"""Records that are made only by who holds a name: two registers that agree, without a transaction.
+"""Creates a record only for the holder of a name: two registers that agree, without a transaction.
 
-A record (a branch, a tag, a repository) is to exist only while it holds a second register, its *name* (a
-ref name, a storage namespace). Three compare-and-sets make it:
+A record (a branch, a tag, a repository) may exist only while it holds a second register, its *name* (a
+ref name, a storage namespace). Three compare-and-sets create it:
 
-1. the record is placed as *pending*, with a nonce that is used once: no reader sees it;
-2. the name is won: it names the pending record's nonce;
+1. the record is placed as *pending*, with a nonce that is used once; no reader sees it;
+2. the name is won: the name's row stores the nonce of the pending record;
 3. the pending record goes live.
 
-What this rests on: a nonce is placed once and goes live only from its own pending version. So once a name
-names a nonce, and a read that began after that finds the nonce's record neither pending nor live, the
-nonce is *dead for good*: its creator may be slow, but its third step will fail. Hence:
+This relies on one fact: a nonce is placed once and goes live only from its own pending version. So once a
+name stores a nonce, and a read that began after that finds the nonce's record neither pending nor live,
+the nonce is *dead for good*: its creator may be slow, but its third step will fail. Hence:
 
-- A name is taken only from the dead, by a compare-and-set over the version that was judged. A live record
-  therefore always holds its name, and one name never has two live records.
-- A crash leaves a pending record, or a name that names a dead nonce. Both can be taken over: removing the
-  pending record is what kills it. Whoever meets a pending record of another call waits for it first,
-  because its creator is probably alive. That is politeness; nothing is unsafe if the creator is slower.
-- A lost answer of step 1 or 2 does no harm, applied at once, later, or not at all: nothing is live yet, so
-  the caller may be told "not done". Only step 3 decides. It may be sent again, as it can succeed once
-  only; if the record cannot tell any more what became of it, the outcome is unknown.
+- A name is taken over only from a dead holder, by a compare-and-set over the version that was judged. A
+  live record therefore always holds its name, and one name never has two live records.
+- A crash leaves a pending record, or a name that stores a dead nonce. Both can be taken over; removing
+  the pending record makes its nonce dead. A creation that meets a pending record of another call first
+  waits for it, because its creator is probably alive. The wait is a courtesy; safety does not depend on
+  it.
+- A lost answer of step 1 or 2 is harmless, whether the write is applied now, later or never: nothing is
+  live yet, so the caller may be told "not done". Only step 3 decides. It may be sent again, because it
+  can succeed only once; if the record no longer shows its effect, the outcome is unknown.
 
-A store that applies one compare-and-set twice is outside of this (`Kv.set_if` is applied at most once).
+A store that applies one compare-and-set twice is not covered (`Kv.set_if` is applied at most once).
 """
 
 from __future__ import annotations
@@ -47,20 +48,20 @@ _ROUNDS = 64
 _FINISH_TRIES = 8
 _POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
-"""A pending record of another call that stays the same for so long is taken over."""
+"""A pending record of another call is taken over after it has stayed unchanged for this time."""
 
 
 class Stage(enum.Enum):
-    """How far a record is."""
+    """The stage of a record's creation."""
 
     PENDING = "pending"
     LIVE = "live"
-    """Also while its repository is being deleted: it holds its name until it is removed."""
+    """Also while its repository is being deleted: the record holds its name until it is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a stored record is to the creation of another one."""
+    """A stored record, as the creation of another record sees it."""
 
     nonce: bytes
     stage: Stage
@@ -71,14 +72,14 @@ Look = Callable[[bytes], Seen]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A record that is to be made.
+    """A record to be created.
 
     Attributes:
-        what: the record in the words of an error, such as `branch dev`.
-        new_nonce: a nonce that no other attempt has.
-        encode: the record of a nonce; True: as pending.
-        look: reads any record that may lie at `key`.
-        exists: the error for a live record that is there already.
+        what: the record as error texts name it, such as `branch dev`.
+        new_nonce: returns a nonce that no other attempt has.
+        encode: returns the record for a nonce; its second argument says whether the record is pending.
+        look: decodes any record that may be stored at `key`.
+        exists: returns the error for an existing live record.
     """
 
     partition: Partition
@@ -92,7 +93,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A pending record of ours."""
+    """A pending record of this creation."""
 
     plan: Plan
     nonce: bytes
@@ -101,12 +102,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose a name is.
+    """The holder of a name.
 
     Attributes:
-        partition: of the holder's record, as `key`.
-        nonce: of the holder; it is alive if its record has this nonce.
-        taken: the error if the holder is live.
+        partition: partition of the holder's record; its key is `key`.
+        nonce: nonce of the holder; the holder is alive if its record has this nonce.
+        taken: the error to raise if the holder is live.
     """
 
     partition: Partition
@@ -125,7 +126,7 @@ class _Patience:
         self._since = 0.0
 
     async def is_over(self, value: bytes) -> bool:
-        """Whether this record has been met for long enough; if not, waits a little."""
+        """Whether this record has stayed unchanged for long enough; if not, waits a little."""
         now = self._clock.monotonic()
         if self._seen != value:
             self._seen, self._since = value, now
@@ -136,12 +137,12 @@ class _Patience:
 
 
 def _busy(what: str) -> TarnError:
-    text = f"{what} was not created: other calls create the same name; try again"
+    text = f"{what} was not created: other calls are creating the same name; try again"
     return TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
 class Claiming:
-    """The three steps. See the module."""
+    """The three steps of a creation; see the module."""
 
     def __init__(self, kv: Kv, clock: Clock) -> None:
         self._kv = kv
@@ -152,10 +153,10 @@ class Claiming:
         return found
 
     async def place(self, plan: Plan) -> Claim:
-        """Step 1.
+        """Step 1: places the record as pending.
 
         Raises:
-            TarnError: what `plan.exists` says; UNAVAILABLE: surely not created.
+            TarnError: the error of `plan.exists`; UNAVAILABLE: not created.
         """
         patience = _Patience(self._clock)
         sent: set[bytes] = set()
@@ -169,7 +170,7 @@ class Claiming:
                     return Claim(plan, seen.nonce, found.predicate)
                 if not await patience.is_over(found.value):
                     continue
-            # Never the same nonce twice: the first attempt might be applied after the second one.
+            # Never reuse a nonce: the first attempt might be applied after the second one.
             nonce = plan.new_nonce()
             sent.add(nonce)
             value = plan.encode(nonce, True)
@@ -189,12 +190,13 @@ class Claiming:
         value: bytes,
         holder_of: Callable[[bytes], Holder],
     ) -> None:
-        """Step 2: has the name at `key` hold `value`, which names the claim's nonce.
+        """Step 2: writes `value`, which stores the claim's nonce, to the name at `key`.
 
-        `holder_of` says whose a stored name is; it raises for one that can never be taken.
+        `holder_of` returns the holder that a stored name belongs to; it raises for a name that can never
+        be taken over.
 
         Raises:
-            TarnError: the holder's `taken`; UNAVAILABLE: surely not created.
+            TarnError: the holder's `taken`; UNAVAILABLE: not created.
         """
         patience = _Patience(self._clock)
         for _ in range(_ROUNDS):
@@ -203,7 +205,7 @@ class Claiming:
                 if held.value == value:
                     return
                 holder = holder_of(held.value)
-                # After the name, not with it: what was placed between the two reads would look dead.
+                # Read after the name, not with it: a record placed between the two reads would look dead.
                 record = await self._read(holder.partition, holder.key)
                 if record is not None and not await self._is_dead(holder, record, patience):
                     continue
@@ -216,23 +218,23 @@ class Claiming:
         raise _busy(claim.plan.what)
 
     async def _is_dead(self, holder: Holder, record: Versioned, patience: _Patience) -> bool:
-        """Whether a holder can never go live; False: judge it anew."""
+        """Whether a holder can never go live; False: judge it again."""
         seen = holder.look(record.value)
         if seen.nonce != holder.nonce:
             return True
         if seen.stage is Stage.LIVE:
             raise holder.taken
         if await patience.is_over(record.value):
-            with suppress(PredicateFailedError, OutcomeUnknownError):  # the next look tells
+            with suppress(PredicateFailedError, OutcomeUnknownError):  # the next read decides
                 await self._kv.delete_if(holder.partition, holder.key, record.predicate)
         return False
 
     async def finish(self, claim: Claim) -> None:
-        """Step 3.
+        """Step 3: makes the record live.
 
         Raises:
-            OutcomeUnknownError: the record cannot tell whether it went live.
-            TarnError: surely not created: what `plan.exists` says, UNAVAILABLE.
+            OutcomeUnknownError: the record no longer shows whether it went live.
+            TarnError: not created: the error of `plan.exists`, UNAVAILABLE.
         """
         plan, predicate = claim.plan, claim.predicate
         value = plan.encode(claim.nonce, False)
@@ -266,17 +268,17 @@ class Claiming:
     async def _settled(self, plan: Plan) -> Versioned | None:
         try:
             return await self._read(plan.partition, plan.key)
-        except TarnError as error:  # a refused read says nothing about what was sent
+        except TarnError as error:  # a failed read says nothing about the write
             raise self._unknown(plan, error.message) from error
 
     @staticmethod
     def _unknown(plan: Plan, why: str) -> OutcomeUnknownError:
-        return OutcomeUnknownError(f"creation of {plan.what}: {why}")
+        return OutcomeUnknownError(f"cannot determine whether {plan.what} was created: {why}")
 
     async def withdraw(self, claim: Claim) -> bool:
-        """Gives up a claim that did not go live. Whether it surely never will.
+        """Gives up a claim that did not go live. Returns whether it can never go live any more.
 
-        A pending record that stays behind is taken over by who next wants its place.
+        A pending record that stays behind is taken over by the next creation at its key.
         """
         try:
             await self._kv.delete_if(claim.plan.partition, claim.plan.key, claim.predicate)

@@ -1,18 +1,20 @@
 """Repositories: records in the installation's register partition.
 
-A repository and its storage namespace are won as `claiming` says: the record is placed as pending, the
-namespace names its instance, and `publish` makes the record live. A creation that fails half-way gives both
-back; one that died leaves them to the next creation of that name or with that namespace. That one first
-makes sure that the older creation can never publish, so two *repositories* never share a namespace, however
-slow a creator is. A slow creator may still put the files of its first commit (an empty listing and the
-commit's object) into a namespace that it has lost: nothing refers to them, and nothing is overwritten.
+A repository and its storage namespace are won as `claiming` describes: the record is placed as pending,
+the row of the namespace stores its instance, and `publish` makes the record live. A creation that fails
+half-way frees both; one that crashes leaves them to the next creation with that name or namespace. The
+next creation first makes sure that the older one can never publish, so two *repositories* never share a
+namespace, however slow a creator is. A slow creator may still write the files of its first commit (an
+empty listing and the commit's object) to a namespace that it has lost: nothing refers to them, and
+nothing is overwritten.
 
-Once published, a namespace is occupied for good: before the record of a deleted repository is removed, the
-namespace is marked as final, because it still holds blocks.
+Once published, a namespace stays occupied for good: before the record of a deleted repository is removed,
+the namespace is marked as final, because it still holds blocks.
 
-A repository's record may be cached although others delete it: deletion first marks the record, then
-marks every branch by compare-and-set, then drops. A writer's re-check reads its branch record afresh
-and sees the mark, whatever its cached repository record says (docs/design/kv.md).
+A repository's record may be cached although another replica deletes the repository: a deletion first
+marks the record, then marks every branch by compare-and-set, then drops partitions. A writer's re-check
+reads its branch record afresh and sees the mark, whatever its cached repository record says
+(docs/design/kv.md).
 """
 
 from __future__ import annotations
@@ -45,13 +47,13 @@ _NAMESPACE_TRIES = 8
 
 
 def repository_not_found(repository_id: str) -> TarnError:
-    """The error for a repository that is not there."""
+    """Returns the error for a repository that does not exist."""
     text = f"repository {repository_id} does not exist"
     return TarnError(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, text, repository=repository_id)
 
 
 def _exists(repository_id: str) -> TarnError:
-    text = f"repository {repository_id} exists already"
+    text = f"repository {repository_id} already exists"
     return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=repository_id)
 
 
@@ -90,7 +92,7 @@ class Repositories:
         self._keys_of: BoundedMap[str, RepositoryKeys] = BoundedMap(_CACHED_MAX)
 
     def keys_of(self, repository: Repository) -> RepositoryKeys:
-        """The partitions of a repository."""
+        """Returns the partitions of a repository."""
         uid = repository.instance_uid
         keys = self._keys_of.get(uid)
         if keys is None:
@@ -99,10 +101,10 @@ class Repositories:
         return keys
 
     async def get(self, repository_id: str) -> Repository:
-        """A repository, at most five seconds old.
+        """Returns a repository; the record is at most five seconds old.
 
         Raises:
-            TarnError: REPOSITORY_NOT_FOUND; INVALID_ARGUMENT for an impossible name.
+            TarnError: REPOSITORY_NOT_FOUND; INVALID_ARGUMENT for an invalid name.
         """
         found = self._cached.get(repository_id)
         if found is not None:
@@ -115,11 +117,11 @@ class Repositories:
         return repository
 
     def forget(self, repository_id: str) -> None:
-        """Drops a cached record: somebody met a sign that it is out of date."""
+        """Drops a cached record that a caller found to be stale."""
         self._cached.pop(repository_id)
 
     async def read(self, repository_id: RepositoryId) -> tuple[Repository, Versioned]:
-        """The record as it is now, marked or not."""
+        """Reads the current record, whether or not it is marked as deleted."""
         key = self._keys.repository(repository_id)
         (found,) = await self._kv.get_many(self._keys.graveler, [key])
         if found is None:
@@ -128,7 +130,7 @@ class Repositories:
         return decode_repository(found.value), found
 
     async def require(self, repository: Repository) -> None:
-        """Reads the record afresh: this instance must be there, served or being created.
+        """Reads the record afresh and checks that this instance still exists, live or pending.
 
         Raises:
             TarnError: REPOSITORY_NOT_FOUND.
@@ -141,12 +143,12 @@ class Repositories:
     async def reserve(
         self, repository_id: RepositoryId, storage_namespace: str, default_branch: BranchId
     ) -> Reservation:
-        """A pending record that has won its namespace; not visible before `publish`.
+        """Places a pending record and wins its namespace; it is not visible before `publish`.
 
         A namespace serves one repository for good: two would collect each other's blocks as garbage.
 
         Raises:
-            TarnError: REPOSITORY_EXISTS for a name or a namespace that is taken; UNAVAILABLE.
+            TarnError: REPOSITORY_EXISTS if the name or the namespace is taken; UNAVAILABLE.
         """
         checked = self._namespace(storage_namespace) if storage_namespace else ""
 
@@ -213,16 +215,16 @@ class Repositories:
         """Makes a reserved repository visible.
 
         Raises:
-            OutcomeUnknownError: it cannot be told whether it was published.
-            TarnError: REPOSITORY_EXISTS, UNAVAILABLE: surely not published; `abandon` it.
+            OutcomeUnknownError: it cannot be determined whether it was published.
+            TarnError: REPOSITORY_EXISTS, UNAVAILABLE: not published; call `abandon`.
         """
         await self._claiming.finish(reservation.claim)
 
     async def abandon(self, reservation: Reservation) -> bool:
-        """Gives a repository back that was surely not published, and its namespace with it.
+        """Gives up a repository that was not published, and its namespace.
 
-        Returns whether it can surely not be published any more. What stays behind otherwise is taken
-        over by the next creation of that name or with that namespace.
+        Returns whether it can never be published any more. If False, the next creation with that name or
+        namespace takes over what is left.
         """
         if not await self._claiming.withdraw(reservation.claim):
             return False
@@ -234,11 +236,11 @@ class Repositories:
             if found is not None and found.value == mine:
                 await self._kv.delete_if(self._keys.graveler, key, found.predicate)
         except TarnError:
-            pass  # its holder is dead, which the next one who wants it finds out
+            pass  # its holder is dead; the next creation that wants it finds this out
         return True
 
     async def mark_deleted(self, repository_id: RepositoryId) -> Repository:
-        """First step of a deletion; repeating it is no error."""
+        """First step of a deletion: marks the record; may be repeated."""
         while True:
             repository, found = await self.read(repository_id)
             self.forget(repository_id)
@@ -257,7 +259,7 @@ class Repositories:
             return marked
 
     async def remove(self, repository: Repository) -> None:
-        """Last step of a deletion: frees the name. The namespace stays occupied: it holds blocks."""
+        """Last step of a deletion: frees the name. The namespace stays occupied because it holds blocks."""
         current, found = await self.read(repository.repository_id)
         if current.instance_uid == repository.instance_uid:
             await self._keep_namespace(current)
@@ -265,13 +267,13 @@ class Repositories:
             await self._kv.delete_if(self._keys.graveler, key, found.predicate)
 
     async def _keep_namespace(self, repository: Repository) -> None:
-        """Marks the namespace as final: from now on its holder's record need not be there."""
+        """Marks the namespace as final: from now on its holder's record need not exist."""
         key = self._keys.namespace(repository.storage_namespace)
         held = Namespace(repository.repository_id, repository.instance_uid)
         final = encode_namespace(replace(held, is_final=True))
         for _ in range(_NAMESPACE_TRIES):
             (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=True)
-            # A row that is not ours is damage, which `tarn fsck` tells; it is not written over.
+            # A row of another holder is damage, which `tarn fsck` reports; it is not overwritten.
             if found is None or found.value != encode_namespace(held):
                 return
             try:
@@ -283,7 +285,9 @@ class Repositories:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
     async def page(self, prefix: str, after: str, limit: int) -> list[Repository]:
-        """Up to `limit` records in byte order of their names, marked ones too (paging counts them)."""
+        """Returns up to `limit` records in byte order of their names, including marked ones (paging counts
+        them).
+        """
         start = self._keys.repository(after + "\0" if after >= prefix and after else prefix)
         end = after_prefix(self._keys.repository(prefix))
         rows = await self._kv.scan(self._keys.graveler, start, end, limit)

@@ -1,22 +1,25 @@
-"""Staging the object of a multipart upload once (docs/design/protocol.md, "Uploads").
+"""Stages the object of a multipart upload once (docs/design/protocol.md, "Uploads").
 
-A completion is repeated by gateways and clients, and a process that seemed dead may go on. So the upload's
-record names each token that an attempt may write to, *before* it writes there. The first attempt writes
-plainly, with a note beside its row in the same atomic group. Every later one finds out what became of
-the earlier ones: a token that could still take a plain row of theirs is sealed first, and then its rows
-and notes tell. It writes by a compare-and-set over the row that it read before it looked at the notes.
+Gateways and clients repeat completions, and a process that seemed dead may continue. So the upload's
+record names each token that an attempt may write to, *before* the attempt writes there. The first attempt
+does a plain write, with a note beside its row in the same atomic group. Every later attempt finds out the
+result of the earlier ones: it first seals a token that could still take one of their plain rows, and then
+reads their rows and notes. It writes by a compare-and-set over the row that it read before it looked at
+the notes.
 
-- No attempt landed: it sets its row.
-- One landed and is the newest row: it is set in the staging token, unless it is there already.
-- One landed and was written over: the upload is complete. If the newer row lies in a sealed token, where
+- If no attempt landed, it sets its row.
+- If one landed and is the newest row, that row is set in the staging token, unless it is there already.
+- If one landed and was overwritten, the upload is complete. If the newer row is in a sealed token, where
   a commit may have missed it, that row is set in the staging token.
-- One landed, and the newer row is a conditional write's, in a token that no attempt landed in: that writer
-  may have read the attempt's token before the attempt landed there, late. Then no order explains both
-  answers, so the outcome stays unknown.
-- A token has left the record, and the object is not the newest row: nothing can tell whether it was
-  committed and written over, or never there. The outcome stays unknown; the client uploads again.
+- If one landed, and the newer row was written conditionally, in a token that no attempt landed in, its writer may
+  have read the attempt's token before the attempt landed there. Then no order explains both answers, so the
+  outcome stays unknown.
+- If a token has left the record, and the object is not the newest row, nothing shows whether the object
+  was committed and overwritten, or never written. The outcome stays unknown; the client must upload
+  again.
 
-`tests/models/completion_model.py` has the program step by step, and what breaks without each of these.
+`tests/models/completion_model.py` has the program step by step, and shows what breaks without each of
+these.
 """
 
 from __future__ import annotations
@@ -51,10 +54,10 @@ __all__ = ["Completion", "CompletionLog", "StagingAttempt", "UploadedObject"]
 
 @dataclass(frozen=True, slots=True)
 class StagingAttempt:
-    """A token that an attempt may have written its row to.
+    """A token to which an attempt may have written its row.
 
     Attributes:
-        is_comparison: by compare-and-set, without a note.
+        is_comparison: whether the attempt writes by compare-and-set, without a note.
     """
 
     token: Token
@@ -62,10 +65,10 @@ class StagingAttempt:
 
 
 class CompletionLog(Protocol):
-    """What the upload's record says of its completion."""
+    """The completion state in an upload's record."""
 
     async def load(self) -> Sequence[StagingAttempt] | None:
-        """The attempts so far; None if the upload is complete.
+        """Returns the attempts so far; None if the upload is complete.
 
         Raises:
             TarnError: UPLOAD_BUSY when the claim was lost; UPLOAD_NOT_FOUND.
@@ -73,17 +76,18 @@ class CompletionLog(Protocol):
         ...
 
     async def add(self, attempt: StagingAttempt) -> bool:
-        """Adds an attempt to what `load` returned; False if the record has changed since."""
+        """Adds an attempt to those that `load` returned; False if the record has changed since."""
         ...
 
     async def withdraw(self) -> None:
-        """Removes the attempt that was added last, because it surely wrote nothing. It may stay: then
-        others take it for one that may have."""
+        """Removes the last added attempt, because it wrote nothing. If it stays, others must assume that it
+        wrote.
+        """
         ...
 
 
 class _Fate(enum.Enum):
-    """What became of earlier attempts."""
+    """The result of earlier attempts."""
 
     LANDED = "landed"
     NOT_LANDED = "not landed"
@@ -92,11 +96,11 @@ class _Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class UploadedObject:
-    """What a completion stages.
+    """The object that a completion stages.
 
     Attributes:
         packed: the entry; its operation is the upload.
-        condition: what must be true of the path right before.
+        condition: condition on the state of the path immediately before the write.
     """
 
     branch_id: BranchId
@@ -106,7 +110,7 @@ class UploadedObject:
     condition: WriteCondition
 
     def is_in(self, row: bytes | None) -> bool:
-        """Whether a row is this object, by whichever attempt."""
+        """Whether a row is this object, written by any attempt."""
         return row is not None and not is_tombstone(row) and operation_of(row) == self.upload_id
 
 
@@ -119,18 +123,18 @@ class Completion:
         self._layers = layers
 
     async def stage(self, repository: Repository, made: UploadedObject, log: CompletionLog) -> None:
-        """Makes the path hold the object, once.
+        """Stages the object at its path, once.
 
         Raises:
-            TarnError: FAILED_PRECONDITION or NOT_FOUND when the condition does not hold, and surely
-                nothing was staged; BRANCH_NOT_FOUND; UPLOAD_BUSY; OUTCOME_UNKNOWN when the row may be
-                there but is not acknowledged, or cannot be told.
+            TarnError: FAILED_PRECONDITION or NOT_FOUND when the condition does not hold, and nothing was
+                staged; BRANCH_NOT_FOUND; UPLOAD_BUSY; OUTCOME_UNKNOWN when the row may be written but is
+                not acknowledged, or its state cannot be determined.
         """
         one = _Staging(self._kv, self._branches, self._layers, repository, made, log)
         for _ in range(TRIES):
             if await one.attempt():
                 return
-        text = f"upload {made.upload_id}: branch {made.branch_id} changed {TRIES} times meanwhile"
+        text = f"upload {made.upload_id}: branch {made.branch_id} changed {TRIES} times during its completion"
         with unknown_if(one.may_be_staged):
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
@@ -155,10 +159,10 @@ class _Staging:
         self._log = log
         self._pinned = PinnedBranch(branches, repository, made.branch_id)
         self.may_be_staged = False
-        """A row of this call or of an earlier one may be there: no failure is a refusal."""
+        """Whether a row of this call or of an earlier one may be written, so that no failure is a refusal."""
 
     async def attempt(self) -> bool:
-        """One round; whether the object is staged, or was."""
+        """Does one round; returns whether the object is staged, now or earlier."""
         with unknown_if(self.may_be_staged):
             attempts = await self._log.load()
         if attempts is None:
@@ -198,9 +202,9 @@ class _Staging:
         if self._made.is_in(newest) or fate is _Fate.LANDED:
             self._check_order(record, found, landed_in)
             if row is not None:
-                return True  # written over, by a row that every commit will find
+                return True  # overwritten, by a row that every commit will find
             if newest is None:
-                return False  # its token went while the layers were read
+                return False  # its token left the record while the layers were read
             value = newest
         else:
             with unknown_if(written):
@@ -235,14 +239,14 @@ class _Staging:
         if fate is _Fate.UNKNOWN:
             text = (
                 f"upload {self._made.upload_id}: an earlier completion may have been committed and "
-                "written over since, or never have been made; upload again"
+                "overwritten since, or never have been made; upload again"
             )
             raise OutcomeUnknownError(text)
         if self._made.condition:
             self._made.condition.check(self._made.path, newest)
 
     async def _conditional(self, attempts: Sequence[StagingAttempt]) -> Branch:
-        """A fresh record whose staging token is conditional, and takes no plain row of an attempt."""
+        """Returns a fresh record whose staging token is conditional and takes no plain row of an attempt."""
         plain = {each.token.token_id for each in attempts if not each.is_comparison}
 
         def fits(branch: Branch) -> bool:
@@ -296,7 +300,9 @@ class _Staging:
         return _Fate.UNKNOWN if row is not None and attempt.is_comparison else _Fate.NOT_LANDED
 
     async def _has_note(self, partition: Partition) -> bool:
-        """Whether a row of the upload landed in a token. The note lies beside that row: only a scan finds it."""
+        """Whether a row of the upload landed in a token. Only a scan finds the note, which lies beside that
+        row.
+        """
         note = staged_upload(self._made.upload_id)
         return bool(await self._kv.scan(partition, note, note + b"\0", 1))
 
@@ -304,7 +310,7 @@ class _Staging:
         """Sets the row over the one that was read; False if there is another one now.
 
         Raises:
-            OutcomeUnknownError: it may be there.
+            OutcomeUnknownError: the row may be written.
         """
         partition = self._token(record.staging)
         with unknown_if(self.may_be_staged):

@@ -1,11 +1,12 @@
-"""Where uploads are kept: by the day on which they began, in one partition per day, which is dropped whole.
+"""The partitions of uploads: one per day on which uploads began, each dropped whole.
 
-No row is ever deleted: an index from which rows are deleted one by one makes every listing on Cassandra read
-the tombstones of all uploads before (docs/design/kv.md). An upload's id tells its day. The days in use
-are rows of the repository's `refs`; whoever begins a day looks whether older ones are done with. A day is,
-when it has been over for as long as a repeated completion must meet the first one's answer, and all of
-its uploads have ended: nothing in it can change any more, because these states are final and no id of that
-day is made any more. An upload that nobody ends keeps its day.
+No row is ever deleted: deleting rows from an index one by one would make every listing on Cassandra read
+the Cassandra tombstones of all earlier uploads (docs/design/kv.md). An upload's id contains its day. The
+days in use are rows of the repository's `refs`; the replica that begins a day also looks for older days
+that are finished. A day is finished when two things hold: it ended so long ago that no repeated
+completion needs the first answer any more, and all of its uploads have ended. Then nothing in it can
+change: these states are final, and no more ids of that day are created. An upload that is never completed
+or aborted keeps its day.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LIVE = frozenset({pb.UPLOAD_STATE_OPEN, pb.UPLOAD_STATE_COMPLETING})
 
 _DAY_US = 86_400_000_000
 _KEPT_DAYS = 3
-"""How long after its day an ended upload is kept, so that a repeated completion gets its answer."""
+"""Days after its own for which an ended upload is kept, so that a repeated completion gets its answer."""
 _KNOWN_MAX = 10_000
 _PAGE = 1_000
 
@@ -45,7 +46,7 @@ _log = structlog.get_logger()
 
 
 def upload_not_found(upload_id: str) -> TarnError:
-    """The error for an upload that is not there."""
+    """Returns the error for an upload that does not exist."""
     text = f"upload {upload_id[:64]!r} does not exist"
     return TarnError(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND, text)
 
@@ -67,7 +68,7 @@ class FoundUpload:
 
 
 class DailyUploads:
-    """Begins days, finds uploads in them, and gives up those that are done with."""
+    """Begins days, finds uploads in them, and gives up finished days."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class DailyUploads:
         self._begun: BoundedMap[str, int] = BoundedMap(_KNOWN_MAX)
 
     def of(self, repository: Repository, upload_id: str) -> Partition:
-        """The partition that an upload is in, if it is anywhere.
+        """Returns the partition of an upload, whether or not the upload exists.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND: no upload can have this id.
@@ -94,7 +95,7 @@ class DailyUploads:
         return self._repositories.keys_of(repository).uploads(_day_of(upload_id))
 
     async def begin(self, repository: Repository, upload_id: UploadId) -> Partition:
-        """The partition for a new upload; its day has its row.
+        """Returns the partition for a new upload; the row of its day exists when this returns.
 
         Raises:
             TarnError: UNAVAILABLE, UNKNOWN_OUTCOME.
@@ -114,10 +115,10 @@ class DailyUploads:
         return partition
 
     async def days(self, repository: Repository) -> list[int]:
-        """The days whose uploads are kept, those that lie behind us first.
+        """Returns the days whose uploads are kept, oldest first.
 
         Raises:
-            TarnError: CORRUPT: a row names none.
+            TarnError: CORRUPT: a row does not name a day.
         """
         keys = self._repositories.keys_of(repository)
         start, end = keys.UPLOAD_DAYS, after_prefix(keys.UPLOAD_DAYS)
@@ -132,9 +133,9 @@ class DailyUploads:
     async def open_rows(
         self, repository: Repository, start: bytes, end: bytes, limit: int
     ) -> list[FoundUpload]:
-        """Up to `limit` uploads that have not ended, of a range of the index, in its order.
+        """Returns up to `limit` unfinished uploads of a range of the index, in its order.
 
-        Costs a scan for each day that is kept; ended uploads of these days are passed over.
+        Costs one scan for each day that is kept; ended uploads of these days are skipped.
         """
         keys = self._repositories.keys_of(repository)
         found: list[FoundUpload] = []
@@ -163,13 +164,14 @@ class DailyUploads:
     async def _tidy(self, repository: Repository) -> None:
         try:
             await self.tidy(repository)
-        except TarnError as error:  # whoever begins the next day tries again
+        except TarnError as error:  # the replica that begins the next day tries again
             _log.warning("cannot tidy uploads", reason=error.reason, error=error.message)
 
     async def tidy(self, repository: Repository) -> int:
-        """Gives up the days that are done with; returns how many. Repeating it is no error.
+        """Gives up the finished days; returns how many. May be repeated.
 
-        A day is registered to be dropped before its row goes, so that somebody always knows of it.
+        A day's partition is registered to be dropped before its row is removed, so that one of the two
+        always names it.
         """
         keys = self._repositories.keys_of(repository)
         today = self._clock.now_us() // _DAY_US

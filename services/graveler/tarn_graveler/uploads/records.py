@@ -1,4 +1,4 @@
-"""The record of a multipart upload: reading it, changing it, and what it says of its completion."""
+"""Reads and changes the records of multipart uploads, with the state of their completion."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = structlog.get_logger()
 
 _CAS_TRIES = 16
 _ATTEMPTS_MAX = 64
-"""Attempts to stage one upload; each is a token in its record."""
+"""Greatest number of attempts to stage one upload; each is a token in its record."""
 
 
 def require_claim(record: pb.UploadRecord, upload_id: str, claim: bytes) -> None:
-    """Checks that a completion still has the right to go on.
+    """Checks that a completion still holds its claim.
 
     Raises:
-        TarnError: UPLOAD_BUSY: it was taken over, given up or ended.
+        TarnError: UPLOAD_BUSY: the claim was taken over or given up, or the upload has ended.
     """
     if record.state != pb.UPLOAD_STATE_COMPLETING or record.completing_op_id != claim:
         text = f"the completion of upload {upload_id} was taken over"
@@ -46,7 +46,7 @@ class UploadRecords:
     async def read(
         self, repository: Repository, upload_id: str
     ) -> tuple[pb.UploadRecord, Versioned]:
-        """A record as it is now.
+        """Reads the current record.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND.
@@ -63,7 +63,9 @@ class UploadRecords:
         upload_id: str,
         decide: Callable[[pb.UploadRecord], bool],
     ) -> pb.UploadRecord:
-        """Compare-and-set of a record that `decide` edits in place; False leaves it as it is."""
+        """Changes a record by compare-and-set: `decide` edits it in place, or returns False to leave it
+        unchanged.
+        """
         for _ in range(_CAS_TRIES):
             record, found = await self.read(repository, upload_id)
             if not decide(record):
@@ -73,7 +75,7 @@ class UploadRecords:
             except PredicateFailedError:
                 continue
             return record
-        text = f"upload {upload_id} changed {_CAS_TRIES} times under one change"
+        text = f"upload {upload_id} changed {_CAS_TRIES} times during one change; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     async def replace(
@@ -90,7 +92,7 @@ class UploadRecords:
 
 
 class RecordedAttempts:
-    """The attempts to stage an upload, in its record: `CompletionLog` for one claim."""
+    """The staging attempts in an upload's record: `CompletionLog` for one claim."""
 
     def __init__(
         self,
@@ -120,12 +122,13 @@ class RecordedAttempts:
         ]
 
     async def add(self, attempt: StagingAttempt) -> bool:
-        """See `CompletionLog.add`. Renews the claim. A lost answer counts as a change: what the record
-        says then is read again."""
+        """See `CompletionLog.add`. Renews the claim. A lost answer counts as a change of the record, which
+        is then read again.
+        """
         assert self._read is not None, "loaded before"
         record, version = self._read
         if len(record.attempts) >= _ATTEMPTS_MAX:
-            text = f"upload {self._upload_id} was completed {_ATTEMPTS_MAX} times without success"
+            text = f"{_ATTEMPTS_MAX} attempts to complete upload {self._upload_id} failed"
             raise OutcomeUnknownError(f"{text}; upload again")
         record.attempts.add(token=token_to(attempt.token), is_comparison=attempt.is_comparison)
         record.completing_time_us = self._clock.now_us()

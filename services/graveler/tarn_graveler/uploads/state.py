@@ -1,11 +1,12 @@
 """The state of multipart uploads (docs/design/protocol.md, "Uploads").
 
-It lives in the repository's partition of the day on which the upload began, and names no staging token,
-so it survives restarts, other replicas and commits in between. Rows are never deleted one by one: the
-partition is dropped whole, some days after the last of its uploads has ended (see upload_days.py).
+The state is stored in the repository's partition of the day on which the upload began, and names no
+staging token, so it survives restarts, other replicas and commits. Rows are never deleted one by one: the
+partition is dropped whole, some days after the last of its uploads has ended (see daily_partitions.py).
+
 Completion is `open → completing → completed(answer)`, each arrow a compare-and-set: a repeated completion
-replays its answer and never stages an old object over a newer one; an abort and a completion cannot
-both win.
+returns the stored answer and never stages an old object over a newer one; an abort and a completion
+cannot both succeed.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ __all__ = ["PARTS_MAX", "Claim", "NewUpload", "OpenUpload", "Uploads"]
 
 PARTS_MAX = 10_000
 _CLAIM_US = 300_000_000
-"""A completion that is silent for five minutes has died; another one may take over."""
+"""A completion without progress for five minutes counts as dead; another one may take over."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewUpload:
-    """What an upload begins with."""
+    """The initial state of an upload."""
 
     branch_id: BranchId
     path: str
@@ -53,7 +54,7 @@ class OpenUpload:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to complete an upload (`op_id`), or the answer of the completion that was."""
+    """The right to complete an upload (`op_id`), or the answer of an earlier completion."""
 
     op_id: bytes
     completed_entry: bytes
@@ -78,7 +79,7 @@ class Uploads:
         self._ids = ids
 
     async def create(self, repository: Repository, new: NewUpload) -> OpenUpload:
-        """Begins an upload; its block's address is fixed from now on."""
+        """Begins an upload; the address of its block is fixed from now on."""
         upload_id = UploadId(self._ids.uuid7().hex())
         record = pb.UploadRecord(
             path=new.path,
@@ -99,7 +100,7 @@ class Uploads:
         return OpenUpload(upload_id, record)
 
     async def get(self, repository: Repository, upload_id: str) -> OpenUpload:
-        """An upload that is not aborted; complete ones too, so that their answer can be replayed.
+        """Returns an upload that is not aborted; also a complete one, so that its answer can be repeated.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND.
@@ -112,7 +113,7 @@ class Uploads:
     async def record_part(
         self, repository: Repository, upload_id: str, part: pb.UploadPartRecord
     ) -> None:
-        """Records a part whose bytes are durable; replaces an earlier one of its number.
+        """Records a part whose bytes are durable; replaces an earlier part of the same number.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND, also when the upload was completed or aborted.
@@ -130,7 +131,7 @@ class Uploads:
     async def parts(
         self, repository: Repository, upload_id: str, after: int, limit: int
     ) -> list[pb.UploadPartRecord]:
-        """Up to `limit` parts in order of their numbers."""
+        """Returns up to `limit` parts in order of their numbers."""
         await self.get(repository, upload_id)
         day = self._days.of(repository, upload_id)
         start = RepositoryKeys.upload_part(UploadId(upload_id), after + 1)
@@ -146,10 +147,10 @@ class Uploads:
         after: tuple[str, str],
         limit: int,
     ) -> list[OpenUpload]:
-        """Up to `limit` open uploads of a branch after (path, id), in byte order of both."""
+        """Returns up to `limit` open uploads of a branch after (path, id), in byte order of both."""
         first = RepositoryKeys.open_upload(branch_id, "", "")[:-1]
         start = first + prefix.encode()
-        # The least key that is greater than every path of the prefix; no UTF-8 holds this byte.
+        # The least key that is greater than every path of the prefix; UTF-8 never contains this byte.
         end = start + b"\xff"
         if after[0]:
             upload_id = after[1] or "\x7f"
@@ -162,7 +163,7 @@ class Uploads:
     async def begin_complete(
         self, repository: Repository, upload_id: str, manifest_hash: bytes
     ) -> Claim:
-        """Claims the completion, or tells its answer if the same part list completed it before.
+        """Claims the completion, or returns the answer if the same part list already completed it.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND; UPLOAD_BUSY while another completion is alive.
@@ -202,19 +203,18 @@ class Uploads:
     ) -> None:
         """Stages the object, then records the answer; acknowledged only when both are durable.
 
-        May be repeated under one claim, also while an earlier call goes on: the object is staged once.
+        May be repeated under one claim, also while an earlier call is running: the object is staged once.
 
         Args:
-            repository: where.
-            upload_id: which.
-            claim: of `begin_complete`.
-            entry: packed; its operation is the upload.
-            condition: what must be true of the path right before.
+            repository: repository of the upload.
+            upload_id: id of the upload.
+            claim: claim that `begin_complete` returned.
+            entry: the packed entry; its operation is the upload.
+            condition: condition on the state of the path immediately before the write.
 
         Raises:
-            TarnError: UPLOAD_BUSY when the claim was lost; what `Completion.stage` raises;
-                OUTCOME_UNKNOWN when the object is staged and the answer is not recorded, or not known
-                to be.
+            TarnError: UPLOAD_BUSY when the claim was lost; errors of `Completion.stage`; OUTCOME_UNKNOWN
+                when the object is staged and the answer is not recorded, or may not be.
         """
         record, _ = await self._records.read(repository, upload_id)
         made = UploadedObject(BranchId(record.branch_id), record.path, upload_id, entry, condition)
@@ -232,11 +232,13 @@ class Uploads:
         try:
             record = await self._records.change(repository, upload_id, complete)
             await self._end(repository, upload_id, record)
-        except TarnError as error:  # whatever it is, the object can be read
-            raise OutcomeUnknownError(f"staged, then: {error.message}") from error
+        except TarnError as error:  # whatever the error, the object can be read
+            raise OutcomeUnknownError(
+                f"the object was staged, but then: {error.message}"
+            ) from error
 
     async def reopen(self, repository: Repository, upload_id: str, claim: bytes) -> None:
-        """Gives up a claim; nothing was staged under it."""
+        """Gives up a claim under which nothing was staged."""
 
         def decide(record: pb.UploadRecord) -> bool:
             require_claim(record, upload_id, claim)
@@ -246,7 +248,7 @@ class Uploads:
         await self._records.change(repository, upload_id, decide)
 
     async def abort(self, repository: Repository, upload_id: str) -> pb.UploadRecord:
-        """Ends an upload; repeating it is no error.
+        """Aborts an upload; may be repeated.
 
         Raises:
             TarnError: UPLOAD_NOT_FOUND, also when it is complete; UPLOAD_BUSY while it is being
@@ -271,7 +273,7 @@ class Uploads:
         return record
 
     async def _end(self, repository: Repository, upload_id: str, record: pb.UploadRecord) -> None:
-        """Marks an ended upload in the index. Listings look at its record too: this is to be quick."""
+        """Marks an ended upload in the index. This only speeds up listings, which also read its record."""
         day = self._days.of(repository, upload_id)
         index = RepositoryKeys.open_upload(record.branch_id, record.path, upload_id)
         (error,) = await self._kv.set_many(day, [Group(index, ((index, ENDED),))])

@@ -1,7 +1,7 @@
-"""Takes a guard away from the workers of a node: shows that a storm misses it.
+"""Disables a guard in the workers of a node, to show that a storm detects its absence.
 
-Python imports a module of this name at its start. The folder is on a node's path only if a test or
-`python -m chaos --without GUARD` puts it there; processes other than workers are left as they are.
+Python imports a module of this name when it starts. The folder is on a node's path only if a test or
+`python -m chaos --without GUARD` adds it; other processes than workers are not changed.
 """
 
 import os

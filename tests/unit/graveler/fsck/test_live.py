@@ -287,7 +287,7 @@ async def test_state_of_another_check_or_another_program_is_refused(lab: Lab) ->
     with pytest.raises(TarnError, match="unfinished check"):
         await lab.check(FsckOptions(verify_data=True))
     (lab.folder / "other").write_text("not a state file, but something that is worth keeping")
-    with pytest.raises(TarnError, match="no state file"):
+    with pytest.raises(TarnError, match="not a state file of this version"):
         await lab.check(state="other")
     state = open_state(lab.folder / "taken", "x", 0)
     with pytest.raises(TarnError, match="another check uses"):
