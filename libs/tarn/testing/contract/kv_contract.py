@@ -25,7 +25,7 @@ _PARTS = (
     "contract_shared",
 )
 pytest.register_assert_rewrite(
-    *(f"tarn.testing.kv_{part}" for part in (*_PARTS, "fixtures", "history"))
+    *(f"tarn.testing.contract.kv_{part}" for part in (*_PARTS, "fixtures", "history"))
 )
 
 # Imported only after pytest was told to rewrite their asserts:
