@@ -25,6 +25,9 @@ from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.uploads.state import Uploads
 
+# pytest-timeout raises inside a simulated task, which then looks like a defect. Ten seeds take 10 s here.
+pytestmark = pytest.mark.timeout(600)
+
 _SEEDS = 200
 _AT_A_TIME = 10
 

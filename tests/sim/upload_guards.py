@@ -26,7 +26,7 @@ async def _no_attempts(self: RecordedAttempts) -> Sequence[StagingAttempt]:
 async def _not_landed(self: Any, record: Branch, attempts: Sequence[StagingAttempt]) -> Any:
     """A later attempt never asks what became of the earlier ones."""
     del record, attempts
-    return _Fate.NOT_LANDED
+    return _Fate.NOT_LANDED, frozenset()
 
 
 _begin_complete = Uploads.begin_complete

@@ -88,7 +88,8 @@ class World:
         self.history = History()
         self.problems: list[str] = []
         self.random = random.Random(f"world {plan.seed}")
-        self.faults = FaultInjector(CALM, random.Random(f"faults {plan.seed}"))
+        # The names of random streams stay as they are: others would make other runs of all recorded seeds.
+        self.faults = FaultInjector(CALM, random.Random(f"sky {plan.seed}"))
         self.tasks = TaskSet()
         self.blocks = MemBlockStore(SimClock(loop))
         self.values = Values(self.blocks)
