@@ -26,7 +26,7 @@ from typing import IO, Self
 
 __all__ = ["CassandraNodes", "CassandraNodesError"]
 
-_TOOLS = Path(__file__).parents[3] / "tools"
+_TOOLS = Path(__file__).parents[4] / "tools"
 _RING = 1 << 64
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 20
