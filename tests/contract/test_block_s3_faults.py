@@ -200,7 +200,7 @@ async def test_part_that_another_attempt_replaced_is_refused(
             await fill(writer, sample(PART, len(attempt)))
             await writer.finish()
         receipts[attempt] = writer.receipt
-    with pytest.raises(TarnError, match="upload it again") as caught:
+    with pytest.raises(TarnError, match="upload the part again") as caught:
         await store.uploads.complete(key, "u", [(1, receipts["only"]), (2, receipts["early"])])
     assert (caught.value.kind, caught.value.reason) == (Kind.INVALID, Reason.UPLOAD_PART_INVALID)
     await store.uploads.discard(key, "u")

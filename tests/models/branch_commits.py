@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.models.branch_state import Lake, Late, Local, Record, Rules, Step
 
-__all__ = ["commit", "compact", "merge", "reset"]
+__all__ = ["commit", "compact", "merge", "merge_early", "reset"]
 
 
 def _compare_and_set(
@@ -264,41 +264,89 @@ def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     """Brings the key from another branch; refuses a dirty branch and one that has the key.
 
-    `merge other` brings other keys only. `merge early` seals before it scans and not in its last step.
+    `merge other` brings other keys only. Both seal first, so that rows which were acknowledged before the
+    seal are all there to be judged, and replace the staging token again in the last step (rule 9).
     """
     if me.pc == "begin":
         begun = lake if me.kind == "merge other" else lake.begins(me.number)
-        pc = "seal" if me.kind == "merge early" else "scan"
-        yield "begins, reads the record", begun, me._replace(pc=pc, record=lake.record), None
+        yield "begins, reads the record", begun, me._replace(pc="seal", record=lake.record), None
     elif me.pc == "seal":
         yield from _seal(lake, me)
+    elif me.pc == "settle seal":
+        yield from _settle_seal(lake, me)
     elif me.pc == "scan":
-        tokens = me.record.sealed if me.kind == "merge early" else me.record.tokens
-        yield _scan(lake, me, tokens)
+        yield _scan(lake, me, me.record.sealed)
+    elif me.pc == "settle finish":
+        yield from _settle_merge(lake, me, rules)
     else:
         yield from _merge(lake, me, rules)
 
 
 def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    before = me.record
-    head = lake.commits[before.commit][0]
-    is_dirty = me.value is not None
-    if rules.has("base is dirty"):
-        is_dirty |= before.base is not None and before.base != head
+    """Judges the sealed tokens, then publishes over the record that was sealed or over newer seals."""
+    head = lake.commits[me.record.commit][0]
+    beneath = lake.committed(me.record)
+    found = beneath if me.value is None else me.value
     brings = me.kind != "merge other"
+    is_dirty = found != beneath and not (rules.is_absent(found) and rules.is_absent(beneath))
+    if rules.has("base is dirty"):
+        is_dirty |= beneath != head
     if is_dirty or (brings and not rules.is_absent(head)):
-        yield "refuses", lake, me.ends(), None
+        yield "refuses", *_unless_pending(lake, me), None
         return
+    expected = me.fresh or me.record
+    newer = expected.sealed[: len(expected.sealed) - len(me.record.sealed)]
     ready, made = lake.with_commit(me.number if brings else head, me.number)
-    staging = before.staging
-    sealed: tuple[int, ...] = ()
-    if me.kind != "merge early" and rules.has("merge seals"):
-        sealed = (before.staging,) if rules.has("merge keeps rows") else ()
+    staging = expected.staging
+    if rules.has("merge seals"):
         ready, staging = ready.with_token()
-    after = Record(staging, sealed, made, None, before.ops)
-    for outcome, then in _compare_and_set(ready, me, before, after, "finish"):
+        newer = (expected.staging, *newer) if rules.has("merge keeps rows") else newer
+    after = Record(staging, newer, made, None, expected.ops)
+    for outcome, then in _compare_and_set(ready, me, expected, after, "finish"):
         if outcome == "won":
-            told = then.acknowledges(me.number) if brings else then
-            yield "merges", told, me.ends(), None
+            yield "merges", _merged(then, me), me.ends(), None
+        elif outcome == "unknown":
+            yield "merges, no answer", then, me._replace(pc="settle finish", made=made), None
         else:
-            yield f"merges: {outcome}", lake if outcome == "lost" else then, me.ends(), None
+            yield _lost_merge(lake, me, rules)
+
+
+def _unless_pending(lake: Lake, me: Local) -> tuple[Lake, Local]:
+    """The client is told that no merge was made; not if an attempt may still be applied."""
+    told = lake if me.made is not None else lake._replace(refused=lake.refused | {me.number})
+    return told, me.ends()
+
+
+def _merged(lake: Lake, me: Local) -> Lake:
+    return lake if me.kind == "merge other" else lake.acknowledges(me.number)
+
+
+def _settle_merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    if (me.number, "finish") in lake.record.ops:
+        yield "settles: merged", _merged(lake, me), me.ends(), None
+    elif lake.record == (me.fresh or me.record):
+        yield "settles: not there yet", lake, me._replace(pc="finish"), None
+    else:
+        yield _lost_merge(lake, me, rules)
+
+
+def _lost_merge(lake: Lake, me: Local, rules: Rules) -> Step:
+    """Newer seals leave the result as it is; under another head the tokens are judged again."""
+    now = lake.record
+    if (me.number, "finish") in now.ops:
+        return "an earlier attempt was applied", _merged(lake, me), me.ends(), None
+    ours = tuple(token for token in me.record.sealed if token in now.sealed)
+    same_base = (now.commit, now.base) == (me.record.commit, me.record.base)
+    if same_base and ours == me.record.sealed:
+        return "only newer seals came", lake, me._replace(fresh=now), None
+    if me.tries == rules.tries:
+        return "the branch moves: gives up", *_unless_pending(lake, me), None
+    from_now = _scans(me, now._replace(sealed=ours))._replace(fresh=now, tries=me.tries + 1)
+    if not rules.has("merge judges again"):
+        from_now = from_now._replace(pc="finish")
+    return "another head: again", lake, from_now, None
+
+
+def merge_early(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """A merge that seals first and not in its last step: wrong, and kept to show why."""
+    yield from merge(lake, me, rules.without("merge seals"))

@@ -45,11 +45,15 @@ _PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
     "reset": branch_commits.reset,
     "merge": branch_commits.merge,
     "merge other": branch_commits.merge,
-    "merge early": branch_commits.merge,
+    "merge early": branch_commits.merge_early,
+    "then delete": branch_writes.delete,
 }
 
 Scenario = tuple[str, ...]
-"""What each process does. A trailing `lost` is no process: one answer of a compare-and-set may be lost."""
+"""The operation of each process; `then` begins it only after the process before it has ended.
+
+A trailing `lost` is not a process: it lets one answer of a compare-and-set be lost.
+"""
 
 HOLDS: tuple[Scenario, ...] = (
     ("put", "put", "commit"),
@@ -68,6 +72,10 @@ HOLDS: tuple[Scenario, ...] = (
     ("put", "commit", "commit", "lost"),
     ("put", "create", "commit", "lost"),
     ("put", "compact", "commit", "lost"),
+    ("merge", "merge other", "commit"),
+    ("put", "then delete", "commit", "merge other"),
+    ("put", "merge", "reset"),
+    ("put", "merge", "lost"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -109,6 +117,7 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "base is dirty": (("put", "compact", "merge other"), "lost"),
     "merge seals": (("create", "merge"), "two winners"),
     "merge keeps rows": (("put", "merge other"), "lost"),
+    "merge judges again": (("put", "then delete", "commit", "merge other"), "lost"),
     "settles": (("put", "commit", "lost"), "commit"),
     "late is pending": (("put", "commit", "lost"), "refused"),
     "recognises": (("put", "commit", "lost"), "refused"),
@@ -150,7 +159,8 @@ def _successors(
     for label, after in (*dropped(lake, rules, locals_), *applied_late(lake)):
         yield label, (after, locals_), judge(after)
     for at, me in enumerate(locals_):
-        if me.pc == "end":
+        waits = me.kind.startswith("then ") and me.pc == "begin" and locals_[at - 1].pc != "end"
+        if me.pc == "end" or waits:
             continue
         for label, after, then, broken in _PROCESSES[me.kind](lake, me, rules):
             new = (after, (*locals_[:at], then, *locals_[at + 1 :]))

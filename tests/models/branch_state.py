@@ -41,6 +41,7 @@ GUARDS = {
     "base is dirty": "a branch whose compacted metarange differs from its commit is dirty",
     "merge seals": "what changes the committed content seals the staging token in the same step",
     "merge keeps rows": "that token stays in the record: rows may have come since it was scanned",
+    "merge judges again": "under another head, a merge judges its sealed tokens again",
     # Rule 8: unknown outcomes.
     "settles": "an unknown outcome is settled by a read, and not taken for success",
     "late is pending": "a compare-and-set that the settling read does not show may still be applied",
@@ -201,13 +202,19 @@ class Rules:
     def __init__(self, kinds: tuple[str, ...], off: frozenset[str], tries: int) -> None:
         assert off <= set(GUARDS), f"no such guard: {off - set(GUARDS)}"
         self.tries = tries
+        self._kinds = kinds
         self._off = off
-        self._absent = {0} | {n for n, kind in enumerate(kinds, 1) if kind == "delete"}
+        deletes = {n for n, kind in enumerate(kinds, 1) if kind.removeprefix("then ") == "delete"}
+        self._absent = {0} | deletes
         self._creates = {n for n, kind in enumerate(kinds, 1) if kind == "create"}
 
     def has(self, guard: str) -> bool:
         """Whether a guard is on."""
         return guard not in self._off
+
+    def without(self, guard: str) -> Rules:
+        """The same rules with one guard off."""
+        return Rules(self._kinds, self._off | {guard}, self.tries)
 
     def is_absent(self, value: int) -> bool:
         """Whether readers of this value find no object."""
