@@ -117,7 +117,7 @@ def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     ours = me.record.sealed
     kept = expected.sealed[: len(expected.sealed) - len(ours)]
     staging = expected.staging
-    with_commit, made = lake.with_commit(_built(lake, me, rules), me.number)
+    with_commit, made = lake.with_commit(_built(lake, me, rules), me.number, me.record.commit)
     if not rules.has("seals"):
         with_commit, staging = with_commit.with_token()
         kept = ()
@@ -179,7 +179,7 @@ def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     if kept == now.sealed:
         yield _taken(lake, me, rules)
         return
-    with_commit, made = lake.with_commit(_built(lake, me, rules), me.number)
+    with_commit, made = lake.with_commit(_built(lake, me, rules), me.number, me.record.commit)
     after = Record(now.staging, kept, made, None, now.ops)
     for outcome, then in _compare_and_set(with_commit, me, now, after, "finish"):
         if outcome == "won":
@@ -296,7 +296,7 @@ def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         return
     expected = me.fresh or me.record
     newer = expected.sealed[: len(expected.sealed) - len(me.record.sealed)]
-    ready, made = lake.with_commit(me.number if brings else head, me.number)
+    ready, made = lake.with_commit(me.number if brings else head, me.number, me.record.commit)
     staging = expected.staging
     if rules.has("merge seals"):
         ready, staging = ready.with_token()

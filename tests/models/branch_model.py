@@ -105,6 +105,7 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "condition compares": (("create", "create"), "two winners"),
     "own row": (("create", "commit"), "lost"),
     "beneath own row": (("create", "merge", "commit"), "two winners"),
+    "beneath own commit": (("create", "merge", "commit"), "two winners"),
     "written is unknown": (("create", "put", "commit"), "refused"),
     "seals": (("put", "commit"), "lost"),
     "finish compares": (("put", "commit", "commit"), "lost"),

@@ -26,6 +26,7 @@ GUARDS = {
     "condition compares": "it compares-and-sets its row over the one that it read",
     "own row": "its own row in a sealed token or a commit is written again to the staging token",
     "beneath own row": "the condition is judged by what lies beneath its own row in a sealed token",
+    "beneath own commit": "or beneath its own row in a commit: in the listings of the commits before it",
     "written is unknown": "once its row was there, a refusal is told as an unknown outcome",
     # Rules 4 and 5: commits, and what they drop.
     "seals": "a commit scans tokens that take no acknowledged write any more",
@@ -88,7 +89,7 @@ class Lake(NamedTuple):
 
     Attributes:
         tokens: the key's row in each token; None without one.
-        commits: for each commit the key's value and the process that made it.
+        commits: for each commit the key's value, the process that made it, and its first parent.
         announced: tokens on the drop list.
         late: compare-and-sets that may still be applied.
         losable: how many answers of compare-and-sets may still be lost.
@@ -97,12 +98,12 @@ class Lake(NamedTuple):
         acked: acknowledged writes.
         refused: writes that were told that surely nothing was done.
         excused: writes that a reset may have taken away.
-        blind: conditional writes whose newest row went over an acknowledged value that they had not seen.
+        blind: conditional writes of which a row lies over an acknowledged value that they have not judged.
     """
 
     record: Record = Record()
     tokens: tuple[int | None, ...] = (None,)
-    commits: tuple[tuple[int, int], ...] = ((0, 0),)
+    commits: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
     announced: frozenset[int] = frozenset()
     late: tuple[Late, ...] = ()
     losable: int = 0
@@ -139,9 +140,21 @@ class Lake(NamedTuple):
         """A new token, which nothing names yet."""
         return self._replace(tokens=(*self.tokens, None)), len(self.tokens)
 
-    def with_commit(self, value: int, maker: int) -> tuple[Lake, int]:
+    def with_commit(self, value: int, maker: int, parent: int) -> tuple[Lake, int]:
         """A commit that no branch names yet."""
-        return self._replace(commits=(*self.commits, (value, maker))), len(self.commits)
+        return self._replace(commits=(*self.commits, (value, maker, parent))), len(self.commits)
+
+    def beneath(self, tokens: tuple[int, ...], commit: int, own: int) -> int:
+        """The newest value of some layers that `own` did not write; beneath a commit lies its parent."""
+        for token in tokens:
+            row = self.tokens[token]
+            if row is not None and row != own:
+                return row
+        value, _, parent = self.commits[commit]
+        while value == own and parent != commit:
+            commit = parent
+            value, _, parent = self.commits[commit]
+        return value
 
     def begins(self, write: int) -> Lake:
         """A write begins."""

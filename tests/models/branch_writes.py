@@ -49,11 +49,12 @@ def _scan(
     *,
     on: bool = False,
     own: bool = False,
+    own_commit: bool = False,
 ) -> Step:
     """Reads one more layer; `then` is next when a row was found or nothing is left.
 
     What is committed never changes, so it is read together with the last token. `on`: a row in the staging
-    token does not end it. `own`: nor does the process' own row in a sealed one.
+    token does not end it. `own`: nor does the process' own row in a sealed one. `own_commit`: nor in a commit.
     """
     token = layers[me.at]
     row = lake.tokens[token]
@@ -64,6 +65,8 @@ def _scan(
     if me.at + 1 < len(layers):
         return f"passes T{token}", lake, found._replace(at=me.at + 1), None
     value = lake.committed(me.record)
+    if own_commit and value == me.number:
+        value = lake.beneath((), me.record.commit, me.number)
     found = found._replace(pc=then, value=value, at=len(layers))
     return f"passes T{token}, finds {value} beneath", lake, found, None
 
@@ -150,7 +153,8 @@ def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         )
     elif me.pc == "scan":
         own = rules.has("beneath own row") and rules.has("own row")
-        yield _scan(lake, me, me.record.tokens, "decide", own=own)
+        own_commit = rules.has("beneath own commit") and rules.has("own row")
+        yield _scan(lake, me, me.record.tokens, "decide", own=own, own_commit=own_commit)
     elif me.pc == "decide":
         yield _decide_create(lake, me, rules)
     elif me.pc == "set":
@@ -185,9 +189,12 @@ def _set(lake: Lake, me: Local, rules: Rules) -> Step:
             return _again(lake, me, rules, "scan", "its token is gone")
         lost = me._replace(pc="decide", value=there, row=there, at=0)
         return f"loses to {there}", lake, lost, None
-    shown = lake.visible()
-    unseen = token == lake.record.staging and shown in lake.acked and not rules.is_absent(shown)
+    names = lake.record.tokens
+    beneath = lake.beneath(
+        names[names.index(token) :] if token in names else (), lake.record.commit, me.number
+    )
+    unseen = token in names and beneath in lake.acked and not rules.is_absent(beneath)
     mine = frozenset((me.number,))
-    blind = lake.blind | mine if unseen and shown != me.number else lake.blind - mine
+    blind = lake.blind | mine if unseen else lake.blind - mine
     written = lake.with_row(token, me.number)._replace(blind=blind)
     return f"sets its row in T{token}", written, me._replace(pc="check", wrote=True), None
