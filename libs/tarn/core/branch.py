@@ -20,8 +20,10 @@ __all__ = [
     "Token",
     "TokenKind",
     "after_lost_finish",
+    "discard_changes",
     "finish_commit",
     "forget_sealed",
+    "move_head",
     "removed_tokens",
     "seal",
     "settle",
@@ -60,6 +62,8 @@ class Branch:
         compacted_metarange_id: the listing on which reads and commits build instead of the commit's (rule 6).
         recent_op_ids: operations that changed this record. Invariant: newest first, at most eight.
         is_deleted: the repository is being deleted; the branch is treated as absent.
+        reset_count: resets of this branch so far (rule 10). A commit whose tokens are gone compares it: another
+            commit keeps what it takes, a reset discards it.
     """
 
     incarnation: bytes
@@ -71,6 +75,7 @@ class Branch:
     compaction_start_time_us: int = 0
     recent_op_ids: tuple[bytes, ...] = ()
     is_deleted: bool = False
+    reset_count: int = 0
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -159,6 +164,51 @@ def finish_commit(built_from: Branch, current: Branch, commit_id: CommitId, op_i
     )
 
 
+def move_head(
+    built_from: Branch, current: Branch, commit_id: CommitId, token: Token, op_id: bytes
+) -> Branch:
+    """The record after a merge, revert or cherry-pick, whose commit is not built from staged rows (rule 9).
+
+    The staging token is replaced in the same step, because the content beneath it changes. It stays in the
+    record as a sealed token: rows may have been acknowledged in it since `built_from` was sealed.
+
+    Args:
+        built_from: the record whose sealed tokens were found to change nothing; these are removed.
+        current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
+        commit_id: the new head.
+        token: a new one for each attempt.
+        op_id: also new for each attempt.
+    """
+    ours = len(built_from.sealed)
+    newer = current.sealed[: len(current.sealed) - ours]
+    assert current.sealed[len(newer) :] == built_from.sealed, "our tokens must be the oldest ones"
+    after = replace(
+        current,
+        staging=token,
+        sealed=(current.staging, *newer),
+        commit_id=commit_id,
+        compacted_metarange_id=None,
+        compaction_start_time_us=0,
+        recent_op_ids=_remember(current, op_id),
+    )
+    return _checked(after)
+
+
+def discard_changes(branch: Branch, commit_id: CommitId, token: Token, op_id: bytes) -> Branch:
+    """The record after a reset of all uncommitted changes, to the head or to another commit (rule 10)."""
+    after = replace(
+        branch,
+        staging=token,
+        sealed=(),
+        commit_id=commit_id,
+        compacted_metarange_id=None,
+        compaction_start_time_us=0,
+        recent_op_ids=_remember(branch, op_id),
+        reset_count=branch.reset_count + 1,
+    )
+    return _checked(after)
+
+
 def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
     """The record without `built_from`'s sealed tokens, after they were found to change nothing.
 
@@ -179,6 +229,8 @@ class AfterLostFinish(enum.Enum):
     """Build the metarange again from the new record."""
     TAKEN = "taken"
     """Another commit has taken all of our tokens; it contains everything that we had to commit."""
+    RESET = "reset"
+    """A reset has discarded our tokens: no commit contains their rows."""
 
 
 def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
@@ -199,6 +251,8 @@ def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
         and current.commit_id == built_from.commit_id
         and current.compacted_metarange_id == built_from.compacted_metarange_id
     )
+    if current.reset_count != built_from.reset_count:
+        return AfterLostFinish.RESET
     if same_base and tail == ours:
         return AfterLostFinish.REUSE
     if current.commit_id != built_from.commit_id and not set(ours) & set(current.sealed):

@@ -199,6 +199,7 @@ def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
         is_deleted=branch.is_deleted or is_pending,
         create_time_us=branch.create_time_us,
         is_pending=is_pending,
+        reset_count=branch.reset_count,
     ).SerializeToString()
 
 
@@ -221,6 +222,7 @@ def decode_branch(value: bytes) -> Branch:
         compaction_start_time_us=record.compaction_start_time_us,
         recent_op_ids=tuple(record.recent_op_ids),
         is_deleted=record.is_deleted,
+        reset_count=record.reset_count,
     )
 
 

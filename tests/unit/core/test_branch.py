@@ -11,8 +11,10 @@ from tarn.core.branch import (
     Token,
     TokenKind,
     after_lost_finish,
+    discard_changes,
     finish_commit,
     forget_sealed,
+    move_head,
     removed_tokens,
     seal,
     settle,
@@ -170,3 +172,35 @@ def test_a_record_takes_rows_for_its_staging_token_in_this_life_only() -> None:
     assert not seal(one, token("t1"), b"op").takes_writes_as(one)
     assert not replace(one, incarnation=b"next").takes_writes_as(one)
     assert not replace(one, is_deleted=True).takes_writes_as(one)
+
+
+def test_moving_the_head_replaces_the_staging_token_and_keeps_its_rows() -> None:
+    built_from = branch("a", "b")
+    newer = seal(built_from, token("t1"), b"seal")
+    after = move_head(built_from, newer, CommitId("c1"), token("t2"), b"merge")
+    assert [t.token_id for t in after.tokens] == ["t2", "t1", "t0"]
+    assert after.commit_id == "c1"
+    assert after.recent_op_ids[0] == b"merge"
+    assert removed_tokens(newer, after) == (token("a"), token("b"))
+
+
+def test_moving_the_head_refuses_a_token_that_the_record_names() -> None:
+    with pytest.raises(TarnError) as caught:
+        move_head(branch(), branch(), CommitId("c1"), token("t0"), b"merge")
+    assert caught.value.kind is Kind.CORRUPT
+
+
+def test_a_reset_leaves_one_empty_token_and_the_chosen_commit() -> None:
+    compacted = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
+    after = discard_changes(compacted, CommitId("c0"), token("t1"), b"reset")
+    assert after.tokens == (token("t1"),)
+    assert (after.commit_id, after.compacted_metarange_id, after.reset_count) == ("c0", None, 1)
+    assert removed_tokens(compacted, after) == (token("t0"), token("a"))
+
+
+def test_a_commit_tells_tokens_that_were_discarded_from_tokens_that_were_committed() -> None:
+    built_from = seal(branch(), token("t1"), b"seal")
+    hard = discard_changes(built_from, CommitId("c1"), token("t2"), b"reset")
+    committed = finish_commit(built_from, built_from, CommitId("c1"), b"finish")
+    assert after_lost_finish(built_from, hard) is AfterLostFinish.RESET
+    assert after_lost_finish(built_from, committed) is AfterLostFinish.TAKEN
