@@ -29,9 +29,9 @@ from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.log import LogConfig
 from tarn.rpc.process.serve import Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.system import SystemClock
-from tarn.rpc.server.endpoint import Endpoint
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.methods import Endpoint
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 ENTRY = bytes(180)

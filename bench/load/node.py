@@ -21,7 +21,7 @@ from bench.load.processes import Processes, pinned
 from bench.load.signing import Signer
 
 from tarn.rpc.process.system import SystemClock
-from tarn.testing.servers.service_log import check_log
+from tarn.testing.unhandled import check_log
 
 __all__ = ["Form", "Node", "bulk_loop", "raw_loop", "running"]
 

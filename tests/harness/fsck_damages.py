@@ -19,9 +19,8 @@ from tarn.core.ids import BranchId, CommitId, RangeId, RepositoryId, TagId, Toke
 from tarn.core.listing.metarange import Metarange, RangeInfo
 from tarn.core.listing.run import run_of_batch
 from tarn.kv.agreement import SETTINGS
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.fence import FENCE, fence_partition
-from tarn.kv.keys import day_of_upload, path_key
+from tarn.kv.keys import AuthKeys, day_of_upload, path_key
 from tarn.kv.records import (
     Drop,
     Namespace,

@@ -9,8 +9,7 @@ from pathlib import Path
 from lake import MAIN, Lake
 
 from tarn.block.mem import MemBlockStore
-from tarn.block.port import BlockKey
-from tarn.block.reading import ReadBlocks
+from tarn.block.port import BlockKey, ReadBlocks
 from tarn.core.branch import Branch
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, physical_path

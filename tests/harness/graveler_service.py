@@ -18,8 +18,8 @@ from tarn.core.ids import UserId
 from tarn.kv.mem import MemKv
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.rules import Rule
-from tarn.rpc.server.endpoint import Endpoint
 from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.methods import Endpoint
 from tarn.testing.clock import SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of

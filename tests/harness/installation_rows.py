@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.ids import BranchId, CommitId, RepositoryId, TokenId
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.fence import fence_partition
-from tarn.kv.keys import InstallationKeys, path_key
+from tarn.kv.keys import AuthKeys, InstallationKeys, path_key
 from tarn.kv.port import Group, Kv, ListingKv, Partition, PartitionKind, Row
 from tarn.kv.records import Drop, Repository, encode_branch, encode_drop, encode_repository
 

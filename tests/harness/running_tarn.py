@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarn.testing.servers.service_log import check_log
+from tarn.testing.unhandled import check_log
 
 START_SECONDS = 90
 STOP_SECONDS = 60

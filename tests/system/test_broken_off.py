@@ -14,7 +14,7 @@ import pytest
 from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
 
 from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
-from tarn.testing.servers.service_log import check_log
+from tarn.testing.unhandled import check_log
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -21,9 +21,9 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from tarn.block.reading import open_blocks_to_read
+from tarn.block.opening import open_blocks_to_read
 from tarn.config import Config
-from tarn.kv.reading import open_kv_to_read
+from tarn.kv.opening import open_kv_to_read
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.commands.up import config_option, data_dir_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,15 +14,20 @@ from typing import TypeVar
 
 import click
 
+from tarn.config import Config
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.opening import open_kv
+from tarn.rpc.process.log import logging_to
+from tarn.rpc.process.standalone import log_config
+from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.data_dir import DataDir, State
-from tarn_cli.node.kv_check import check_kv
 from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
 from tarn_cli.node.running import run_node
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 
-__all__ = ["config_option", "data_dir_option", "down", "status", "up"]
+__all__ = ["check_kv", "config_option", "data_dir_option", "down", "status", "up"]
 
 T = TypeVar("T")
 
@@ -29,6 +35,7 @@ _DETACH_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 12
+_KV_HINT = "docs/operate/cassandra.md lists the requirements for the cluster"
 
 _port = click.IntRange(0, 65_535)
 _WORKERS = (
@@ -106,6 +113,32 @@ def up(
         check_kv(config)
         session.output.remark(f"starting Tarn on {where.path}")
         run_node(plan, where, lambda line: click.echo(f"tarn: {line}", err=True))
+
+
+def check_kv(config: Config) -> None:
+    """Opens a Cassandra store, which also creates its schema, and closes it again: before the workers start, so
+    that a problem is reported once.
+
+    Does nothing for the embedded store, whose workers report its problems.
+
+    Raises:
+        CliError: UNAVAILABLE, no node answers; FAILURE, the cluster does not meet a requirement, which the
+            text names.
+    """
+    if config.metadata.db.type == "embedded":
+        return
+    try:
+        with logging_to(log_config(config)):
+            asyncio.run(_open_once(config))
+    except TarnError as error:
+        code = Exit.UNAVAILABLE if error.kind is Kind.UNAVAILABLE else Exit.FAILURE
+        raise CliError(code, error.message, _KV_HINT) from error
+
+
+async def _open_once(config: Config) -> None:
+    clock = SystemClock()
+    store = await open_kv(config, clock, SystemIds(clock))
+    await store.close()
 
 
 def _record(where: DataDir, state: State) -> Record:

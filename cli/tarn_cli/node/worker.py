@@ -21,7 +21,7 @@ from tarn.kv.opening import open_kv
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import run
-from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.methods import Endpoint
 from tarn_auth.application import AuthApplication
 from tarn_auth.config import AuthConfig
 from tarn_gateway.application import GatewayApplication

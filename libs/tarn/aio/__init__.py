@@ -11,7 +11,7 @@ passed in, so that the simulator plays these very classes.
 - `backoff`: pauses between attempts
 - `deadlines`: many deadlines by one timer
 - `close_guard`: counts uses, and closes when there are none
-- `thread_work`: waits for a thread also if its caller was cancelled
+- `thread_work`: a pool of threads, whose work is waited for to its end also if the caller was cancelled
 - `parallel`, `first_error`: the same work on many items; one error out of a group
 - `futures`: outcomes that no caller waits for
 """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 from tarn.block.local import open_local
-from tarn.block.port import BlockStore
+from tarn.block.port import BlockStore, ReadBlocks
 from tarn.config import Config, Secret
 from tarn.core.clock import Clock
 
-__all__ = ["open_blocks"]
+__all__ = ["open_blocks", "open_blocks_to_read"]
 
 
 async def open_blocks(config: Config, clock: Clock) -> BlockStore:
@@ -24,6 +24,18 @@ async def open_blocks(config: Config, clock: Clock) -> BlockStore:
             return await open_local(path, clock=clock, durability=config.durability)
         case "s3":
             return await _open_s3(config, clock)
+
+
+async def open_blocks_to_read(config: Config, clock: Clock) -> ReadBlocks:
+    """Opens the configured block store for reading; the caller closes it.
+
+    Raises:
+        ConfigError: this version has no driver for the configured store.
+        TarnError: the store cannot be opened or does not exist; the message gives the reason.
+    """
+    if config.blockstore.type == "local":
+        return await open_local(config.blockstore.local.path, clock=clock, read_only=True)
+    return await open_blocks(config, clock)
 
 
 async def _open_s3(config: Config, clock: Clock) -> BlockStore:

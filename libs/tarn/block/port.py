@@ -28,6 +28,7 @@ __all__ = [
     "CHUNK_BYTES",
     "FileBacked",
     "PartWriter",
+    "ReadBlocks",
     "closed_error",
 ]
 
@@ -210,6 +211,35 @@ class BlockStore(Protocol):
 
     async def close(self) -> None:
         """Finishes calls in progress and releases the store. Idempotent."""
+        ...
+
+
+class ReadBlocks(Protocol):
+    """The methods of `BlockStore` that read, with the same contract. Every `BlockStore` satisfies this protocol.
+
+    Code that inspects a store (`tarn fsck`) uses it, because it has no method that changes anything.
+    """
+
+    async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
+        """See `BlockStore.read`."""
+        ...
+
+    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+        """See `BlockStore.stream`."""
+        ...
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        """See `BlockStore.stat`."""
+        ...
+
+    async def list_page(
+        self, namespace: str, prefix: str, after: str, limit: int
+    ) -> list[BlockInfo]:
+        """See `BlockStore.list_page`."""
+        ...
+
+    async def close(self) -> None:
+        """See `BlockStore.close`."""
         ...
 
 

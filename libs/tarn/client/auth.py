@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tarn.client.answer import expect
 from tarn.core.access.policy import Grant, Statement, compile_policy
 from tarn.core.access.proof import log_in_proof, set_up_proof
 from tarn.core.ids import UserId
-from tarn.rpc.client.transport import Transport
+from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_proto.auth.v1 import authorization_service_pb2 as authorization_pb

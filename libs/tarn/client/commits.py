@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tarn.client.answer import expect, garbled
-from tarn.rpc.client.transport import Transport
+from tarn.rpc.client.transport import Transport, expect, garbled
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 

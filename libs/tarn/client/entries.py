@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tarn.client.answer import expect, garbled
-from tarn.client.conditions import condition_message
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import TarnError
 from tarn.core.value import hot_value
-from tarn.rpc.client.transport import Transport
+from tarn.rpc.client.transport import Transport, expect, garbled
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_from_operation
@@ -24,8 +22,9 @@ from tarn_proto.graveler.v1.entry_service_pb2 import (
     UnstageEntriesRequest,
     UnstageEntriesResponse,
 )
+from tarn_proto.graveler.v1.entry_service_pb2 import WriteCondition as ConditionMessage
 
-__all__ = ["EntryClient", "ListingPage", "Located"]
+__all__ = ["EntryClient", "ListingPage", "Located", "condition_message"]
 
 _SERVICE = DESCRIPTOR.services_by_name["EntryService"]
 _READ_ONLY = {name: rule.read_only for name, rule in rules_of(_SERVICE).items()}
@@ -187,3 +186,12 @@ class EntryClient:
         if not result.HasField(name):
             raise garbled(f"a result without {name!r}")
         return result
+
+
+def condition_message(condition: WriteCondition) -> ConditionMessage | None:
+    """The message of a condition. Without a condition None, which leaves the field unset."""
+    if condition.if_none_match:
+        return ConditionMessage(if_none_match=True)
+    if condition.if_match:
+        return ConditionMessage(if_match=condition.if_match)
+    return None

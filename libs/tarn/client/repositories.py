@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tarn.client.answer import expect
-from tarn.rpc.client.transport import Transport
+from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 

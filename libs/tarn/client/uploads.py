@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tarn.client.answer import expect
-from tarn.client.conditions import condition_message
+from tarn.client.entries import condition_message
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
-from tarn.rpc.client.transport import Transport
+from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 

@@ -12,10 +12,8 @@ of services and the command line use this package.
 from __future__ import annotations
 
 from tarn.config.errors import ConfigError
-from tarn.config.keys import KEYS, Key
-from tarn.config.loading import load
-from tarn.config.reference import describe
-from tarn.config.rendering import variables_of
+from tarn.config.keys import KEYS, Key, describe
+from tarn.config.loading import load, variables_of
 from tarn.config.secret_file import installation_secret
 from tarn.config.sections import Config
 from tarn.config.values import Secret

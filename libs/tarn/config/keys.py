@@ -1,4 +1,4 @@
-"""Every key of the configuration, derived from the sections that hold the values."""
+"""Every key of the configuration, derived from the sections that hold the values, and the page that lists them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TypeVar, cast, get_type_hints
 
 from tarn.config.sections import Config
 from tarn.config.setting import Setting, kind_of
-from tarn.config.values import Kind, Secret, Sort, suffix_of
+from tarn.config.values import Kind, Secret, Sort, described, suffix_of
 
-__all__ = ["KEYS", "Key", "build", "keys_of"]
+__all__ = ["KEYS", "Key", "build", "describe", "keys_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +91,29 @@ def _is_section(hint: object) -> bool:
 
 
 KEYS: tuple[Key, ...] = tuple(keys_of(Config))
+
+
+def describe() -> str:
+    """Returns the Markdown tables of `docs/operate/configuration.md`, one for each first part of the names.
+
+    The text ends with a line break.
+    """
+    lines: list[str] = []
+    section = None
+    for key in KEYS:
+        head, dot, _ = key.name.partition(".")
+        title = head if dot else "general"
+        if title != section:
+            section = title
+            lines += ["", f"### {title}", "", "| key | type | default | meaning |"]
+            lines.append("|---|---|---|---|")
+        lines.append(_row(key))
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _row(key: Key) -> str:
+    default = "none" if key.default is None else f"`{key.default}`"
+    doc = key.doc
+    if key.aliases:
+        doc += f" Also `{'`, `'.join(key.aliases)}`."
+    return f"| `{key.name}` | {described(key.kind)} | {default} | {doc} |"

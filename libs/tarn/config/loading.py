@@ -1,4 +1,5 @@
-"""Loads settings from the defaults, the file and the environment, each overriding the one before."""
+"""Loads settings from the defaults, the file and the environment, each overriding the one before; and turns a
+configuration back into variables of the environment, for a process that this one starts."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import yaml
@@ -13,9 +15,9 @@ import yaml
 from tarn.config.errors import ConfigError
 from tarn.config.keys import KEYS, Key, build
 from tarn.config.sections import Config
-from tarn.config.values import described, parse_value
+from tarn.config.values import Secret, described, parse_value, suffix_of
 
-__all__ = ["load"]
+__all__ = ["load", "variables_of"]
 
 _FILE_BYTES_MAX = 1 << 20
 _BRACKETS_MAX = 200  # PyYAML's time grows with the square of the depth of nesting
@@ -226,3 +228,42 @@ def _unknown(name: str) -> str:
     # Finds a right name in a wrong section, by its last part.
     near += [known for known in names if known.endswith("." + name.rpartition(".")[2])]
     return f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def variables_of(config: Config) -> dict[str, str]:
+    """Returns every setting that has a value, by the name of its environment variable: `load` undone.
+
+    A process passes its settings in this form to a process that it starts. The file may have changed since
+    this process read it, and a helper process that read it again could use another store than its parent.
+    `load(None, variables_of(config))` gives an equal configuration.
+
+    Reveals secrets: send the result through a private pipe only, never put it into an environment, a file or
+    a log.
+    """
+    settings = ((key, _value_of(config, key)) for key in KEYS)
+    return {key.variable: _written(key, value) for key, value in settings if value is not None}
+
+
+def _value_of(config: Config, key: Key) -> object:
+    found: object = config
+    for part in key.field.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _written(key: Key, value: object) -> str:
+    match value:
+        case Secret():
+            return value.reveal()
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return f"{value}ms" if suffix_of(key.kind) == "_ms" else str(value)
+        case float():
+            return format(Decimal(value), "f")  # every digit, so that parsing gives the same number
+        case tuple():
+            return ",".join(value)
+        case str() | Path():
+            return str(value)
+        case _:
+            raise TypeError(f"{key.name} holds a {type(value).__name__}")

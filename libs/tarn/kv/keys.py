@@ -1,4 +1,4 @@
-"""Every partition and key layout of graveler, in one place (docs/design/kv.md, "Partitions and keys").
+"""Every partition and key layout of graveler and auth, in one place (docs/design/kv.md, "Partitions and keys").
 
 Partition names start with the installation id, so that several installations share one cluster.
 Names inside are separated by characters that the identifiers before them cannot hold.
@@ -13,10 +13,11 @@ from typing import ClassVar
 
 from tarn.core.branch import Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId, UploadId
+from tarn.core.ids import AccessKeyId, BranchId, CommitId, RepositoryId, TagId, UploadId, UserId
 from tarn.kv.port import Partition, PartitionKind
 
 __all__ = [
+    "AuthKeys",
     "STAGED_UPLOADS",
     "InstallationKeys",
     "RepositoryKeys",
@@ -209,3 +210,48 @@ class RepositoryKeys:
     def upload_of(key: bytes) -> UploadId:
         """The upload id in an `uploads` key."""
         return UploadId(key.rpartition(b"\0")[2].decode())
+
+
+@dataclass(frozen=True, slots=True)
+class AuthKeys:
+    """The partition and keys that auth uses. User ids and access key ids contain no slash."""
+
+    installation_id: str
+
+    @property
+    def partition(self) -> Partition:
+        """The only partition of auth; every write to it is linearized."""
+        return Partition(f"{self.installation_id}/auth", PartitionKind.REGISTER)
+
+    @staticmethod
+    def setup() -> bytes:
+        """`setup`: present once the first admin exists."""
+        return b"setup"
+
+    @staticmethod
+    def secrets() -> bytes:
+        """`secrets`: the names of the encryption keys that the installation has been run with."""
+        return b"secrets"
+
+    @staticmethod
+    def user(user_id: UserId | str) -> bytes:
+        """`users/<user id>`."""
+        return f"users/{user_id}".encode()
+
+    @staticmethod
+    def credential(access_key_id: AccessKeyId | str) -> bytes:
+        """`credentials/<access key id>`."""
+        return f"credentials/{access_key_id}".encode()
+
+    @staticmethod
+    def owned(user_uid: bytes, access_key_id: AccessKeyId | str) -> bytes:
+        """`owned/<user uid>/<access key id>`: an index of a user's access keys; the value is unused.
+
+        The key holds the uid, not the name, so that a re-created user does not inherit its predecessor's keys.
+        """
+        return f"owned/{user_uid.hex()}/{access_key_id}".encode()
+
+    @staticmethod
+    def deletion(user_uid: bytes | None) -> bytes:
+        """`deletions/<user uid>` → the user whose deletion has begun. None gives the prefix of all such keys."""
+        return b"deletions/" if user_uid is None else f"deletions/{user_uid.hex()}".encode()

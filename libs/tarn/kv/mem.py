@@ -33,8 +33,8 @@ from tarn.kv.port import (
     PredicateFailedError,
     Row,
     Versioned,
+    row_batch,
 )
-from tarn.kv.rows import row_batch
 
 __all__ = ["MemKv"]
 

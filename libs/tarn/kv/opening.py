@@ -8,11 +8,12 @@ from tarn.config import Config
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
+from tarn.kv.embedded.reading import open_embedded_to_read
 from tarn.kv.fence import FencedKv, check_open
 from tarn.kv.metered import MeteredKv, Meters
-from tarn.kv.port import ListingKv, ScanKv
+from tarn.kv.port import ListingKv, ReadKv, ScanKv
 
-__all__ = ["open_kv", "open_scans", "open_store"]
+__all__ = ["open_kv", "open_kv_to_read", "open_scans", "open_store"]
 
 _log = structlog.get_logger()
 
@@ -64,6 +65,20 @@ async def open_scans(config: Config, clock: Clock, ids: IdSource) -> ScanKv:
     from tarn.kv.embedded.scans import open_embedded_scans
 
     return await open_embedded_scans(config.metadata.db.embedded.file)
+
+
+async def open_kv_to_read(config: Config, clock: Clock, ids: IdSource) -> ReadKv:
+    """Opens the metadata store of a configuration for reading; the caller closes it.
+
+    Works while other processes write to the store, and while none runs. The connections to an embedded store
+    are read-only in sqlite itself. Cassandra has no such mode: there only the type prevents writes.
+
+    Raises:
+        TarnError: the store cannot be opened or does not exist; the text gives the reason.
+    """
+    if config.metadata.db.type == "embedded":
+        return await open_embedded_to_read(config.metadata.db.embedded.file)
+    return await open_store(config, clock, ids)
 
 
 async def open_store(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import NewType, Protocol
+from typing import Final, NewType, Protocol
 
 import pyarrow as pa
 
@@ -28,9 +28,12 @@ __all__ = [
     "PartitionKind",
     "Predicate",
     "PredicateFailedError",
+    "ROW_SCHEMA",
+    "ReadKv",
     "Row",
     "ScanKv",
     "Versioned",
+    "row_batch",
     "KEY_BYTES_MAX",
     "SCAN_LIMIT_MAX",
     "VALUE_BYTES_MAX",
@@ -42,6 +45,16 @@ SCAN_LIMIT_MAX = 10_000
 
 Row = tuple[bytes, bytes]
 """A key and its value."""
+
+ROW_SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+"""The schema of the batches that `Kv.scan_arrow` yields."""
+
+
+def row_batch(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
+    """A batch of `ROW_SCHEMA` from a list of keys and the list of their values."""
+    columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+    return pa.record_batch(columns, schema=ROW_SCHEMA)
+
 
 Predicate = NewType("Predicate", bytes)
 """The version of a value, as `get_many` returned it. Opaque: callers only pass it back to the store."""
@@ -242,4 +255,37 @@ class ListingKv(Kv, Protocol):
         Raises:
             TarnError: CORRUPT: there are rows that belong to no known partition.
         """
+        ...
+
+
+class ReadKv(Protocol):
+    """The methods of `ListingKv` that read, with the same contract. Every `ListingKv` is a `ReadKv`.
+
+    Code that inspects a store (`tarn fsck`) uses it, because it has no method that changes anything.
+    """
+
+    async def get_many(
+        self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+    ) -> list[Versioned | None]:
+        """See `Kv.get_many`."""
+        ...
+
+    async def scan(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int
+    ) -> list[Row]:
+        """See `Kv.scan`."""
+        ...
+
+    def scan_arrow(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Kv.scan_arrow`."""
+        ...
+
+    def partitions(self, prefix: str) -> AsyncIterator[Listed]:
+        """See `ListingKv.partitions`."""
+        ...
+
+    async def close(self) -> None:
+        """See `Kv.close`."""
         ...

@@ -25,13 +25,15 @@ from google.protobuf.message import Message
 
 from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.server.endpoint import OPERATE
 from tarn_proto.common.v1 import rule_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.internal.extension_dict import _ExtensionFieldDescriptor
 
-__all__ = ["OPERATION", "Resource", "Rule", "operations_of", "rules_of"]
+__all__ = ["OPERATE", "OPERATION", "Resource", "Rule", "operations_of", "rules_of"]
+
+OPERATE: Final = "Operate"
+"""Name of the one streaming rpc: a coalesced stream of operations (docs/design/hot-path.md)."""
 
 OPERATION: Final = "operation"
 """Name of the oneof that holds a stream's operations."""

@@ -1,17 +1,45 @@
-"""Turns errors that asyncio would only log into failures of the test that caused them.
+"""Turns errors that are only logged into failures of the test that caused them.
 
-This is for code on the test's own event loop; `tarn.testing.servers.service_log` does the same for a
-service in its own process.
+asyncio and Python report some defects nowhere else: exceptions that were never retrieved, tasks that were
+destroyed, coroutines that were never awaited, resources that were not closed. `no_unhandled_errors` is for code
+on the test's own event loop. A test that starts a service in its own process calls `check_log` after the
+service has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
 
-__all__ = ["no_unhandled_errors"]
+__all__ = ["check_log", "defects_in", "no_unhandled_errors"]
+
+_MARKS: Final = re.compile(
+    r"exception was never retrieved"
+    r"|Task was destroyed but it is pending"
+    r"|was never awaited"
+    r"|ResourceWarning"
+    r"|\b[Uu]nclosed\b"
+    r"|Traceback \(most recent call last\)"
+    r"|Exception ignored in"
+    r"|unhandled error"
+    r"|background task failed"
+)
+# grpc itself prints this when a client disconnects before it gets the status of its stream.
+_GRPC_NOISE: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?:  .*\n)+grpc\._cython\.cygrpc\.ExecuteBatchError: .*\n"
+)
+# Cassandra's driver logs, with a traceback of its own frames, that a node does not answer.
+_DRIVER_NOISE: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?:  File \"cassandra/.*\n(?:    .*\n)*)+\S.*\n"
+)
+_SHOWN_MAX: Final = 10
+_SHOWN_LINES: Final = 30
+"""Lines shown of one defect: its own line and the traceback after it."""
 
 
 @asynccontextmanager
@@ -41,3 +69,31 @@ async def no_unhandled_errors() -> AsyncIterator[None]:
         told = "\n".join(f"{each.get('message')}: {each}" for each in contexts)
         text = f"{len(contexts)} errors that asyncio would only log:\n{told}"
         raise AssertionError(text) from (errors[0] if errors else None)
+
+
+def defects_in(text: str) -> list[str]:
+    """Returns the places of a log that report a defect, each with the lines after it."""
+    lines = _DRIVER_NOISE.sub("", _GRPC_NOISE.sub("", text)).splitlines()
+    marked = {at for at, line in enumerate(lines) if _MARKS.search(line)}
+    # A traceback belongs to the line before it, if that line matches, too.
+    starts = [
+        at for at in sorted(marked) if not (lines[at].startswith("Traceback") and at - 1 in marked)
+    ]
+    found = []
+    for number, start in enumerate(starts):
+        end = starts[number + 1] if number + 1 < len(starts) else len(lines)
+        found.append("\n".join(lines[start : min(end, start + _SHOWN_LINES)]))
+    return found
+
+
+def check_log(path: Path) -> None:
+    """Raises `AssertionError` with the lines if a service's log reports a defect."""
+    if not path.exists():
+        return
+    found = defects_in(path.read_text(errors="replace"))
+    if found:
+        shown = "\n---\n".join(found[:_SHOWN_MAX])
+        raise AssertionError(
+            f"{path} reports {len(found)} defects of the service (see tarn.testing.unhandled); "
+            f"the first of them:\n{shown}"
+        )

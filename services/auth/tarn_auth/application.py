@@ -11,13 +11,12 @@ import structlog
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, TarnError
-from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.keys import AuthKeys
 from tarn.kv.port import Kv
-from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.methods import Endpoint
 from tarn.rpc.wire.pagination import PAGE_KEY_BYTES
 from tarn_auth.authorization_service import AuthorizationService
 from tarn_auth.authorizer import Authorizer
-from tarn_auth.callers import Callers
 from tarn_auth.credentials import Credentials
 from tarn_auth.log_in import LogIn
 from tarn_auth.registers import Registers
@@ -70,10 +69,9 @@ class AuthApplication:
         token_key = derive_key(installation_secret, "caller token v1")
         page_key = derive_key(installation_secret, "page token v1", PAGE_KEY_BYTES)
         authorizer = Authorizer(self._users, credentials, token_key, clock)
-        callers = Callers(authorizer)
         set_up = SetUp(registers, self._users, credentials, authorizer, installation_secret, clock)
         log_in = LogIn(authorizer, credentials, box, clock, random_bytes)
-        sessions = SessionService(installation_id, set_up, log_in, authorizer, callers)
+        sessions = SessionService(installation_id, set_up, log_in, authorizer)
         self.endpoints: Sequence[Endpoint] = (
             Endpoint(
                 authorization_service_pb2.DESCRIPTOR.services_by_name["AuthorizationService"],
@@ -82,7 +80,7 @@ class AuthApplication:
             Endpoint(session_service_pb2.DESCRIPTOR.services_by_name["SessionService"], sessions),
             Endpoint(
                 user_service_pb2.DESCRIPTOR.services_by_name["UserService"],
-                UserService(self._users, credentials, authorizer, callers, page_key),
+                UserService(self._users, credentials, authorizer, page_key),
             ),
         )
 

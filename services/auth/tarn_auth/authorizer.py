@@ -1,4 +1,5 @@
-"""Finds the user of a key or a token, and the user's current permissions.
+"""Finds the user of a key or a token, and the user's current permissions; decides whether a caller may make one of
+auth's own rpcs.
 
 A key pair is valid only while its user lives: the user's record must carry the uid that the key pair
 names, so a re-created user does not inherit keys of an earlier user of that name (lakeFS CVE-2024-43784).
@@ -23,6 +24,8 @@ from tarn.core.access.policy import Grant, Role, compile_policy, statements_of
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.auth_records import Credential, User
+from tarn.rpc.rules import Rule
+from tarn.rpc.wire.call import Call
 from tarn_auth.credentials import Credentials
 from tarn_auth.users import Users
 
@@ -119,10 +122,28 @@ class Authorizer:
         holder = _claimed(claims, await self._kept(claims.access_key_id))
         return self._grant(holder.user, token)
 
-    async def holder(self, token: str) -> Holder:
-        """Returns the key pair and user of a token as stored now; raises as `authorize_token`."""
-        claims = verify(self._token_key, token, self._clock.now_us())
+    async def caller_of(self, call: Call) -> Holder:
+        """Returns the user and key pair of a call's caller token, as stored now.
+
+        Never from the cache, so a deleted admin loses all permissions immediately, on every replica.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID if the token is absent, forged or expired, or if
+                its key pair was deleted.
+        """
+        if not call.caller_token:
+            text = "the call carries no caller token"
+            raise TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, text)
+        claims = verify(self._token_key, call.caller_token, self._clock.now_us())
         return _claimed(claims, await self.find(claims.access_key_id))
+
+    def require(self, caller: Holder, rule: Rule, resource: str) -> None:
+        """Refuses a call unless the rule of its rpc lets the caller access the resource (`tarn.rpc.rules`).
+
+        Raises:
+            TarnError: DENIED, ACCESS_DENIED.
+        """
+        self.grant(caller).require(rule.require_action(), resource)
 
     async def find(self, access_key_id: str) -> Holder | None:
         """Returns a key pair and its user as stored now; None if either does not exist.

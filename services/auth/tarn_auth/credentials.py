@@ -9,9 +9,8 @@ import re
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import Credential, User, decode_credential, encode_credential
-from tarn.kv.keys import after_prefix
+from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import PredicateFailedError
 from tarn_auth.registers import Registers
 from tarn_auth.secret_box import RandomBytes, SecretBox

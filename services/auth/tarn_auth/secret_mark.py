@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.keys import AuthKeys
 from tarn.kv.port import PredicateFailedError
 from tarn_auth.registers import Registers
 

@@ -7,7 +7,6 @@ from tarn.core.ids import parse_user_id
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer
-from tarn_auth.callers import Callers
 from tarn_auth.credentials import parse_access_key_id, parse_secret
 from tarn_auth.log_in import LogIn
 from tarn_auth.messages import to_credential, to_grant, to_statements, to_timestamp, to_user
@@ -28,13 +27,11 @@ class SessionService:
         set_up: SetUp,
         log_in: LogIn,
         authorizer: Authorizer,
-        callers: Callers,
     ) -> None:
         self._installation_id = installation_id
         self._set_up = set_up
         self._log_in = log_in
         self._authorizer = authorizer
-        self._callers = callers
 
     async def GetSetupState(
         self, request: pb.GetSetupStateRequest, call: Call
@@ -69,8 +66,8 @@ class SessionService:
 
     async def GetCaller(self, request: pb.GetCallerRequest, call: Call) -> pb.GetCallerResponse:
         """Returns the caller's identity."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         rule = _RULES["GetCaller"]
-        self._callers.require(caller, rule, rule.resource.of_found(request, caller=caller.user))
+        self._authorizer.require(caller, rule, rule.resource.of_found(request, caller=caller.user))
         statements = self._authorizer.grant(caller).policy.statements
         return pb.GetCallerResponse(user=to_user(caller.user), statements=to_statements(statements))

@@ -27,7 +27,6 @@ from tarn.core.access.proof import set_up_proof
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import AccessKeyId, UserId
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import (
     Credential,
     Setup,
@@ -37,6 +36,7 @@ from tarn.kv.auth_records import (
     encode_setup,
     encode_user,
 )
+from tarn.kv.keys import AuthKeys
 from tarn.kv.port import PredicateFailedError
 from tarn_auth.authorizer import Authorizer
 from tarn_auth.credentials import ACCESS_KEY_SEED_BYTES, Credentials

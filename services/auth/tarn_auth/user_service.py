@@ -12,7 +12,6 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire import pagination
 from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer, Holder
-from tarn_auth.callers import Callers
 from tarn_auth.credentials import (
     Credentials,
     credential_not_found,
@@ -43,13 +42,11 @@ class UserService:
         users: Users,
         credentials: Credentials,
         authorizer: Authorizer,
-        callers: Callers,
         page_key: bytes,
     ) -> None:
         self._users = users
         self._credentials = credentials
         self._authorizer = authorizer
-        self._callers = callers
         self._page_key = page_key
 
     def _tokens(
@@ -60,7 +57,7 @@ class UserService:
 
     async def CreateUser(self, request: pb.CreateUserRequest, call: Call) -> pb.CreateUserResponse:
         """Creates a user without key pairs."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
         self._require(caller, "CreateUser", request)
         user = await self._users.create(user_id, parse_roles(request.roles))
@@ -68,14 +65,14 @@ class UserService:
 
     async def GetUser(self, request: pb.GetUserRequest, call: Call) -> pb.GetUserResponse:
         """Returns one user."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
         self._require(caller, "GetUser", request)
         return pb.GetUserResponse(user=to_user(await self._users.get(user_id)))
 
     async def ListUsers(self, request: pb.ListUsersRequest, call: Call) -> pb.ListUsersResponse:
         """Returns a page of users."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         self._require(caller, "ListUsers", request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         tokens = self._tokens(caller, "ListUsers")
@@ -92,7 +89,7 @@ class UserService:
         self, request: pb.UpdateUserRolesRequest, call: Call
     ) -> pb.UpdateUserRolesResponse:
         """Replaces a user's roles."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
         self._require(caller, "UpdateUserRoles", request)
         roles = parse_roles(request.roles)
@@ -104,7 +101,7 @@ class UserService:
 
     async def DeleteUser(self, request: pb.DeleteUserRequest, call: Call) -> pb.DeleteUserResponse:
         """Deletes a user and its key pairs."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         user_id = parse_user_id(request.user_id)
         self._require(caller, "DeleteUser", request)
         if user_id == caller.user.user_id:
@@ -119,7 +116,7 @@ class UserService:
         self, request: pb.CreateCredentialRequest, call: Call
     ) -> pb.CreateCredentialResponse:
         """Creates a key pair; its secret is shown only in this answer."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         owner = await self._owner(caller, "CreateCredential", request)
         description = parse_description(request.description)
         access_key_id, secret = self._credentials.make_pair()
@@ -141,7 +138,7 @@ class UserService:
         self, request: pb.ListCredentialsRequest, call: Call
     ) -> pb.ListCredentialsResponse:
         """Returns a page of a user's key pairs."""
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         owner = await self._owner(caller, "ListCredentials", request)
         size = pagination.page_size(request.page_size, _PAGE_DEFAULT, _PAGE_MAX)
         uid = owner.user_uid
@@ -161,7 +158,7 @@ class UserService:
         The required permission depends on its owner. Callers without permission get the same answer for
         another user's key pair and for one that does not exist.
         """
-        caller = await self._callers.identify(call)
+        caller = await self._authorizer.caller_of(call)
         access_key_id = parse_access_key_id(request.access_key_id)
         credential = await self._credentials.find(access_key_id)
         rule = _RULES["DeleteCredential"]
@@ -169,7 +166,7 @@ class UserService:
             USERS if credential is None else rule.resource.of_found(request, credential=credential)
         )
         try:
-            self._callers.require(caller, rule, resource)
+            self._authorizer.require(caller, rule, resource)
         except TarnError:
             raise credential_not_found(access_key_id) from None
         if credential is None:
@@ -185,7 +182,7 @@ class UserService:
     def _require(self, caller: Holder, rpc: str, request: object, **given: object) -> None:
         """Raises `TarnError` DENIED, ACCESS_DENIED unless the rule of the rpc lets the caller through."""
         rule = _RULES[rpc]
-        self._callers.require(caller, rule, rule.resource.of_found(request, **given))
+        self._authorizer.require(caller, rule, rule.resource.of_found(request, **given))
 
     async def _owner(
         self,

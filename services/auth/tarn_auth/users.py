@@ -11,9 +11,8 @@ from tarn.core.access.policy import Role
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import User, decode_user, encode_user
-from tarn.kv.keys import after_prefix
+from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import PredicateFailedError, Versioned
 from tarn_auth.credentials import Credentials
 from tarn_auth.registers import Registers

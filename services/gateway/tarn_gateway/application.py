@@ -10,7 +10,7 @@ from tarn.block.port import BlockStore
 from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
-from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.methods import Endpoint
 from tarn_gateway.backend import Backend
 from tarn_gateway.config import GatewaySettings
 from tarn_gateway.grants import Authenticator

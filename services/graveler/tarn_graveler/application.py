@@ -13,7 +13,7 @@ from tarn.client.access import Access
 from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.port import Kv
-from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.methods import Endpoint
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.handlers.branches import BranchHandler, TagHandler

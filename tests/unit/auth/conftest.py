@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tarn.client.auth import AuthClient, NewCredential
-from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.keys import AuthKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv, OutcomeUnknownError, Row
 from tarn.rpc.client.inprocess import InProcessTransport

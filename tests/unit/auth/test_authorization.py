@@ -17,8 +17,8 @@ from botocore.credentials import Credentials
 from tarn.client.access import Access
 from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import decode_user, encode_user
+from tarn.kv.keys import AuthKeys
 from tarn_auth.authorizer import CACHE_TTL_S, GRANT_TTL_MS, TOKEN_LIFE_US, signing_key
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.keys import AuthKeys
 from tarn.kv.mem import MemKv
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication

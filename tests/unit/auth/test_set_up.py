@@ -11,7 +11,7 @@ import pytest
 
 from tarn.client.auth import NewCredential
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.auth_keys import AuthKeys
+from tarn.kv.keys import AuthKeys
 
 if TYPE_CHECKING:
     from tests.unit.auth.conftest import World

@@ -8,9 +8,8 @@ import pytest
 
 from tarn.config import load
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn_cli.commands import up
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.node import kv_check
-from tarn_cli.node.kv_check import check_kv
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.node.plan import NodeFlags, NodePlan, read_config
 
@@ -105,8 +104,8 @@ async def _not_there(*_arguments: object) -> None:
 def test_a_cluster_that_does_not_answer_is_told_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kv_check, "open_kv", _not_there)
+    monkeypatch.setattr(up, "open_kv", _not_there)
     with pytest.raises(CliError, match="nobody at a:9042") as caught:
-        check_kv(load(None, kv_variables("cassandra://a", None)))
+        up.check_kv(load(None, kv_variables("cassandra://a", None)))
     assert caught.value.exit_code is Exit.UNAVAILABLE
-    check_kv(load(None, {}))  # the embedded store needs no look
+    up.check_kv(load(None, {}))  # the embedded store needs no look

@@ -10,11 +10,9 @@ from tarn.core.access.actions import (
     REPOSITORIES,
     USERS,
     Action,
-    branch_resource,
     object_resource,
     ref_object_resource,
     repository_resource,
-    tag_resource,
     user_resource,
 )
 from tarn.core.access.policy import (
@@ -110,7 +108,7 @@ def test_a_compiled_policy_decides_as_the_rule_says(
 
 def test_the_roles_allow_what_the_documentation_says() -> None:
     repository = repository_resource("lake")
-    main = branch_resource("lake", "main")
+    main = "repository/lake/branch/main"
     table = {
         Role.ADMIN: set(Action),
         Role.DEVELOPER: {Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO},
@@ -142,11 +140,13 @@ def test_roles_are_parsed_once_each_and_unknown_ones_are_named() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "main/object/x"])
 def test_a_name_with_a_slash_is_no_resource(name: str) -> None:
-    for build in (repository_resource, user_resource, lambda n: tag_resource("lake", n)):
+    for build in (repository_resource, user_resource):
         with pytest.raises(TarnError):
             build(name)
     with pytest.raises(TarnError):
         ref_object_resource("lake", name, "x")
+    with pytest.raises(TarnError):
+        object_resource("lake", name, "x")
 
 
 def test_a_grant_names_who_was_denied_what_and_never_shows_its_token() -> None:

@@ -17,9 +17,9 @@ from tarn.core.entry import operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.listing.pages import Page, PageRequest, merge_page
-from tarn.rpc.server.endpoint import Endpoint
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
+from tarn.rpc.wire.methods import Endpoint
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_proto.auth.v1 import authorization_service_pb2 as auth_pb
 from tarn_proto.auth.v1 import caller_pb2

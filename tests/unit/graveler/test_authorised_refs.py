@@ -20,7 +20,7 @@ from tarn.core.access import policy
 from tarn.core.access.policy import Role, Statement
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UserId
-from tarn.rpc.server.endpoint import OPERATE
+from tarn.rpc.rules import OPERATE
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import Argument, PageTokens
 from tarn_auth import authorizer

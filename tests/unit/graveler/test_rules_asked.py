@@ -16,8 +16,7 @@ from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.rules import Rule, operations_of, rules_of
-from tarn.rpc.server.endpoint import OPERATE
+from tarn.rpc.rules import OPERATE, Rule, operations_of, rules_of
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,

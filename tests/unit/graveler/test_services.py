@@ -14,8 +14,7 @@ from tarn.core.access.policy import Grant
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import ENTRY_BYTES_MAX, etag_of, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.rules import Rule, rules_of
-from tarn.rpc.server.endpoint import OPERATE
+from tarn.rpc.rules import OPERATE, Rule, rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.handlers.requests import AccessGuard, read_condition
 from tarn_proto.graveler.v1 import entry_service_pb2

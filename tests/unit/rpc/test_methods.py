@@ -4,8 +4,7 @@ import pytest
 
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.system import SystemClock
-from tarn.rpc.server.endpoint import Endpoint
-from tarn.rpc.wire.methods import operate_method, unary_methods
+from tarn.rpc.wire.methods import Endpoint, operate_method, unary_methods
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,

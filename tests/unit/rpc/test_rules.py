@@ -19,11 +19,9 @@ from tarn.core.access.actions import (
     REPOSITORIES,
     USERS,
     Action,
-    branch_resource,
     object_resource,
     ref_object_resource,
     repository_resource,
-    tag_resource,
     user_resource,
 )
 from tarn.core.errors import Kind, Reason, TarnError
@@ -31,7 +29,7 @@ from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.reference import describe
 from tarn.rpc.rules import Resource, Rule, rules_of
-from tarn.rpc.server.endpoint import Endpoint
+from tarn.rpc.wire.methods import Endpoint
 from tarn_proto.common.v1 import rule_pb2
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "design" / "rpcs.md"
@@ -140,8 +138,8 @@ REQUEST = SimpleNamespace(
         ("repository/*", REPOSITORIES),
         ("user/*", USERS),
         ("repository/{repository_id}", repository_resource("lake")),
-        ("repository/{repository_id}/branch/{branch_id}", branch_resource("lake", "main")),
-        ("repository/{repository_id}/tag/{tag_id}", tag_resource("lake", "v1")),
+        ("repository/{repository_id}/branch/{branch_id}", "repository/lake/branch/main"),
+        ("repository/{repository_id}/tag/{tag_id}", "repository/lake/tag/v1"),
         (
             "repository/{repository_id}/branch/{branch_id}/object/{path}",
             object_resource("lake", "main", "a/b"),

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tarn.core.errors import Kind
-from tarn.testing.servers.service_log import check_log, defects_in
 from tarn.testing.servers.toy_service import SERVICE, call_in, failure, lookup, transport_to
+from tarn.testing.unhandled import check_log, defects_in
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 pytestmark = pytest.mark.system

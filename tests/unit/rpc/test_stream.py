@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from tarn.core.errors import Kind, TarnError
+from tarn.rpc.client import operation_streams
 from tarn.rpc.client import stream_connection as lane
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.server import stream_server
-from tarn.rpc.wire import stream
 from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
 from tarn.testing.servers.toy_service import (
     SERVICE,
@@ -318,7 +318,7 @@ async def test_server_that_drains_under_load_leaves_no_outcome_unknown(
 async def test_callers_beyond_the_bound_are_refused_at_once(
     served: Served, transport: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "OUTSTANDING_MAX", 10)
+    monkeypatch.setattr(operation_streams, "OUTSTANDING_MAX", 10)
     async with asyncio.TaskGroup() as group:
         for _ in range(10):
             group.create_task(read(transport, "wait"))

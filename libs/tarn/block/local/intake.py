@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import Final, Self
 
 from tarn.aio.close_guard import CloseGuard
+from tarn.aio.thread_work import Threads
 from tarn.block.keys import METADATA_PREFIX
 from tarn.block.local.draft import Draft, Drafts, Source
 from tarn.block.local.faults import Faults
 from tarn.block.local.group_writer import GroupWriter
 from tarn.block.local.namespaces import LocalNamespace
 from tarn.block.local.open_files import OpenFiles
-from tarn.block.local.threads import Threads
 from tarn.block.local.tree import Tree
 from tarn.block.port import BlockExistsError, BlockKey
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tarn.aio.close_guard import CloseGuard
+from tarn.aio.thread_work import Threads
 from tarn.block.local.draft import Drafts, sweep
 from tarn.block.local.faults import from_os, from_sqlite
 from tarn.block.local.group_writer import GroupWriter
@@ -19,7 +20,6 @@ from tarn.block.local.mount import refuse_network
 from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.small import SmallReader, create_small
 from tarn.block.local.store import LocalBlockStore
-from tarn.block.local.threads import Threads
 from tarn.block.local.tree import FILE_MODE, Tree, make_root
 from tarn.block.port import closed_error
 from tarn.core.clock import Clock
@@ -57,7 +57,7 @@ async def open_local(
         files_max: descriptors that transfers may hold concurrently; further transfers fail as EXHAUSTED.
         threads: number of threads for long reads, and of those for long writes.
         read_only: open an existing store without creating, probing or sweeping anything. Callers use it
-            only as `tarn.block.reading.ReadBlocks`.
+            only as `tarn.block.port.ReadBlocks`.
 
     Raises:
         TarnError: INVALID if an argument is out of bounds; INTERNAL or UNAVAILABLE if the root cannot be

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from tarn.aio.close_guard import CloseGuard
-from tarn.aio.thread_work import finish_work, settle_work
+from tarn.aio.thread_work import Threads, finish_work, settle_work
 from tarn.block.keys import METADATA_PREFIX, check_listing, check_path, check_span
 from tarn.block.local.faults import Faults, from_sqlite
 from tarn.block.local.group_writer import GroupWriter
@@ -19,7 +19,6 @@ from tarn.block.local.intake import Intake, LocalWriter
 from tarn.block.local.namespaces import LocalNamespace, Namespaces
 from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.small import SmallReader
-from tarn.block.local.threads import Threads
 from tarn.block.local.tree import Tree
 from tarn.block.local.uploads import LocalUploads
 from tarn.block.port import CHUNK_BYTES, BlockInfo, BlockKey, BlockNotFoundError

@@ -30,12 +30,9 @@ __all__ = [
     "REPOSITORIES",
     "USERS",
     "Action",
-    "branch_resource",
     "object_resource",
     "ref_object_resource",
-    "ref_resource",
     "repository_resource",
-    "tag_resource",
     "user_resource",
 ]
 
@@ -76,29 +73,14 @@ def repository_resource(repository: str) -> str:
     return f"repository/{_segment(repository)}"
 
 
-def branch_resource(repository: str, branch: str) -> str:
-    """A branch."""
-    return f"repository/{_segment(repository)}/branch/{_segment(branch)}"
-
-
 def object_resource(repository: str, branch: str, path: str) -> str:
     """A path of a branch, to be written; the path may contain any character."""
     return f"repository/{_segment(repository)}/branch/{_segment(branch)}/object/{path}"
 
 
-def ref_resource(repository: str, ref: str) -> str:
-    """A ref, to be read."""
-    return f"repository/{_segment(repository)}/ref/{_segment(ref)}"
-
-
 def ref_object_resource(repository: str, ref: str, path: str) -> str:
     """A path of a ref, to be read; for a listing, its prefix."""
     return f"repository/{_segment(repository)}/ref/{_segment(ref)}/object/{path}"
-
-
-def tag_resource(repository: str, tag: str) -> str:
-    """A tag."""
-    return f"repository/{_segment(repository)}/tag/{_segment(tag)}"
 
 
 def user_resource(user_id: str) -> str:

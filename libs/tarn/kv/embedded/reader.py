@@ -21,8 +21,7 @@ from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.limits import closed_error
-from tarn.kv.port import Listed, Partition, Predicate, Row, Versioned
-from tarn.kv.rows import row_batch
+from tarn.kv.port import Listed, Partition, Predicate, Row, Versioned, row_batch
 
 __all__ = ["BulkReader", "Reader"]
 

@@ -27,8 +27,7 @@ from tarn.aio.futures import ignore_outcome
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded import sql
 from tarn.kv.limits import closed_error, kinds_mixed_error
-from tarn.kv.port import Partition
-from tarn.kv.rows import ROW_SCHEMA
+from tarn.kv.port import ROW_SCHEMA, Partition
 
 __all__ = ["EmbeddedScans", "open_embedded_scans"]
 

@@ -13,9 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from tarn.core.ids import BranchId
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.fence import fence_partition
-from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix, key_error
+from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys, after_prefix, key_error
 from tarn.kv.limits import kinds_mixed_error
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Listed, ListingKv, Partition, Row

@@ -21,11 +21,11 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.addresses import is_literal, resolve
+from tarn.rpc.client.operation_streams import OperationStreams
 from tarn.rpc.client.peer import Peer
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import unavailable_error
 from tarn.rpc.wire.methods import UnaryMethod, operate_method, unary_methods
-from tarn.rpc.wire.stream import OperationStreams
 
 __all__ = ["GrpcTransport"]
 

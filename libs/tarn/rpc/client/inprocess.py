@@ -13,11 +13,10 @@ from google.protobuf.message import Message
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.rules import rules_of
-from tarn.rpc.server.endpoint import OPERATE, Endpoint
+from tarn.rpc.rules import OPERATE, rules_of
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.methods import Handle, check_handler, handle_of
+from tarn.rpc.wire.methods import Endpoint, Handle, check_handler, handle_of
 
 __all__ = ["InProcessTransport"]
 

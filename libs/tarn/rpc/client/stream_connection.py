@@ -1,6 +1,6 @@
 """The client's side of one coalesced stream to one address: sends operations, matches results, detects loss.
 
-`tarn.rpc.wire.stream` describes the protocol of both sides.
+`tarn.rpc.client.operation_streams` describes the protocol of both sides.
 """
 
 from __future__ import annotations

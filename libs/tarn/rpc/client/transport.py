@@ -1,15 +1,18 @@
-"""The interface through which a client calls a service, in this process or over gRPC."""
+"""The interface through which a client calls a service, in this process or over gRPC, and the check of its answers."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 
-__all__ = ["Transport"]
+__all__ = ["Transport", "expect", "garbled"]
+
+MessageT = TypeVar("MessageT", bound=Message)
 
 
 class Transport(Protocol):
@@ -40,3 +43,19 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Ends calls in flight and closes the connections. Idempotent."""
         ...
+
+
+def expect(answer: Message, wanted: type[MessageT]) -> MessageT:
+    """Returns the answer as the type that the rpc promises.
+
+    Raises:
+        TarnError: INTERNAL: the answer has another type, so the two sides were built from different protos.
+    """
+    if not isinstance(answer, wanted):
+        raise garbled(f"{type(answer).__name__} instead of {wanted.__name__}")
+    return answer
+
+
+def garbled(what: str) -> TarnError:
+    """The error for an answer that breaks the contract of its rpc; none of its contents may be used."""
+    return TarnError(Kind.INTERNAL, Reason.INTERNAL, f"the service answered with {what}")

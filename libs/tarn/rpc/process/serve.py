@@ -28,8 +28,8 @@ from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.process.telemetry import Meters, Tracing, exporting
 from tarn.rpc.process.tls import TlsFiles, server_credentials
-from tarn.rpc.server.endpoint import Endpoint
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
+from tarn.rpc.wire.methods import Endpoint
 
 __all__ = ["Application", "Build", "Runtime", "ServeConfig", "serve"]
 

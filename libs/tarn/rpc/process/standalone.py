@@ -19,8 +19,8 @@ from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.log import LogConfig
 from tarn.rpc.process.serve import Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.tls import TlsFiles, channel_credentials
-from tarn.rpc.server.endpoint import Endpoint
 from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.wire.methods import Endpoint
 
 __all__ = ["READY_FD", "Assemble", "Held", "connect", "log_config", "run", "tls_files"]
 

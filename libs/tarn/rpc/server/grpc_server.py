@@ -21,7 +21,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.process.telemetry import Meters, Tracing
-from tarn.rpc.server.endpoint import OPERATE, Endpoint
+from tarn.rpc.rules import OPERATE
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.observer import Observer
 from tarn.rpc.server.stream_server import OperationServer
@@ -35,6 +35,7 @@ from tarn.rpc.wire.metadata import (
     TRACEPARENT_HEADER,
 )
 from tarn.rpc.wire.methods import (
+    Endpoint,
     Handle,
     UnaryMethod,
     check_handler,

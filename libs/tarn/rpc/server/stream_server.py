@@ -1,4 +1,4 @@
-"""The server's side of coalesced streams; `tarn.rpc.wire.stream` describes the protocol."""
+"""The server's side of coalesced streams; `tarn.rpc.client.operation_streams` describes the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the methods of a proto service from its descriptor: names, paths, message types, handlers.
+"""A proto service as transports and servers need it: its methods, read from the descriptor, and their handler.
 
 Services are registered by descriptor, without generated stubs. One generic path for every rpc is less
 code than a class per service, and a handler that lacks an rpc is rejected when it is registered.
@@ -14,11 +14,11 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDesc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tarn.rpc.rules import rules_of
-from tarn.rpc.server.endpoint import OPERATE, Endpoint
+from tarn.rpc.rules import OPERATE, rules_of
 from tarn.rpc.wire.call import Call
 
 __all__ = [
+    "Endpoint",
     "Handle",
     "OperateMethod",
     "UnaryMethod",
@@ -30,6 +30,29 @@ __all__ = [
 
 Handle = Callable[[Message, Call], Awaitable[Message]]
 """A method of a handler: `async (request, call) -> response`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One proto service and its handler.
+
+    For each unary rpc of the service, the handler has a method with the rpc's name,
+    `async (request, call: Call) -> response`. For the streaming rpc `Operate` it has
+    `async operate(operation, call: Call) -> result`, which answers one operation (the transport moves,
+    coalesces and matches them). Both raise `TarnError` for failures that the caller must see.
+
+    Attributes:
+        descriptor: e.g. `branch_service_pb2.DESCRIPTOR.services_by_name["BranchService"]`.
+        handler: checked against the descriptor when it is registered.
+    """
+
+    descriptor: ServiceDescriptor
+    handler: object
+
+    @property
+    def name(self) -> str:
+        """Full proto name, e.g. `tarn.graveler.v1.BranchService`."""
+        return self.descriptor.full_name
 
 
 @dataclass(frozen=True, slots=True)

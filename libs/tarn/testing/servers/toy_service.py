@@ -12,9 +12,9 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.process.telemetry import Meters, Tracing
-from tarn.rpc.server.endpoint import Endpoint
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.methods import Endpoint
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = [

@@ -17,8 +17,7 @@ import pyarrow as pa
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.paging import pages_of
-from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned
-from tarn.kv.rows import row_batch
+from tarn.kv.port import Group, Kv, Partition, Predicate, Row, Versioned, row_batch
 from tarn.testing.sim.faults import refused
 
 __all__ = ["KvLink", "Wire"]

@@ -28,14 +28,18 @@ __all__ = [
     "BodyDigests",
     "BodySums",
     "Claims",
+    "EMPTY_MD5",
     "NO_CLAIMS",
     "checksum_header",
+    "checksum_headers",
     "composite_checksum",
     "full_object_checksum",
     "multipart_md5",
     "parse_algorithm",
     "parse_claims",
 ]
+
+EMPTY_MD5: Final = bytes.fromhex("d41d8cd98f00b204e9800998ecf8427e")
 
 PREFIX: Final = "x-amz-checksum-"
 # Headers with the prefix that contain no checksum value.
@@ -103,6 +107,15 @@ def _new(algorithm: Algorithm) -> _Digest:
 def checksum_header(algorithm: str) -> str:
     """Returns the header of an algorithm: `CRC32C` → `x-amz-checksum-crc32c`."""
     return PREFIX + algorithm.lower()
+
+
+def checksum_headers(checksums: Iterable[Checksum]) -> list[tuple[str, str]]:
+    """Returns `x-amz-checksum-*` and their type; nothing without checksums."""
+    headers = [(checksum_header(each.algorithm), each.value) for each in checksums]
+    if headers:
+        composite = any(each.composite for each in checksums)
+        headers.append(("x-amz-checksum-type", "COMPOSITE" if composite else "FULL_OBJECT"))
+    return headers
 
 
 _BY_HEADER: Final[Mapping[str, Algorithm]] = {checksum_header(each): each for each in Algorithm}

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tarn.core.entry import Checksum
+from tarn_gateway.http import Response
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ListedUpload",
     "Listing",
     "UploadListing",
+    "answer",
     "complete_result",
     "copy_object_result",
     "copy_part_result",
@@ -49,6 +51,11 @@ def _iso_minute(minute: int) -> str:
     day, minute = divmod(minute, 1440)
     hour, minute = divmod(minute, 60)
     return f"{date.fromordinal(_EPOCH_ORDINAL + day).isoformat()}T{hour:02d}:{minute:02d}:"
+
+
+def answer(document: bytes, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    """Returns a 200 answer with a document."""
+    return Response(200, [("Content-Type", "application/xml"), *headers], document)
 
 
 def iso_date(time_us: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
-from tarn_gateway.operations.answers import xml
 from tarn_gateway.s3request import S3Request
 
 __all__ = ["get_bucket_location", "get_bucket_versioning", "head_bucket", "list_buckets"]
@@ -37,7 +36,9 @@ async def list_buckets(backend: Backend, request: S3Request) -> Response:
         if paged or not token or len(buckets) >= 10 * _PAGE:
             break
     user_id = request.granted.grant.user_id
-    return xml(xml_out.list_buckets(buckets, user_id, prefix=prefix, continuation_token=token))
+    return xml_out.answer(
+        xml_out.list_buckets(buckets, user_id, prefix=prefix, continuation_token=token)
+    )
 
 
 async def head_bucket(backend: Backend, request: S3Request) -> Response:
@@ -50,10 +51,10 @@ async def get_bucket_location(backend: Backend, request: S3Request) -> Response:
     """GetBucketLocation: the configured region; S3 returns an empty element for us-east-1."""
     await backend.repositories.get(backend.call(request), request.bucket)
     region = "" if backend.region == "us-east-1" else backend.region
-    return xml(xml_out.location_constraint(region))
+    return xml_out.answer(xml_out.location_constraint(region))
 
 
 async def get_bucket_versioning(backend: Backend, request: S3Request) -> Response:
     """GetBucketVersioning: never enabled; commits are versions."""
     await backend.repositories.get(backend.call(request), request.bucket)
-    return xml(xml_out.versioning_configuration())
+    return xml_out.answer(xml_out.versioning_configuration())

@@ -35,7 +35,6 @@ from tarn_gateway.bodies.checksums import (
 from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import COMPLETE_BYTES_MAX, CompletedPart, parse_complete
 from tarn_gateway.http import Headers, Request, Response
-from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import requested_condition
 from tarn_gateway.operations.uploads import (
     discard_parts,
@@ -94,7 +93,7 @@ async def complete_multipart_upload(backend: Backend, request: S3Request) -> Res
     document = xml_out.complete_result(
         location, request.bucket, request.address.key, entry.etag, entry.checksums
     )
-    return xml(document)
+    return xml_out.answer(document)
 
 
 def _expected(headers: Headers) -> Expected:

@@ -23,7 +23,6 @@ from tarn_gateway.documents import xml_out
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
 from tarn_gateway.operation import COPY_SOURCE
-from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import operation_id, requested_condition
 from tarn_gateway.operations.reading import block_key, refuse_external
 from tarn_gateway.operations.writing import check_branch, lineage_of, stage, with_request_headers
@@ -119,7 +118,7 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
     if replace:
         entry = with_request_headers(entry, about, headers)
     await stage(backend, request, repository, entry, block=block, condition=condition)
-    return xml(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
+    return xml_out.answer(xml_out.copy_object_result(entry.etag, entry.mtime_us, entry.checksums))
 
 
 def _replaces(request: S3Request) -> bool:

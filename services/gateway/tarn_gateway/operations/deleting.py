@@ -14,7 +14,6 @@ from tarn_gateway.documents import xml_out
 from tarn_gateway.documents.xml_in import DELETE_BYTES_MAX, parse_delete
 from tarn_gateway.grants import require
 from tarn_gateway.http import Response
-from tarn_gateway.operations.answers import xml
 from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.requests.address import split_key
 from tarn_gateway.s3error import S3Error, from_tarn_error
@@ -65,7 +64,7 @@ async def delete_objects(backend: Backend, request: S3Request) -> Response:
             group.create_task(_unstage(backend, request, branch, paths, failures, slots))
     _give_up_together(wanted.keys, failures)
     outcomes = [_outcome(key, failures.get(key)) for key in wanted.keys]
-    return xml(xml_out.delete_result(outcomes, quiet=wanted.quiet))
+    return xml_out.answer(xml_out.delete_result(outcomes, quiet=wanted.quiet))
 
 
 def _target(request: S3Request, key: str) -> tuple[BranchId, str]:

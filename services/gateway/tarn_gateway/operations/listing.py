@@ -29,8 +29,8 @@ from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
-from tarn_gateway.operations.answers import url_encoding, xml
 from tarn_gateway.operations.refs import branch_roots, ref_roots, within
+from tarn_gateway.requests.query import url_encoding
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 
@@ -82,7 +82,7 @@ async def list_objects(backend: Backend, request: S3Request) -> Response:
     page = await _list(backend, request, wanted)
     listing = _document(request, wanted, page, owner=request.granted.grant.user_id)
     following = page.last if page.truncated else ""
-    return xml(xml_out.list_objects_v1(listing, marker=marker, next_marker=following))
+    return xml_out.answer(xml_out.list_objects_v1(listing, marker=marker, next_marker=following))
 
 
 async def list_objects_v2(backend: Backend, request: S3Request) -> Response:
@@ -98,7 +98,7 @@ async def list_objects_v2(backend: Backend, request: S3Request) -> Response:
         next_continuation_token=_encode_token(page.last) if page.truncated else "",
         start_after=start_after,
     )
-    return xml(document)
+    return xml_out.answer(document)
 
 
 def _wanted(request: S3Request, after: str) -> _Wanted:

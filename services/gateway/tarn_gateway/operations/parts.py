@@ -10,10 +10,9 @@ from tarn.block.port import BlockNotFoundError, BlockWriter, PartWriter
 from tarn.core.errors import Reason, TarnError
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import copy_block
-from tarn_gateway.bodies.checksums import Algorithm, BodySums
+from tarn_gateway.bodies.checksums import Algorithm, BodySums, checksum_headers
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Response
-from tarn_gateway.operations.answers import checksum_headers, quoted, xml
 from tarn_gateway.operations.copying import find_source
 from tarn_gateway.operations.uploads import (
     PART_NUMBER_MAX,
@@ -22,6 +21,7 @@ from tarn_gateway.operations.uploads import (
     upload_block,
 )
 from tarn_gateway.requests.byterange import parse_copy_range
+from tarn_gateway.requests.conditions import quoted
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -60,7 +60,7 @@ async def upload_part_copy(backend: Backend, request: S3Request) -> Response:
     part = _part(backend, upload, number, writer.receipt, sums)
     await _record(backend, request, upload, part)
     mtime_us = part.create_time.ToMicroseconds()
-    return xml(xml_out.copy_part_result(sums.md5.hex(), mtime_us, sums.checksums))
+    return xml_out.answer(xml_out.copy_part_result(sums.md5.hex(), mtime_us, sums.checksums))
 
 
 def _part_number(request: S3Request) -> int:

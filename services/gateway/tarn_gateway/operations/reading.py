@@ -7,10 +7,10 @@ from tarn.core.entry import Entry, unpack
 from tarn.core.ids import physical_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import open_body
+from tarn_gateway.bodies.checksums import EMPTY_MD5, checksum_headers
 from tarn_gateway.http import Response
-from tarn_gateway.operations.answers import EMPTY_MD5, checksum_headers, quoted
 from tarn_gateway.requests.byterange import parse_range
-from tarn_gateway.requests.conditions import Verdict, http_date, read_conditions
+from tarn_gateway.requests.conditions import Verdict, http_date, quoted, read_conditions
 from tarn_gateway.requests.object_headers import override_headers, response_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request

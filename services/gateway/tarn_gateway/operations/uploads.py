@@ -18,11 +18,11 @@ from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.checksums import Algorithm, parse_algorithm
 from tarn_gateway.documents import xml_out
 from tarn_gateway.http import Headers, Response
-from tarn_gateway.operations.answers import url_encoding, xml
 from tarn_gateway.operations.conditional import refuse_write_condition
 from tarn_gateway.operations.refs import branch_roots, within
 from tarn_gateway.operations.writing import with_request_headers
 from tarn_gateway.requests.object_headers import parse_object_headers
+from tarn_gateway.requests.query import url_encoding
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request, branch_to_write
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
@@ -76,7 +76,7 @@ async def create_multipart_upload(backend: Backend, request: S3Request) -> Respo
     if algorithm is not None:
         answer.append(("x-amz-checksum-algorithm", str(algorithm)))
         answer.append(("x-amz-checksum-type", "FULL_OBJECT" if full_object else "COMPOSITE"))
-    return xml(
+    return xml_out.answer(
         xml_out.initiate_result(request.bucket, request.address.key, upload.upload_id), answer
     )
 
@@ -171,7 +171,7 @@ async def list_parts(backend: Backend, request: S3Request) -> Response:
         url_encoded=url_encoding(query),
         checksum_algorithm=upload.checksum_algorithm,
     )
-    return xml(document)
+    return xml_out.answer(document)
 
 
 def _listed_part(upload: pb.Upload, part: pb.UploadPart) -> xml_out.ListedPart:
@@ -260,7 +260,7 @@ async def list_multipart_uploads(backend: Backend, request: S3Request) -> Respon
         next_key_marker=next_key,
         next_upload_id_marker=next_id,
     )
-    return xml(xml_out.list_uploads(listing))
+    return xml_out.answer(xml_out.list_uploads(listing))
 
 
 async def _roots(

@@ -19,12 +19,12 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn_gateway.backend import Backend
 from tarn_gateway.bodies.blocks import discard, receive
-from tarn_gateway.bodies.checksums import BodySums
+from tarn_gateway.bodies.checksums import EMPTY_MD5, BodySums, checksum_headers
 from tarn_gateway.bodies.payload import Payload
 from tarn_gateway.http import Headers, Response
-from tarn_gateway.operations.answers import EMPTY_MD5, checksum_headers, quoted
 from tarn_gateway.operations.conditional import operation_id, requested_condition
 from tarn_gateway.repository_cache import CachedRepository
+from tarn_gateway.requests.conditions import quoted
 from tarn_gateway.requests.object_headers import ObjectHeaders, parse_object_headers
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import S3Request

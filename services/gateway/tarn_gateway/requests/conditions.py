@@ -21,6 +21,7 @@ __all__ = [
     "Verdict",
     "copy_source_conditions",
     "http_date",
+    "quoted",
     "parse_http_date",
     "read_conditions",
     "write_condition",
@@ -28,6 +29,11 @@ __all__ = [
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def quoted(etag: str) -> str:
+    """Returns an ETag in quotes, as in headers."""
+    return f'"{etag}"'
 
 
 def http_date(time_us: int) -> str:

@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from tarn_gateway.s3error import S3Error
 
-__all__ = ["Query", "parse_query"]
+__all__ = ["Query", "parse_query", "url_encoding"]
 
 PARAMETERS_MAX = 64
 
@@ -91,3 +91,20 @@ def parse_query(raw: bytes) -> Query:
     except UnicodeDecodeError:
         raise S3Error("InvalidURI", "The query string is not UTF-8.") from None
     return Query(values)
+
+
+def url_encoding(query: Query) -> bool:
+    """Returns whether keys in a listing must be URL-encoded.
+
+    Raises:
+        S3Error: InvalidArgument for an unknown `encoding-type`.
+    """
+    value = query.get("encoding-type")
+    if value not in (None, "", "url"):
+        raise S3Error(
+            "InvalidArgument",
+            "encoding-type must be url.",
+            ArgumentName="encoding-type",
+            ArgumentValue=str(value)[:80],
+        )
+    return value == "url"

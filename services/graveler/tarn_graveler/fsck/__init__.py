@@ -30,6 +30,6 @@ instead:
 
 Not promised: that data written after the check began is checked.
 
-The check only reads: it uses `tarn.kv.reading.ReadKv` and `tarn.block.reading.ReadBlocks`, which have no
+The check only reads: it uses `tarn.kv.port.ReadKv` and `tarn.block.port.ReadBlocks`, which have no
 writing methods.
 """

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 
-from tarn.block.reading import ReadBlocks
+from tarn.block.port import ReadBlocks
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.reading import ReadKv
+from tarn.kv.port import ReadKv
 from tarn.kv.records import Repository
 from tarn_graveler.fsck.blocks import Blocks
 from tarn_graveler.fsck.confirming import Confirming

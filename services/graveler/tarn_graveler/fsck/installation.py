@@ -13,10 +13,9 @@ from collections.abc import AsyncIterator, Callable
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.kv.agreement import SETTINGS, decode_settings
-from tarn.kv.auth_keys import AuthKeys
 from tarn.kv.auth_records import decode_credential, decode_setup, decode_user
 from tarn.kv.fence import FENCE, Fence, fence_partition
-from tarn.kv.keys import after_prefix
+from tarn.kv.keys import AuthKeys, after_prefix
 from tarn.kv.port import Partition, Row
 from tarn.kv.records import (
     Drop,

@@ -8,12 +8,10 @@ from typing import cast
 
 import pyarrow as pa
 
-from tarn.block.port import BlockInfo, BlockKey
-from tarn.block.reading import ReadBlocks
+from tarn.block.port import BlockInfo, BlockKey, ReadBlocks
 from tarn.core.clock import Clock
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Listed, Partition, Row, Versioned
-from tarn.kv.reading import ReadKv
+from tarn.kv.port import Listed, Partition, ReadKv, Row, Versioned
 from tarn_graveler.fsck.progress import Progress
 
 __all__ = ["Reads"]

@@ -14,8 +14,7 @@ from tarn.kv.cassandra.cluster.session import CassandraSession, Profile, Rows
 from tarn.kv.cassandra.cluster.statements import Statements, open_value
 from tarn.kv.cassandra.partitions.buckets import MergedScan, rows_of_first_page
 from tarn.kv.cassandra.settings import CassandraLimits
-from tarn.kv.port import Partition, PartitionKind, Row
-from tarn.kv.rows import row_batch
+from tarn.kv.port import Partition, PartitionKind, Row, row_batch
 
 __all__ = ["Scans"]
 

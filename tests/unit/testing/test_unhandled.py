@@ -1,4 +1,4 @@
-"""The log of a service under test is looked through for what it tells of by nothing else."""
+"""Errors that are only logged fail a test: those of its own loop, and those of a service that it started."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarn.testing.servers.service_log import check_log, defects_in
-from tarn.testing.unhandled import no_unhandled_errors
+from tarn.testing.unhandled import check_log, defects_in, no_unhandled_errors
 
 LINE = '2026-11-22T04:22:01.897953Z info    s3 method=GET status=200 path="a b"'
 
