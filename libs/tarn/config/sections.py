@@ -310,7 +310,7 @@ class Api:
 
     listen_address: str = setting(
         "127.0.0.1:8001",
-        "Reserved for the REST endpoint, which this version does not have.",
+        "Accepted and not used: this version has no REST endpoint.",
         Sort.ADDRESS,
     )
 
