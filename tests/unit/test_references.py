@@ -13,11 +13,24 @@ ROOT = Path(__file__).parents[2]
 THIS = Path(__file__).resolve()
 SUFFIXES = {".md", ".py", ".proto", ".toml", ".yaml", ".yml", ".sh"}
 GENERATED = "gen/"
+PACKAGES = {
+    path.name: path
+    for folder in ("libs", "services/auth", "services/gateway", "services/graveler", "cli", "jobs")
+    for path in (ROOT / folder).glob("tarn*")
+    if path.is_dir()
+}
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NAMED = re.compile(
-    r"(?<![\w/.{-])((?:docs|services|bench|tests/models|tests/sim|tests/unit)/[\w./-]+\.(?:md|py))\b"
+    r"(?<![\w/.{-])((?:docs|libs|services|cli|jobs|bench|tests/models|tests/sim|tests/unit)/[\w./-]+\.(?:md|py))\b"
 )
+_MODULE = re.compile(
+    r"`((?:tarn|tarn_auth|tarn_cli|tarn_gateway|tarn_graveler|tarn_spark)(?:\.\w+)+)`"
+)
+_NO_MODULE = re.compile(
+    r"tarn\.\w+\.v1\b|tarn\.(?:db|json|yaml|log)$|tarn\.(?:kv|rpc)\.(?:duration|failed)\b"
+)
+"""Packages of protos, files of an installation, metrics."""
 _HEADING_OF_PATH = re.compile(r"(?<![\w/.])((?:docs|services|bench)/[\w./-]+\.md), \"([^\"]+)\"")
 _HEADING_OF_LINK = re.compile(r"\]\(([\w./-]+\.md)\), \"([^\"]+)\"")
 _ELSEWHERE = re.compile(r"(design §|\bfacts/|\bfacts A\d|\bseed 00\d|/work/|starting design)")
@@ -80,6 +93,24 @@ def missing_paths(text: str) -> Iterator[str]:
             yield name
 
 
+def missing_modules(text: str) -> Iterator[str]:
+    """Modules, and names in them, that a text names in backticks and that do not exist."""
+    for name in _MODULE.findall(text):
+        if _NO_MODULE.match(name):
+            continue
+        place, rest = PACKAGES[name.partition(".")[0]], name.split(".")[1:]
+        while rest and (place / rest[0]).is_dir():
+            place, rest = place / rest[0], rest[1:]
+        if not rest:
+            continue
+        module = place / f"{rest[0]}.py"
+        source, names = (module, rest[1:]) if module.is_file() else (place / "__init__.py", rest)
+        known = source.read_text() if source.is_file() else ""
+        defined = r'(?m)(?:class |def |self\.){0}\b|^\s*{0}\s*[:=]|"{0}"'
+        if not all(re.search(defined.format(each), known) for each in names):
+            yield name
+
+
 def missing_headings(text: str, folder: Path) -> Iterator[str]:
     """Headings that a text names after a document that has none like it."""
     joined = re.sub(r"\s*\n\s*(?:#\s|//\s)?\s*", " ", text)
@@ -101,12 +132,12 @@ def test_links_in_markdown_lead_somewhere() -> None:
     assert broken == {}
 
 
-def test_documents_and_headings_that_are_named_exist() -> None:
+def test_documents_headings_and_modules_that_are_named_exist() -> None:
     broken, named = {}, 0
     for path in files():
         text = path.read_text()
         named += len(_NAMED.findall(text))
-        found = [*missing_paths(text), *missing_headings(text, path.parent)]
+        found = [*missing_paths(text), *missing_headings(text, path.parent), *missing_modules(text)]
         if found:
             broken[path.relative_to(ROOT).as_posix()] = found
     assert named > 100
@@ -156,3 +187,8 @@ def test_a_missing_heading_is_found_across_lines() -> None:
     text = '# see docs/design/kv.md,\n# "Two tables" and docs/design/kv.md, "Three\n# tables"'
     assert list(missing_headings(text, ROOT)) == ["kv.md: Three tables"]
     assert list(missing_headings('[kv.md](kv.md), "Three"', DESIGN)) == ["kv.md: Three"]
+
+
+def test_a_missing_module_is_found() -> None:
+    text = "`tarn.kv.port.Kv.scan`, `tarn.kv.metadata`, `tarn.kv.port.Kw`, `tarn.kv.duration.count`"
+    assert list(missing_modules(text)) == ["tarn.kv.metadata", "tarn.kv.port.Kw"]
