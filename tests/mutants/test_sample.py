@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 
 import pytest
-from tests.mutants.applying import ROOT
+from tests.mutants.applying import ROOT, module_of, source_files
+from tests.mutants.drawing import WEIGHTS
 from tests.mutants.killers import recorded
 from tests.mutants.written import WRITTEN
 
@@ -23,3 +25,24 @@ def test_a_sample_of_mutations_is_killed() -> None:
 def test_every_written_mutation_was_killed() -> None:
     unseen = {mutation.name for mutation in WRITTEN} - recorded().keys()
     assert unseen == set()
+
+
+def test_every_recorded_killer_is_a_test() -> None:
+    """A sample that draws a killer that is gone cannot run. A contract suite defines tests of its subclasses."""
+    suites = [path.read_text() for path in (ROOT / "libs/tarn/testing/contract").glob("*.py")]
+    gone = []
+    for test in recorded().values():
+        file, _, name = test.partition("::")
+        if not name:
+            continue  # in words: a limit, or a failed import
+        sources = [(ROOT / file).read_text(), *suites] if (ROOT / file).is_file() else []
+        function = name.partition("[")[0].rpartition("::")[2]
+        if not any(f"def {function}(" in source for source in sources):
+            gone.append(test)
+    assert gone == []
+
+
+def test_every_weight_is_of_a_module() -> None:
+    modules = [module_of(path) for path in source_files()]
+    patterns = [pattern for pattern, _ in WEIGHTS]
+    assert [each for each in patterns if not any(fnmatchcase(name, each) for name in modules)] == []
