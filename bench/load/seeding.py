@@ -34,6 +34,7 @@ from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_cli.connection import Connection, connect
 from tarn_cli.settings import Settings
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
 
 __all__ = ["OLD", "Seeder", "batches", "connected", "seeder"]
@@ -80,27 +81,26 @@ class Seeder:
         now_us = self.graveler.clock.now_us()
         commit = Commit((), built.metarange_id, "bench", f"{rows} entries", now_us, 0, ())
         commit_id: CommitId = await self.graveler.commits.add(repository, commit)
-        await self.graveler.branches.create(repository, BranchId(branch), commit_id)
+        await self.graveler.branches.create(BranchName(repository, BranchId(branch)), commit_id)
 
     async def stage(
         self, repository: Repository, branch: str, numbers: np.ndarray, folder: str = OLD
     ) -> None:
         """Stages an entry for each number."""
+        name = BranchName(repository, BranchId(branch))
         for batch in batches(numbers, folder):
             paths, values = (column.to_pylist() for column in batch.columns)
             for at in range(0, len(paths), _AT_ONCE):
                 async with asyncio.TaskGroup() as group:
                     part = slice(at, at + _AT_ONCE)
                     for path, value in zip(paths[part], values[part], strict=True):
-                        work = self.graveler.staging.stage(
-                            repository, BranchId(branch), path, value
-                        )
-                        group.create_task(work)
+                        group.create_task(self.graveler.staging.stage(name, path, value))
 
     async def unstage(self, repository: Repository, branch: str, paths: Sequence[str]) -> None:
         """Deletes paths, 1,000 per call."""
+        name = BranchName(repository, BranchId(branch))
         for at in range(0, len(paths), 1000):
-            await self.graveler.staging.unstage(repository, BranchId(branch), paths[at : at + 1000])
+            await self.graveler.staging.unstage(name, paths[at : at + 1000])
 
     @property
     def client(self) -> GravelerClient:

@@ -22,6 +22,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.kv.records import Repository
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.uploads.state import NewUpload
 
 __all__ = ["CASES", "Case"]
@@ -62,10 +63,13 @@ class Case(ABC):
     async def land(self) -> None:
         await self.lane.losses.land()
 
+    def branch(self, branch: str) -> BranchName:
+        return BranchName(self.repository, BranchId(branch))
+
     async def put(self, branch: str, path: str, size: int) -> None:
         """Does an acknowledged write through the sound replica."""
         staging = self.lane.sound.graveler.staging
-        await staging.stage(self.repository, BranchId(branch), path, entry(size))
+        await staging.stage(self.branch(branch), path, entry(size))
         self.kept[branch, path] = size
 
     async def size(self, branch: str, path: str) -> int | None:
@@ -79,7 +83,7 @@ class Case(ABC):
 
     async def record(self, branch: str) -> Branch:
         branches = self.lane.sound.graveler.branches
-        return (await branches.fresh(self.repository, branch)).branch
+        return (await branches.fresh(self.branch(branch))).branch
 
     async def look(self) -> None:
         """Checks that all acknowledged objects exist, and that no record names a token twice."""
@@ -112,9 +116,7 @@ class Commit(Case):
 
     async def act(self) -> None:
         committing = self.lane.hurt.graveler.committing
-        self.made = await committing.commit(
-            self.repository, BranchId(self.name), CommitRequest("ann", self.name)
-        )
+        self.made = await committing.commit(self.branch(self.name), CommitRequest("ann", self.name))
 
     async def messages(self) -> list[str]:
         """Returns the messages of the branch's commits, newest first."""
@@ -132,7 +134,7 @@ class Commit(Case):
         await self.put(self.name, "y", 2)
         if told is Ending.UNKNOWN:  # another commit, while the first request may still be queued
             sound = self.lane.sound.graveler.committing
-            await sound.commit(self.repository, BranchId(self.name), CommitRequest("bob", "again"))
+            await sound.commit(self.branch(self.name), CommitRequest("bob", "again"))
             await self.put(self.name, "z", 3)
         await self.land()
         assert agrees(told, self.name in await self.messages())
@@ -140,7 +142,7 @@ class Commit(Case):
         await self.look()
         last = CommitRequest("bob", "last", allow_empty=True)
         sound = self.lane.sound.graveler.committing
-        await sound.commit(self.repository, BranchId(self.name), last)
+        await sound.commit(self.branch(self.name), last)
         for path, size in (("x", 1), ("y", 2)):
             assert await self.size(f"{self.name}@", path) == size
 
@@ -150,9 +152,13 @@ class Ref(Case):
 
     async def kinds(self) -> list[str]:
         sound, found = self.lane.sound.graveler, []
-        for kind, read in (("branch", sound.branches.fresh), ("tag", sound.tags.get)):
+        reads: list[tuple[str, Awaitable[object]]] = [
+            ("branch", sound.branches.fresh(self.branch(self.name))),
+            ("tag", sound.tags.get(self.repository, self.name)),
+        ]
+        for kind, read in reads:
             try:
-                await read(self.repository, self.name)
+                await read
             except TarnError as error:
                 if error.kind is not Kind.NOT_FOUND:
                     raise
@@ -391,7 +397,7 @@ class Upload(Case):
         assert repeated is Ending.DONE or again is not Ending.DONE
         await self.look()
         committing = self.lane.sound.graveler.committing
-        await committing.commit(self.repository, BranchId(self.name), CommitRequest("ann", ""))
+        await committing.commit(self.branch(self.name), CommitRequest("ann", ""))
         await self.look()
 
 
@@ -414,7 +420,7 @@ class ConditionalPut(Case):
     async def write(self, replica: Replica, size: int) -> None:
         conditional = replica.graveler.conditional
         packed = pack(Entry(size, 0, bytes(16), bytes([size] * 16), operation_id=f"op{size}"))
-        await conditional.stage(self.repository, BranchId(self.name), "k", packed, NEW)
+        await conditional.stage(self.branch(self.name), "k", packed, NEW)
 
     async def act(self) -> None:
         await self.write(self.lane.hurt, 1)
@@ -433,7 +439,7 @@ class ConditionalPut(Case):
         await self.land()
         await self.look()
         committing = self.lane.sound.graveler.committing
-        await committing.commit(self.repository, BranchId(self.name), CommitRequest("ann", ""))
+        await committing.commit(self.branch(self.name), CommitRequest("ann", ""))
         await self.look()
 
 
@@ -448,8 +454,8 @@ class Overwrite(Case):
     async def act(self) -> None:
         staging = self.lane.hurt.graveler.staging
         branch = BranchId(self.name)
-        await staging.stage(self.repository, branch, "k", entry(2))
-        (error,) = await staging.unstage(self.repository, branch, ["gone"])
+        await staging.stage(self.branch(branch), "k", entry(2))
+        (error,) = await staging.unstage(self.branch(branch), ["gone"])
         if error is not None:
             raise error
 

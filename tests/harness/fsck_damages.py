@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 from fsck_lab import Lab
 from lake import MAIN
+from tarn_graveler.branch.staged_rows import staged_batches
 
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import decode_range, describe_range, encode_metarange, encode_range
@@ -33,7 +34,7 @@ from tarn.kv.records import (
     encode_ref_name,
     encode_tag,
 )
-from tarn_graveler.branch.staged_rows import staged_batches
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -51,7 +52,7 @@ async def fill(lab: Lab) -> None:
     first = await lab.commit()
     graveler, repository = lab.lake.graveler, lab.lake.repository
     await graveler.tags.create(repository, TagId("v1"), first.commit_id)
-    await graveler.branches.create(repository, BranchId("dev"), first.commit_id)
+    await graveler.branches.create(lab.lake.branch(BranchId("dev")), first.commit_id)
     await lab.put("on-dev", branch=BranchId("dev"))
     await lab.put("j")
     await lab.lake.delete("a")
@@ -196,7 +197,7 @@ async def files_are_orphans(lab: Lab) -> Found:
     """A commit that lost its last compare-and-set leaves this state."""
     await lab.put("lost")
     graveler, repository = lab.lake.graveler, lab.lake.repository
-    record = (await graveler.branches.fresh(repository, MAIN)).branch
+    record = (await graveler.branches.fresh(BranchName(repository, MAIN))).branch
     keys = graveler.repositories.keys_of(repository)
     layers = [staged_batches(lab.lake.kv, keys.token(MAIN, record.staging))]
     before = set(await lab.listed("_tarn/"))
@@ -375,7 +376,7 @@ async def upload_left_rows(lab: Lab) -> Found:
 
 
 async def upload_part_is_another(lab: Lab) -> Found:
-    upload = (await lab.lake.graveler.uploads.page(lab.lake.repository, MAIN, "", ("", ""), 9))[0]
+    upload = (await lab.lake.graveler.uploads.page(lab.lake.main, "", ("", ""), 9))[0]
     part = pb.UploadPartRecord(part_number=2)
     key = f"parts/{upload.upload_id}/00001".encode()
     partition = lab.keys.uploads(day_of_upload(upload.upload_id) or 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lake import MAIN, Lake
+from tarn_graveler.fsck.options import FsckOptions
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, ReadBlocks
@@ -20,7 +21,6 @@ from tarn.kv.records import encode_branch
 from tarn.testing.clock import RestlessClock, SeededIds
 from tarn_graveler.branch.committing import CommitResult
 from tarn_graveler.fsck.check import check
-from tarn_graveler.fsck.options import FsckOptions
 from tarn_graveler.fsck.progress import Progress
 from tarn_graveler.fsck.state import open_state
 
@@ -63,14 +63,14 @@ class Lab:
         await self.blocks.put(BlockKey(self.namespace, block), body)
         digest = hashlib.md5(body, usedforsecurity=False).digest()
         packed = pack(Entry(len(body), self.lake.clock.now_us(), address, digest))
-        await self.lake.graveler.staging.stage(self.lake.repository, branch, path, packed)
+        await self.lake.graveler.staging.stage(self.lake.branch(branch), path, packed)
         return block
 
     async def commit(self) -> CommitResult:
         return await self.lake.commit()
 
     async def branch(self, branch_id: BranchId = MAIN) -> Branch:
-        return (await self.lake.graveler.branches.fresh(self.lake.repository, branch_id)).branch
+        return (await self.lake.graveler.branches.fresh(self.lake.branch(branch_id))).branch
 
     # ---- damaging
 

@@ -21,6 +21,7 @@ from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.faults.gates import GatedKv, HeldOperation
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.committing import CommitRequest, CommitResult
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.config import open_committed
 
 __all__ = [
@@ -68,11 +69,20 @@ class Lake:
     kv: GatedKv
     clock: ManualClock
 
+    @property
+    def main(self) -> BranchName:
+        """The branch `main`."""
+        return self.branch(MAIN)
+
+    def branch(self, branch_id: BranchId) -> BranchName:
+        """Returns a branch of the repository."""
+        return BranchName(self.repository, branch_id)
+
     async def put(self, path: str, size: int, branch: BranchId = MAIN) -> None:
-        await self.graveler.staging.stage(self.repository, branch, path, entry(size))
+        await self.graveler.staging.stage(self.branch(branch), path, entry(size))
 
     async def delete(self, *paths: str, branch: BranchId = MAIN) -> list[TarnError | None]:
-        return await self.graveler.staging.unstage(self.repository, branch, paths)
+        return await self.graveler.staging.unstage(self.branch(branch), paths)
 
     async def get(self, path: str, ref: str = "main") -> int | None:
         """Returns the size of a path's entry; None if it has none."""
@@ -85,10 +95,10 @@ class Lake:
 
     async def commit(self, message: str = "", *, allow_empty: bool = False) -> CommitResult:
         request = CommitRequest("ann", message, allow_empty=allow_empty)
-        return await self.graveler.committing.commit(self.repository, MAIN, request)
+        return await self.graveler.committing.commit(self.main, request)
 
     async def staging_rows(self) -> Partition:
-        branch = (await self.graveler.branches.fresh(self.repository, MAIN)).branch
+        branch = (await self.graveler.branches.fresh(self.main)).branch
         keys = self.graveler.repositories.keys_of(self.repository)
         return keys.token(MAIN, branch.staging)
 
@@ -145,7 +155,7 @@ async def create_repository(graveler: Graveler, name: str = "lake") -> Repositor
     built = await graveler.committed.build(repository.storage_namespace, None, [])
     commit = Commit((), built.metarange_id, "ann", "", 0, 0, ())
     commit_id = await graveler.commits.add(repository, commit)
-    await graveler.branches.create(repository, MAIN, commit_id)
+    await graveler.branches.create(BranchName(repository, MAIN), commit_id)
     await graveler.repositories.publish(reservation)
     return repository
 

@@ -28,15 +28,15 @@ GRAVELER: Final[Sequence[Written]] = (
         "page-oldest-layer-first",
         "tarn_graveler.branch.reading",
         "A listing merges the sealed tokens in reverse.",
-        "branch_id, branch.tokens, base, request)",
-        "branch_id, (branch.staging, *reversed(branch.sealed)), base, request)",
+        "resolved, branch.tokens, base, request)",
+        "resolved, (branch.staging, *reversed(branch.sealed)), base, request)",
     ),
     Written(
         "differences-oldest-layer-first",
         "tarn_graveler.history.diffing",
         "Uncommitted differences merge the sealed tokens in reverse.",
-        "branch_id, branch.tokens, None, request)",
-        "branch_id, (branch.staging, *reversed(branch.sealed)), None, request)",
+        "name, branch.tokens, None, request)",
+        "name, (branch.staging, *reversed(branch.sealed)), None, request)",
     ),
     Written(
         "commit-oldest-layer-first",
@@ -63,10 +63,10 @@ GRAVELER: Final[Sequence[Written]] = (
     ),
     Written(
         "life-not-compared",
-        "tarn_graveler.branch.attempts",
+        "tarn_graveler.branch.handle",
         "A write that began on one life of a branch goes on in the next one.",
-        "        elif self._seen != branch.incarnation:\n"
-        "            raise branch_not_found(self._repository, self._branch_id)\n",
+        "        elif self._incarnation != incarnation:\n"
+        "            raise branch_not_found(self.name)\n",
         "",
     ),
     Written(
@@ -136,8 +136,8 @@ GRAVELER: Final[Sequence[Written]] = (
         "commit-without-manifest",
         "tarn_graveler.branch.committing",
         "A commit leaves no note beside its ranges.",
-        "                    await self._write_manifest(repository, branch_id, built.commit_id)\n",
-        "                    pass\n",
+        "            await self._write_manifest(handle.name, built.commit_id)\n",
+        "            pass\n",
     ),
     Written(
         "commit-without-generation",
@@ -158,15 +158,16 @@ GRAVELER: Final[Sequence[Written]] = (
         "branch-keeps-its-tokens",
         "tarn_graveler.handlers.branches",
         "Deleting a branch announces no token, so that uncommitted rows stay for ever.",
-        "announce = partial(self._cleaning.announce, repository, branch_id)",
-        "async def announce(tokens: object) -> None:\n            return None\n",
+        "await self._branches.delete(name, partial(self._cleaning.announce, name))",
+        "async def announce(tokens: object) -> None:\n            return None\n\n"
+        "        await self._branches.delete(name, announce)",
     ),
     Written(
         "repository-marks-no-branch",
         "tarn_graveler.handlers.repositories",
         "Deleting a repository leaves its branches unmarked: writes under way are acknowledged.",
-        "branch = await self._branches.mark_deleted(repository, branch_id)",
-        "branch = (await self._branches.fresh(repository, branch_id)).branch",
+        "branch = await self._branches.mark_deleted(BranchName(repository, branch_id))",
+        "branch = (await self._branches.fresh(BranchName(repository, branch_id))).branch",
     ),
     Written(
         "repository-keeps-its-tokens",

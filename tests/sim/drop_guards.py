@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import tarn_graveler.branch.committing
+import tarn_graveler.branch.handle
 from tarn.core.branch import Branch, Token
-from tarn.core.ids import BranchId
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.records import Drop, Repository, TokenOwner, decode_branch
+from tarn.kv.records import Drop, TokenOwner, decode_branch
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 
 __all__ = ["DROP_GUARDS"]
@@ -51,13 +51,10 @@ async def _look_and_drop(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> N
 _build = Committing._build
 
 
-async def _build_and_drop(
-    self: Committing, repository: Repository, branch_id: BranchId, record: Branch, request: Any
-) -> Any:
+async def _build_and_drop(self: Committing, name: BranchName, record: Branch, request: Any) -> Any:
     """Tokens are given up when they are scanned, before the commit is confirmed."""
-    built = await _build(self, repository, branch_id, record, request)
-    keys = self._layers._repositories.keys_of(repository)
-    await self._cleaning.register([keys.token(branch_id, token) for token in record.sealed])
+    built = await _build(self, name, record, request)
+    await self._cleaning.register([self._layers.partition(name, token) for token in record.sealed])
     return built
 
 
@@ -68,7 +65,7 @@ DROP_GUARDS: Sequence[Guard] = (
         "I1",
         "a commit drops every token of the record that it replaced",
         (
-            Weakening(tarn_graveler.branch.committing, "removed_tokens", _all_tokens),
+            Weakening(tarn_graveler.branch.handle, "removed_tokens", _all_tokens),
             Weakening(TokenCleanup, "_look", _drop_announced),
         ),
     ),

@@ -26,17 +26,17 @@ from tarn.core.branch import (
 )
 from tarn.core.entry import is_tombstone
 from tarn.core.errors import TarnError
-from tarn.core.ids import BranchId
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
-from tarn.kv.records import Repository, encode_branch
+from tarn.kv.records import encode_branch
 from tarn.testing.faults.guards import Guard, Weakening
-from tarn_graveler.branch.attempts import PinnedBranch
+from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.branch.committing import CommitRequest, Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found
 from tarn_graveler.branch.reading import Reading
-from tarn_graveler.branch.records import Attempts, BranchChange, Branches, BranchVersion
+from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.history.diffing import Diffing
 
@@ -79,13 +79,12 @@ async def _run_open(self: Batcher[Any, Any, Any], key: Any) -> None:
 
 async def _by_cached_record(
     self: Reading,
-    repository: Repository,
-    branch_id: BranchId,
+    name: BranchName,
     read: Callable[[Branch], Awaitable[Any]],
 ) -> Any:
     """Whatever a record of a moment ago says."""
-    cached = self._branches.cached(repository, branch_id)
-    record = cached or (await self._branches.fresh(repository, branch_id)).branch
+    cached = self._branches.cached(name)
+    record = cached or (await self._branches.fresh(name)).branch
     return await read(record)
 
 
@@ -126,10 +125,10 @@ def _trusts_sealed(row: Found) -> bool:
     return row.packed is not None and not is_tombstone(row.packed)
 
 
-_fresh = PinnedBranch.fresh
+_fresh = BranchHandle.fresh
 
 
-async def _fresh_plainly(self: PinnedBranch, *, written: bool) -> Branch:
+async def _fresh_plainly(self: BranchHandle, *, written: bool) -> Branch:
     return await _fresh(self, written=False)
 
 
@@ -140,22 +139,23 @@ def _known(written: bool) -> Iterator[None]:
 
 async def _set_blindly(
     self: ConditionalStaging,
-    repository: Repository,
-    branch_id: BranchId,
+    name: BranchName,
     record: Branch,
     path: str,
     value: bytes,
     newest: Any,
 ) -> None:
-    partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
+    partition = self._layers.partition(name, record.staging)
     key = path_key(path)
     (error,) = await self._kv.set_many(partition, [Group(key, ((key, value),))])
     if error is not None:
         raise error
 
 
-async def _verify_no_condition(self: ConditionalStaging, *args: Any, **kwargs: Any) -> Branch:
-    record = await _fresh(*args, **kwargs)
+async def _verify_no_condition(
+    self: ConditionalStaging, handle: BranchHandle, *, written: bool
+) -> Branch:
+    record = await _fresh(handle, written=written)
     return _Agreeable(*(getattr(record, name) for name in Branch.__slots__))
 
 
@@ -167,12 +167,10 @@ async def _newest_as_staged(self: ConditionalStaging, *args: Any) -> Any:
     return replace(await _newest(self, *args), is_staged=True)
 
 
-async def _no_seal(
-    self: Committing, repository: Repository, branch_id: BranchId, request: CommitRequest
-) -> BranchVersion:
+async def _no_seal(self: Committing, handle: BranchHandle, request: CommitRequest) -> BranchVersion:
     """Scans the staging token while it takes writes, and changes tokens with the last step."""
-    current = await self._branches.fresh(repository, branch_id)
-    sealed = seal(current.branch, self._branches.new_token(), self._ids.nonce())
+    current = await handle.version()
+    sealed = seal(current.branch, self._branches.new_token(), self._branches.new_op_id())
     return BranchVersion(sealed, current.predicate)
 
 
@@ -181,17 +179,16 @@ _compare_and_set = Branches.compare_and_set
 
 async def _set(
     self: Branches,
-    repository: Repository,
-    branch_id: str,
+    name: BranchName,
     before: BranchVersion,
     after: Branch,
     attempts: Attempts,
 ) -> Any:
     """A commit's last step overwrites whatever is there."""
     if after.commit_id == before.branch.commit_id:
-        return await _compare_and_set(self, repository, branch_id, before, after, attempts)
-    partition = self._repositories.keys_of(repository).refs
-    key = RepositoryKeys.branch(branch_id)
+        return await _compare_and_set(self, name, before, after, attempts)
+    partition = self._repositories.keys_of(name.repository).refs
+    key = RepositoryKeys.branch(name.branch_id)
     while True:
         (found,) = await self._kv.get_many(partition, [key])
         if found is None:
@@ -223,15 +220,14 @@ def _forget_overlap(built_from: Branch, current: Branch, op_id: bytes) -> Branch
 
 async def _assume_applied(
     self: Branches,
-    repository: Repository,
-    branch_id: str,
+    name: BranchName,
     before: BranchVersion,
     after: Branch,
     attempts: Attempts,
 ) -> BranchChange:
     """Unknown is taken for success."""
-    partition = self._repositories.keys_of(repository).refs
-    (found,) = await self._kv.get_many(partition, [RepositoryKeys.branch(branch_id)])
+    partition = self._repositories.keys_of(name.repository).refs
+    (found,) = await self._kv.get_many(partition, [RepositoryKeys.branch(name.branch_id)])
     if found is None:
         raise OutcomeUnknownError("gone")
     return BranchChange(before.branch, BranchVersion(after, found.predicate))
@@ -246,12 +242,10 @@ class _OldestFirst(Branch):
 _uncommitted_page = Diffing._uncommitted_page
 
 
-async def _by_oldest(
-    self: Diffing, repository: Repository, branch_id: BranchId, branch: Branch, **page: Any
-) -> Any:
+async def _by_oldest(self: Diffing, name: BranchName, branch: Branch, **page: Any) -> Any:
     """Of several sealed tokens the oldest row of a path counts."""
     record = _OldestFirst(*(getattr(branch, name) for name in Branch.__slots__))
-    return await _uncommitted_page(self, repository, branch_id, record, **page)
+    return await _uncommitted_page(self, name, record, **page)
 
 
 _judge = Attempts.judge
@@ -289,7 +283,7 @@ GUARDS: Sequence[Guard] = (
         "1",
         "I2",
         "a write whose re-check fails is reported as not done",
-        (Weakening(PinnedBranch, "fresh", _fresh_plainly),),
+        (Weakening(BranchHandle, "fresh", _fresh_plainly),),
         runs=100,
     ),
     Guard(

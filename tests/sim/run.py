@@ -27,6 +27,7 @@ from tarn.testing.check.checker import Report, Violation, check
 from tarn.testing.check.history import ABSENT, GONE, Commit, History, shown
 from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
 
 __all__ = ["Run", "run_seed"]
 
@@ -188,7 +189,7 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
     if branch == "lake/main":
         wanted |= {commit_id for _, commit_id, _, _ in world.commit_reads}
     try:
-        version = await graveler.branches.fresh(repository, BranchId(branch_id))
+        version = await graveler.branches.fresh(BranchName(repository, BranchId(branch_id)))
     except TarnError:
         pass
     else:

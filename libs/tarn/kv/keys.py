@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tarn.core.branch import Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
@@ -18,6 +18,8 @@ from tarn.kv.port import Partition, PartitionKind
 
 __all__ = [
     "AuthKeys",
+    "PATHS_END",
+    "PATHS_START",
     "STAGED_UPLOADS",
     "InstallationKeys",
     "RepositoryKeys",
@@ -65,6 +67,11 @@ def staged_upload(upload_id: str) -> bytes:
 def after_prefix(prefix: bytes) -> bytes:
     """The end (exclusive) of the scan over all keys that start with an ASCII prefix."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+PATHS_START: Final = path_key("")
+PATHS_END: Final = after_prefix(PATHS_START)
+"""Bounds of the rows of paths in a staging token."""
 
 
 def key_error(key: bytes, what: str) -> TarnError:

@@ -120,8 +120,8 @@ def assemble(
     refs = Refs(kv, repositories, branches, commits)
     layers = Layers(kv, repositories, commits, committed)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
-    staging = Staging(kv, repositories, branches, layers, tasks)
-    conditional = ConditionalStaging(kv, repositories, branches, layers)
+    staging = Staging(kv, branches, layers, tasks)
+    conditional = ConditionalStaging(kv, branches, layers)
     completion = Completion(kv, branches, layers)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
     upload_days = DailyUploads(kv, repositories, cleaning, clock, tasks)
@@ -133,7 +133,6 @@ def assemble(
         blocks=blocks,
         cleaning=cleaning,
         clock=clock,
-        ids=ids,
     )
     return Graveler(
         repositories=repositories,

@@ -24,6 +24,7 @@ from tarn.rpc.process.system import SystemIds
 from tarn.testing.faults.tcp_proxy import Loss
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.branch.records import BranchName
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -69,7 +70,9 @@ class Log:
         is_doubtful = False
         while True:
             try:
-                await replica.conditional.stage(self.repository, MAIN, path, row, condition)
+                await replica.conditional.stage(
+                    BranchName(self.repository, MAIN), path, row, condition
+                )
             except TarnError as error:
                 self.told[error.kind.name] += 1
                 is_doubtful |= error.kind is Kind.UNKNOWN_OUTCOME
@@ -164,7 +167,7 @@ async def test_of_writers_of_one_key_one_wins_although_answers_are_lost(
             await asyncio.sleep(0.5)
             request = CommitRequest("ann", str(number), allow_empty=True)
             try:
-                await replicas[number % 2].committing.commit(repository, MAIN, request)
+                await replicas[number % 2].committing.commit(BranchName(repository, MAIN), request)
             except TarnError as error:
                 if error.kind not in {Kind.UNKNOWN_OUTCOME, Kind.UNAVAILABLE}:
                     raise

@@ -25,6 +25,7 @@ from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -73,6 +74,7 @@ class Table:
     def __init__(self, graveler: Graveler, repository: Repository) -> None:
         self.graveler = graveler
         self.repository = repository
+        self.main = BranchName(repository, MAIN)
 
     @staticmethod
     def path(number: int) -> str:
@@ -84,13 +86,13 @@ class Table:
             numbers = range(start, min(start + AT_ONCE, ROWS))
             async with asyncio.TaskGroup() as group:
                 for n in numbers:
-                    work = staging.stage(self.repository, MAIN, self.path(n), entry(n + 1))
+                    work = staging.stage(self.main, self.path(n), entry(n + 1))
                     group.create_task(work)
 
     async def delete(self, numbers: range) -> None:
         for start in range(0, len(numbers), 1000):
             paths = [self.path(n) for n in numbers[start : start + 1000]]
-            assert set(await self.graveler.staging.unstage(self.repository, MAIN, paths)) == {None}
+            assert set(await self.graveler.staging.unstage(self.main, paths)) == {None}
 
     async def page(self, after: str) -> list[str]:
         request = PageRequest(after=after, limit=1000)
@@ -116,9 +118,9 @@ async def test_a_large_token_is_listed_committed_and_dropped_without_a_tombstone
         await table.delete(gone)
         left = sorted(set(paths) - {table.path(n) for n in gone})
         await table.look(left)
-        token = (await graveler.branches.fresh(table.repository, MAIN)).branch.staging
+        token = (await graveler.branches.fresh(table.main)).branch.staging
         rows = graveler.repositories.keys_of(table.repository).token(MAIN, token)
-        await graveler.committing.commit(table.repository, MAIN, CommitRequest("ann", "all of it"))
+        await graveler.committing.commit(table.main, CommitRequest("ann", "all of it"))
         await table.look(left)
         for seconds in (61, 3660, 3660 + 86_400):
             clock.shift_seconds = seconds
@@ -138,8 +140,10 @@ async def test_many_small_commits_leave_no_queue_of_tombstones(
         repository = await create_repository(graveler, "busy")
         dropped = 0
         for number in range(commits):
-            await graveler.staging.stage(repository, MAIN, "a", entry(number + 1))
-            await graveler.committing.commit(repository, MAIN, CommitRequest("ann", str(number)))
+            await graveler.staging.stage(BranchName(repository, MAIN), "a", entry(number + 1))
+            await graveler.committing.commit(
+                BranchName(repository, MAIN), CommitRequest("ann", str(number))
+            )
             clock.shift_seconds += 61
             dropped += await graveler.cleaning.drop_due()
         for _ in range(3):  # the last ones are looked at, and dropped after another drop delay
@@ -177,8 +181,11 @@ async def test_many_uploads_that_ended_are_passed_over_without_a_tombstone_warni
             )
 
         async def look() -> list[str]:
-            found = await uploads.page(repository, MAIN, "", ("", ""), 1000)
-            assert await uploads.page(repository, MAIN, "table/", ("table/0100", ""), 5) == []
+            found = await uploads.page(BranchName(repository, MAIN), "", ("", ""), 1000)
+            assert (
+                await uploads.page(BranchName(repository, MAIN), "table/", ("table/0100", ""), 5)
+                == []
+            )
             assert [name for name, _ in await graveler.branches.page(repository, "", "", 9)] == [
                 MAIN
             ]

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from lake import MAIN, Lake, keep_tokens
+from lake import Lake, keep_tokens
 
 from tarn.core.branch import Branch, seal
 from tarn.core.errors import Reason, TarnError
+from tarn_graveler.branch.handle import BranchHandle
 
 
 async def sealed(lake: Lake) -> Branch:
     """Changes the branch."""
     branches = lake.graveler.branches
     token = branches.new_token()
-    done = await branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+    done = await BranchHandle(branches, lake.main).change(lambda b, op: seal(b, token, op))
     return done.after.branch
 
 
 def cached(lake: Lake) -> Branch | None:
-    return lake.graveler.branches.cached(lake.repository, MAIN)
+    return lake.graveler.branches.cached(lake.main)
 
 
 async def fresh(lake: Lake) -> Branch:
-    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    return (await lake.graveler.branches.fresh(lake.main)).branch
 
 
 async def test_a_record_is_known_for_two_seconds_from_the_last_read_of_it(lake: Lake) -> None:
@@ -54,10 +55,10 @@ async def test_what_this_process_changed_is_known_as_it_is_stored(lake: Lake) ->
 async def test_a_branch_that_is_gone_is_not_known(lake: Lake, other: Lake, ended: str) -> None:
     await fresh(lake)
     if ended == "with its repository":
-        await other.graveler.branches.mark_deleted(lake.repository, MAIN)
+        await other.graveler.branches.mark_deleted(lake.main)
     else:
         by = lake if ended == "by us" else other
-        await by.graveler.branches.delete(lake.repository, MAIN, keep_tokens)
+        await by.graveler.branches.delete(lake.main, keep_tokens)
     assert (cached(lake) is None) == (ended == "by us")
     with pytest.raises(TarnError) as caught:
         await fresh(lake)

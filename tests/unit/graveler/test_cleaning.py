@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 from graveler_service import Service
-from lake import MAIN, Lake, Running
+from lake import Lake, Running
 
 from tarn.core.branch import Branch, seal
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.branch.handle import BranchHandle
 
 KEYS = InstallationKeys("test")
 
@@ -35,7 +36,7 @@ def refuse_drop_list(lake: Lake, answer: TarnError, *, is_raised: bool) -> None:
 
 
 async def record(lake: Lake) -> Branch:
-    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    return (await lake.graveler.branches.fresh(lake.main)).branch
 
 
 @pytest.mark.parametrize("is_raised", [False, True])
@@ -96,7 +97,7 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
     """A commit announced its tokens and was not made; they are looked for more and more seldom."""
     await lake.put("x", 1)
     branch = await record(lake)
-    await lake.graveler.cleaning.announce(lake.repository, MAIN, branch.tokens)
+    await lake.graveler.cleaning.announce(lake.main, branch.tokens)
     looks = []
     for _ in range(40):
         before = len(lake.kv.calls)
@@ -134,7 +135,7 @@ async def test_a_token_is_dropped_between_one_and_two_delays_after_it_was_missed
 async def test_replicas_that_look_at_one_announcement_add_one_row(lake: Lake, other: Lake) -> None:
     await lake.put("x", 1)
     branch = await record(lake)
-    await lake.graveler.cleaning.announce(lake.repository, MAIN, branch.tokens)
+    await lake.graveler.cleaning.announce(lake.main, branch.tokens)
     for _ in range(5):
         for seconds in (61, 7, 13):
             lake.clock.advance(seconds)
@@ -175,12 +176,12 @@ async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> N
         lake.graveler.repositories.keys_of(lake.repository).refs, [lake.branch_key]
     )
     branches = lake.graveler.branches
-    await branches.change(
-        lake.repository, MAIN, lambda now, op_id: seal(now, branches.new_token(), op_id)
+    await BranchHandle(branches, lake.main).change(
+        lambda now, op_id: seal(now, branches.new_token(), op_id)
     )
     await lake.put("x", 1)
     token = (await record(lake)).staging
-    await lake.graveler.cleaning.announce(lake.repository, MAIN, [token])
+    await lake.graveler.cleaning.announce(lake.main, [token])
     get_many = lake.kv.get_many
 
     async def behind(

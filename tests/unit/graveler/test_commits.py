@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from lake import MAIN, Lake
+from lake import Lake
 
 from tarn.core.branch import seal
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Partition, Predicate
+from tarn_graveler.branch.handle import BranchHandle
 
 MISSING = CommitId("0" * 64)
 
@@ -80,7 +81,7 @@ async def test_a_commit_whose_row_is_refused_is_not_made(lake: Lake, other: Lake
     with pytest.raises(TarnError) as raised:
         await lake.commit()
     assert raised.value.kind is Kind.UNAVAILABLE
-    head = (await other.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+    head = (await other.graveler.branches.fresh(lake.main)).branch.commit_id
     assert [head] == before
 
 
@@ -98,8 +99,8 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
         mine = key == lake.branch_key and asyncio.current_task() is committing
         if mine and (seals := seals + 1) > 1:
             branches = other.graveler.branches
-            sealing = branches.change(
-                lake.repository, MAIN, lambda now, op_id: seal(now, branches.new_token(), op_id)
+            sealing = BranchHandle(branches, lake.main).change(
+                lambda now, op_id: seal(now, branches.new_token(), op_id)
             )
             await asyncio.get_running_loop().create_task(sealing)
         return await set_if(partition, key, value, predicate)
@@ -109,7 +110,7 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
     with pytest.raises(TarnError) as raised:
         await committing
     assert (raised.value.kind, raised.value.reason) == (Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES)
-    assert (await other.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id in before
+    assert (await other.graveler.branches.fresh(lake.main)).branch.commit_id in before
     assert await lake.get("a") == 1
 
 
@@ -117,12 +118,12 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
 async def test_a_commit_whose_row_is_in_doubt_is_surely_not_made(lake: Lake, applied: bool) -> None:
     """Its row says the same whenever it lands, and no branch names it: who asks again loses nothing."""
     await lake.put("x", 1)
-    before = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+    before = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
     lake.kv.lose("set_many", applied=applied)
     with pytest.raises(TarnError) as raised:
         await lake.commit()
     assert raised.value.kind is Kind.UNAVAILABLE
-    head = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+    head = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
     assert head == before
     made = await lake.commit()
     assert made.commit.parents == (before,)

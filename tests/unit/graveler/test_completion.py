@@ -10,6 +10,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.uploads.state import Claim, NewUpload
 
 NEW = WriteCondition(if_none_match=True)
@@ -28,19 +29,24 @@ async def upload(lake: Lake, other: Lake) -> Upload:
 
 
 async def kind_of_staging(lake: Lake) -> TokenKind:
-    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.staging.kind
+    return (await lake.graveler.branches.fresh(lake.main)).branch.staging.kind
 
 
 async def seal_main(lake: Lake) -> None:
     branches = lake.graveler.branches
-    await branches.change(
-        lake.repository, MAIN, lambda b, op: seal(b, branches.new_token(b.staging.kind), op)
+    await BranchHandle(branches, lake.main).change(
+        lambda b, op: seal(b, branches.new_token(b.staging.kind), op)
     )
+
+
+async def seal_conditional(lake: Lake) -> None:
+    handle = BranchHandle(lake.graveler.branches, lake.main)
+    await handle.seal_unless(lambda _: False, TokenKind.CONDITIONAL, written=False)
 
 
 async def put_if(lake: Lake, path: str, size: int, condition: WriteCondition) -> None:
     packed = entry(size, f"put {size}")
-    await lake.graveler.conditional.stage(lake.repository, MAIN, path, packed, condition)
+    await lake.graveler.conditional.stage(lake.main, path, packed, condition)
 
 
 async def commit_and_drop(lake: Lake) -> None:
@@ -194,8 +200,8 @@ async def test_a_conditional_write_of_the_same_token_has_seen_the_upload(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
     """Both rows lie in one token, where one was compared with the other."""
-    await lake.graveler.branches.seal(
-        lake.repository, MAIN, TokenKind.CONDITIONAL, unless=lambda _: False
+    await BranchHandle(lake.graveler.branches, lake.main).seal_unless(
+        lambda _: False, TokenKind.CONDITIONAL, written=False
     )
     await upload.dies_after_its_row(running)
     await put_if(other, "k", 2, ANY_OBJECT)
@@ -332,8 +338,8 @@ async def test_a_note_is_missed_only_in_a_token_that_the_record_still_names(
 async def test_a_conditional_token_that_a_plain_row_may_land_in_is_sealed_as_well(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    await lake.graveler.branches.seal(
-        lake.repository, MAIN, TokenKind.CONDITIONAL, unless=lambda _: False
+    await BranchHandle(lake.graveler.branches, lake.main).seal_unless(
+        lambda _: False, TokenKind.CONDITIONAL, written=False
     )
     held = lake.kv.hold("set_many", lake.row_key("k"))
     first = running.start(upload.finish())
@@ -456,7 +462,9 @@ async def test_uploads_seal_no_branch_without_bound(lake: Lake) -> None:
     branches = lake.graveler.branches
 
     async def seal_again() -> None:
-        await branches.seal(lake.repository, MAIN, TokenKind.PLAIN, unless=lambda _: False)
+        await BranchHandle(branches, lake.main).seal_unless(
+            lambda _: False, TokenKind.PLAIN, written=False
+        )
 
     for _ in range(32):
         await seal_again()
@@ -464,4 +472,4 @@ async def test_uploads_seal_no_branch_without_bound(lake: Lake) -> None:
         await seal_again()
     assert raised.value.kind is Kind.UNAVAILABLE
     assert "commit" in raised.value.message
-    assert len((await branches.fresh(lake.repository, MAIN)).branch.sealed) == 32
+    assert len((await branches.fresh(lake.main)).branch.sealed) == 32

@@ -15,6 +15,7 @@ from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry import Entry, etag_of, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.uploads.state import NewUpload
 
 NEW = WriteCondition(if_none_match=True)
@@ -47,7 +48,7 @@ class Writer:
     ) -> bool:
         packed = mine(size, operation or f"op-{size}", mtime_us)
         conditional = self.lake.graveler.conditional
-        return await conditional.stage(self.lake.repository, MAIN, path, packed, condition)
+        return await conditional.stage(self.lake.main, path, packed, condition)
 
     async def refused(self, path: str, size: int, condition: WriteCondition = NEW) -> Reason:
         with pytest.raises(TarnError) as caught:
@@ -68,11 +69,11 @@ def rival(other: Lake) -> Writer:
 
 async def seal_branch(lake: Lake, kind: TokenKind = TokenKind.CONDITIONAL) -> None:
     token = lake.graveler.branches.new_token(kind)
-    await lake.graveler.branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+    await BranchHandle(lake.graveler.branches, lake.main).change(lambda b, op: seal(b, token, op))
 
 
 async def staging_kind(lake: Lake) -> TokenKind:
-    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.staging.kind
+    return (await lake.graveler.branches.fresh(lake.main)).branch.staging.kind
 
 
 async def test_if_none_match_writes_only_where_nothing_is(lake: Lake, writer: Writer) -> None:
@@ -383,12 +384,12 @@ async def test_a_write_does_not_leak_into_a_re_created_branch(
 ) -> None:
     await writer.put("warm", 9)
     branches = lake.graveler.branches
-    commit_id = (await branches.fresh(lake.repository, MAIN)).branch.commit_id
+    commit_id = (await branches.fresh(lake.main)).branch.commit_id
     held = lake.kv.hold("get_many", lake.row_key("a"))
     slow = running.start(writer.put("a", 1))
     await reached(held)
-    await branches.delete(lake.repository, MAIN, keep_tokens)
-    await branches.create(lake.repository, MAIN, commit_id)
+    await branches.delete(lake.main, keep_tokens)
+    await branches.create(lake.main, commit_id)
     held.open()
     with pytest.raises(TarnError) as caught:
         await slow
@@ -398,7 +399,7 @@ async def test_a_write_does_not_leak_into_a_re_created_branch(
 
 async def test_an_operation_without_a_name_is_refused(lake: Lake) -> None:
     with pytest.raises(TarnError) as caught:
-        await lake.graveler.conditional.stage(lake.repository, MAIN, "a", entry(1), NEW)
+        await lake.graveler.conditional.stage(lake.main, "a", entry(1), NEW)
     assert caught.value.kind is Kind.INVALID
 
 
@@ -409,7 +410,7 @@ async def test_a_completion_under_a_new_claim_meets_the_row_of_a_dead_one(lake: 
     first = await uploads.begin_complete(lake.repository, upload_id, b"m")
     packed = mine(1, upload_id, 10)
     # The first claimant staged its object and died before it recorded the answer.
-    await lake.graveler.conditional.stage(lake.repository, MAIN, "a", packed, NEW)
+    await lake.graveler.conditional.stage(lake.main, "a", packed, NEW)
     lake.clock.advance(301)
     second = await uploads.begin_complete(lake.repository, upload_id, b"m")
     assert second.op_id != first.op_id

@@ -5,18 +5,18 @@ as soon as it is taken up, if the record is still the one that it expects. So th
 """
 
 import pytest
-from lake import MAIN, Lake, keep_tokens
+from lake import Lake, keep_tokens
 
 from tarn.core.branch import Branch, Token, TokenKind, seal
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TokenId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import decode_branch
-from tarn_graveler.branch.records import Attempts
+from tarn_graveler.branch.attempts import Attempts
 
 
 async def record(lake: Lake) -> Branch:
-    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    return (await lake.graveler.branches.fresh(lake.main)).branch
 
 
 async def waiting(lake: Lake) -> list[str]:
@@ -187,7 +187,7 @@ async def test_a_pending_finish_of_a_branch_that_is_deleted_is_an_unknown_outcom
             try:
                 return await set_if(*args)  # type: ignore[arg-type]
             finally:
-                await lake.graveler.branches.delete(lake.repository, MAIN, keep_tokens)
+                await lake.graveler.branches.delete(lake.main, keep_tokens)
         return await set_if(*args)  # type: ignore[arg-type]
 
     lake.kv.set_if = delay_second_and_delete  # type: ignore[method-assign,assignment]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from lake import MAIN, Lake, entry
+from lake import Lake, entry
 
 from tarn.core.branch import Branch, seal
 from tarn.core.condition import WriteCondition
@@ -19,6 +19,7 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group
+from tarn_graveler.branch.handle import BranchHandle
 
 # For each layer, oldest first: "-" nothing, "e" an entry, "m" a tombstone.
 PATHS = ["".join(each) for each in product("-e", "-em", "-em", "-em")]
@@ -56,8 +57,8 @@ def named(path: str, layer: int) -> bytes:
 
 async def sealed(lake: Lake) -> Branch:
     branches = lake.graveler.branches
-    change = await branches.change(
-        lake.repository, MAIN, lambda now, op_id: seal(now, branches.new_token(), op_id)
+    change = await BranchHandle(branches, lake.main).change(
+        lambda now, op_id: seal(now, branches.new_token(), op_id)
     )
     return change.after.branch
 
@@ -76,7 +77,7 @@ async def layered(lake: Lake) -> Lake:
 
 
 async def record(lake: Lake) -> Branch:
-    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    return (await lake.graveler.branches.fresh(lake.main)).branch
 
 
 async def listing(lake: Lake, ref: str = "main", *, limit: int = 1000) -> dict[str, int]:
@@ -109,9 +110,7 @@ async def test_a_listing_shows_the_newest_rows(layered: Lake, limit: int) -> Non
 
 
 async def test_uncommitted_differences_are_those_of_the_newest_rows(layered: Lake) -> None:
-    page = await layered.graveler.diffing.uncommitted(
-        layered.repository, MAIN, prefix="", after="", limit=1000
-    )
+    page = await layered.graveler.diffing.uncommitted(layered.main, prefix="", after="", limit=1000)
     found = {
         path: (unpack(left).size if left else None, unpack(right).size if right else None)
         for path, left, right in zip(page.paths, page.lefts, page.rights, strict=True)
@@ -146,7 +145,7 @@ async def test_a_condition_is_judged_by_the_newest_row(layered: Lake) -> None:
 
 async def stage_if(lake: Lake, path: str, packed: bytes, condition: WriteCondition) -> None:
     conditional = lake.graveler.conditional
-    await conditional.stage(lake.repository, MAIN, path, packed, condition)
+    await conditional.stage(lake.main, path, packed, condition)
 
 
 async def test_deleted_paths_hold_nothing_whatever_layer_they_were_in(layered: Lake) -> None:
@@ -172,7 +171,7 @@ async def test_what_compaction_made_is_read_in_the_place_of_the_commit(lake: Lak
             recent_op_ids=(op_id, *now.recent_op_ids),
         )
 
-    await lake.graveler.branches.change(lake.repository, MAIN, compact)
+    await BranchHandle(lake.graveler.branches, lake.main).change(compact)
     assert await lake.get("x") == 2
     assert await listing(lake) == {"x": 2, "y": 2}
     assert await lake.delete("y") == [None]

@@ -14,6 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.branch.committing import CommitResult
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.uploads.state import NewUpload
 
 
@@ -34,7 +35,9 @@ def refuse_rows_after_first(lake: Lake, key: bytes) -> None:
             return [refused() for _ in groups]
         done = await write(partition, groups)
         token = lake.graveler.branches.new_token()
-        await lake.graveler.branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+        await BranchHandle(lake.graveler.branches, lake.main).change(
+            lambda b, op: seal(b, token, op)
+        )
         return done
 
     lake.kv.set_many = set_many  # type: ignore[method-assign]
@@ -109,26 +112,26 @@ async def test_a_commit_whose_changes_another_one_took_is_empty_or_none(
     if not allow_empty:
         await other.put("y", 1)
         token = branches.new_token()
-        await branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+        await BranchHandle(branches, lake.main).change(lambda b, op: seal(b, token, op))
     finish.open()
     if allow_empty:
         made = await slow
         assert isinstance(made, CommitResult)
         assert made.commit.parents == (quick.commit_id,)
         assert made.commit.metarange_id == quick.commit.metarange_id
-        assert (await branches.fresh(lake.repository, MAIN)).branch.commit_id == made.commit_id
+        assert (await branches.fresh(lake.main)).branch.commit_id == made.commit_id
         return
     with pytest.raises(TarnError) as raised:
         await slow
     assert raised.value.reason is Reason.NOTHING_TO_COMMIT
     assert raised.value.metadata["commit_id"] == quick.commit_id
-    assert (await branches.fresh(lake.repository, MAIN)).branch.commit_id == quick.commit_id
+    assert (await branches.fresh(lake.main)).branch.commit_id == quick.commit_id
 
 
 async def test_a_commit_does_not_end_on_a_re_created_branch(lake: Lake, running: Running) -> None:
     """The namesake's commit holds nothing of what was to be committed."""
     branches = lake.graveler.branches
-    first = (await branches.fresh(lake.repository, MAIN)).branch.commit_id
+    first = (await branches.fresh(lake.main)).branch.commit_id
     await lake.put("a", 1)
     second = (await lake.commit()).commit_id
     await lake.put("x", 1)
@@ -138,8 +141,8 @@ async def test_a_commit_does_not_end_on_a_re_created_branch(lake: Lake, running:
     finish = lake.kv.hold("set_if", lake.branch_key)
     seal_done.open()
     await reached(finish)
-    await branches.delete(lake.repository, MAIN, keep_tokens)
-    await branches.create(lake.repository, MAIN, first)
+    await branches.delete(lake.main, keep_tokens)
+    await branches.create(lake.main, first)
     assert first != second
     finish.open()
     with pytest.raises(TarnError) as raised:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lake import MAIN, Lake, create_repository
+from lake import Lake, create_repository
 
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
@@ -22,9 +22,9 @@ async def page(lake: Lake, sort: str, prefix: str, after: str, limit: int) -> li
 
 
 async def make(lake: Lake, sort: str, name: str) -> None:
-    head = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+    head = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
     if sort == "branches":
-        await lake.graveler.branches.create(lake.repository, BranchId(name), CommitId(head))
+        await lake.graveler.branches.create(lake.branch(BranchId(name)), CommitId(head))
     elif sort == "tags":
         await lake.graveler.tags.create(lake.repository, TagId(name), CommitId(head))
     else:
@@ -49,13 +49,13 @@ async def test_a_page_has_the_names_of_its_prefix_behind_a_name(lake: Lake, sort
 
 async def test_a_branch_that_is_gone_cannot_be_ended_with_its_repository(lake: Lake) -> None:
     with pytest.raises(TarnError) as raised:
-        await lake.graveler.branches.mark_deleted(lake.repository, BranchId("gone"))
+        await lake.graveler.branches.mark_deleted(lake.branch(BranchId("gone")))
     assert raised.value.reason is Reason.BRANCH_NOT_FOUND
     assert "branch gone does not exist in repository lake" in raised.value.message
 
 
 async def test_ending_a_branch_again_tells_the_same_tokens(lake: Lake) -> None:
-    first = await lake.graveler.branches.mark_deleted(lake.repository, MAIN)
-    again = await lake.graveler.branches.mark_deleted(lake.repository, MAIN)
+    first = await lake.graveler.branches.mark_deleted(lake.main)
+    again = await lake.graveler.branches.mark_deleted(lake.main)
     assert first.tokens == again.tokens
     assert again.is_deleted

@@ -6,11 +6,12 @@ Each test plays the race that a rule is there for. Take the rule's guard out and
 import asyncio
 
 import pytest
-from lake import MAIN, Lake, Running, entry, keep_tokens, reached
+from lake import Lake, Running, entry, keep_tokens, reached
 
 from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError
+from tarn_graveler.branch.handle import BranchHandle
 
 LIMIT_SECONDS = 5.0
 
@@ -68,7 +69,7 @@ async def test_rule_1_a_recheck_never_joins_a_read_that_was_sent_before(
 ) -> None:
     await lake.put("warm", 0)
     older = lake.kv.hold("get_many", lake.branch_key, after=True)
-    reader = running.start(lake.graveler.branches.fresh(lake.repository, MAIN))
+    reader = running.start(lake.graveler.branches.fresh(lake.main))
     await reached(older)
     # The older read has its answer: the record before the seal. A re-check must not take that.
     row = lake.kv.hold("set_many", lake.row_key("x"))
@@ -95,7 +96,7 @@ async def test_rule_1_out_of_attempts_is_an_unknown_outcome_not_a_failure(lake: 
         token = branches.new_token()
         from tarn.core.branch import seal
 
-        await branches.change(lake.repository, MAIN, lambda b, op: seal(b, token, op))
+        await BranchHandle(branches, lake.main).change(lambda b, op: seal(b, token, op))
         return done
 
     lake.kv.set_many = seal_after  # type: ignore[assignment,method-assign]
@@ -105,13 +106,13 @@ async def test_rule_1_out_of_attempts_is_an_unknown_outcome_not_a_failure(lake: 
 
 async def test_a_write_does_not_leak_into_a_re_created_branch(lake: Lake, running: Running) -> None:
     branches = lake.graveler.branches
-    commit_id = (await branches.fresh(lake.repository, MAIN)).branch.commit_id
+    commit_id = (await branches.fresh(lake.main)).branch.commit_id
     lake.clock.advance(3)  # nothing cached: the write pins the life that it reads afresh
     held = lake.kv.hold("set_many", lake.row_key("x"))
     writer = running.start(lake.put("x", 1))
     await reached(held)
-    await branches.delete(lake.repository, MAIN, keep_tokens)
-    await branches.create(lake.repository, MAIN, commit_id)
+    await branches.delete(lake.main, keep_tokens)
+    await branches.create(lake.main, commit_id)
     held.open()
     with pytest.raises(OutcomeUnknownError):
         await writer
@@ -121,9 +122,9 @@ async def test_a_write_does_not_leak_into_a_re_created_branch(lake: Lake, runnin
 async def test_a_stale_cache_does_not_hide_a_re_created_branch(lake: Lake, other: Lake) -> None:
     await other.put("a", 1)
     branches = lake.graveler.branches
-    commit_id = (await branches.fresh(lake.repository, MAIN)).branch.commit_id
-    await branches.delete(lake.repository, MAIN, keep_tokens)
-    await branches.create(lake.repository, MAIN, commit_id)
+    commit_id = (await branches.fresh(lake.main)).branch.commit_id
+    await branches.delete(lake.main, keep_tokens)
+    await branches.create(lake.main, commit_id)
     await other.put("b", 2)
     assert await lake.get("b") == 2
     assert await other.get("a") is None
@@ -132,7 +133,7 @@ async def test_a_stale_cache_does_not_hide_a_re_created_branch(lake: Lake, other
 async def test_a_write_meets_the_deletion_of_its_repository(lake: Lake, other: Lake) -> None:
     await other.put("a", 1)
     await lake.graveler.repositories.mark_deleted(lake.repository.repository_id)
-    await lake.graveler.branches.mark_deleted(lake.repository, MAIN)
+    await lake.graveler.branches.mark_deleted(lake.main)
     with pytest.raises(OutcomeUnknownError):
         await other.put("b", 2)  # by a stale record: the row is written, then the mark is met
     with pytest.raises(TarnError) as raised:
@@ -285,7 +286,7 @@ async def test_rule_4_newer_seals_do_not_send_a_commit_back_to_work(
 
     branches = other.graveler.branches
     token = branches.new_token()
-    await branches.change(lake.repository, MAIN, lambda b, op: seal_record(b, token, op))
+    await BranchHandle(branches, lake.main).change(lambda b, op: seal_record(b, token, op))
     scans = sum(operation == "scan_arrow" for operation, _ in lake.kv.calls)
     finish.open()
     made = await commit
@@ -324,7 +325,7 @@ async def test_rule_8_a_lost_answer_to_the_seal_is_settled(lake: Lake, applied: 
     lake.kv.lose("set_if", lake.branch_key, applied=applied)
     made = await lake.commit()
     assert await lake.get("a", made.commit_id) == 1
-    branch = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    branch = (await lake.graveler.branches.fresh(lake.main)).branch
     assert branch.sealed == ()
 
 
@@ -379,11 +380,11 @@ async def test_rule_5_a_late_row_goes_with_the_second_drop(lake: Lake) -> None:
 
 
 async def test_a_commit_of_nothing_says_so_and_seals_nothing(lake: Lake) -> None:
-    before = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    before = (await lake.graveler.branches.fresh(lake.main)).branch
     with pytest.raises(TarnError) as raised:
         await lake.commit()
     assert raised.value.reason is Reason.NOTHING_TO_COMMIT
-    after = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    after = (await lake.graveler.branches.fresh(lake.main)).branch
     assert after == before
 
 
@@ -394,7 +395,7 @@ async def test_a_commit_of_no_change_leaves_no_sealed_token_behind(lake: Lake) -
     with pytest.raises(TarnError) as raised:
         await lake.commit()
     assert raised.value.reason is Reason.NOTHING_TO_COMMIT
-    branch = (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch
+    branch = (await lake.graveler.branches.fresh(lake.main)).branch
     assert branch.sealed == ()
     assert await lake.get("a") == 1
 

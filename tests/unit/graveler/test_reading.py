@@ -7,7 +7,7 @@ import gc
 from collections.abc import Sequence
 
 import pytest
-from lake import MAIN, Lake
+from lake import Lake
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.pages import PageRequest
@@ -49,7 +49,7 @@ async def test_an_error_that_only_a_stale_record_meets_is_not_told(lake: Lake, o
     given_up = await lake.staging_rows()
     await lake.commit()
     refuse_reads_of(lake, given_up)
-    assert other.graveler.branches.cached(lake.repository, MAIN) is not None
+    assert other.graveler.branches.cached(lake.main) is not None
     assert await other.get("x") == 1
     other.graveler.branches._known.clear()
     assert await listed(other) == ["x"]

@@ -29,7 +29,7 @@ from tarn_proto.graveler.v1 import branch_service_pb2 as pb
 
 Make = Callable[..., Coroutine[object, object, object]]
 
-NAME = "v1"
+NAME = BranchId("v1")
 ROWS = {
     "record": RepositoryKeys.branch(NAME),
     "tag": RepositoryKeys.tag(NAME),
@@ -43,7 +43,7 @@ def commit(number: int) -> CommitId:
 
 
 async def branch(lake: Lake, number: int = 1) -> object:
-    return await lake.graveler.branches.create(lake.repository, BranchId(NAME), commit(number))
+    return await lake.graveler.branches.create(lake.branch(NAME), commit(number))
 
 
 async def tag(lake: Lake, number: int = 2) -> object:
@@ -53,9 +53,13 @@ async def tag(lake: Lake, number: int = 2) -> object:
 async def kinds(lake: Lake) -> list[str]:
     """What the name is now, as reads of branches and of tags see it."""
     found = []
-    for kind, read in (("branch", lake.graveler.branches.fresh), ("tag", lake.graveler.tags.get)):
+    reads: list[tuple[str, Awaitable[object]]] = [
+        ("branch", lake.graveler.branches.fresh(lake.branch(NAME))),
+        ("tag", lake.graveler.tags.get(lake.repository, NAME)),
+    ]
+    for kind, read in reads:
         try:
-            await read(lake.repository, NAME)
+            await read
         except TarnError as error:
             if error.kind is not Kind.NOT_FOUND:
                 raise
@@ -211,7 +215,7 @@ async def test_a_creation_that_cannot_be_told_is_unknown_and_not_a_refusal(lake:
     await reached(read)
     refs = lake.graveler.repositories.keys_of(lake.repository).refs
     await lake.kv.get_many(refs, [ROWS["record"]], settle=True)  # from here on others see it
-    await lake.graveler.branches.delete(lake.repository, NAME, keep_tokens)
+    await lake.graveler.branches.delete(lake.branch(NAME), keep_tokens)
     read.open()
     assert isinstance(await refusal(making), OutcomeUnknownError)
 
@@ -254,7 +258,7 @@ async def test_a_name_is_free_again_for_either_sort_when_its_ref_is_removed(
 ) -> None:
     async def remove() -> None:
         if await kinds(lake) == ["branch"]:
-            await lake.graveler.branches.delete(lake.repository, NAME, keep_tokens)
+            await lake.graveler.branches.delete(lake.branch(NAME), keep_tokens)
         else:
             await lake.graveler.tags.delete(lake.repository, NAME)
 
@@ -298,7 +302,7 @@ async def test_a_creator_waits_for_another_one_that_is_alive(
     named.open()
     await slow
     assert (await refusal(patiently(lake, second))).reason is Reason.BRANCH_EXISTS
-    made = await lake.graveler.branches.fresh(lake.repository, NAME)
+    made = await lake.graveler.branches.fresh(lake.branch(NAME))
     assert made.branch.commit_id == commit(1)
 
 
@@ -323,7 +327,7 @@ async def test_a_branch_does_not_go_live_after_its_repository_was_deleted(
     await reached(held)
     graveler = other.graveler
     await graveler.repositories.mark_deleted(lake.repository.repository_id)
-    await graveler.branches.mark_deleted(lake.repository, BranchId(NAME))
+    await graveler.branches.mark_deleted(lake.branch(NAME))
     held.open()
     assert (await refusal(making)).reason is Reason.REPOSITORY_NOT_FOUND
     assert await kinds(lake) == []
@@ -339,7 +343,7 @@ async def test_a_pending_branch_is_marked_with_its_repository(
     last = lake.kv.hold("set_if", ROWS["record"])
     named.open()
     await reached(last)
-    await other.graveler.branches.mark_deleted(lake.repository, BranchId(NAME))
+    await other.graveler.branches.mark_deleted(lake.branch(NAME))
     last.open()
     await asyncio.wait([making])
     assert await kinds(lake) == []
@@ -401,7 +405,7 @@ class Explored:
         graveler = self.rng.choice(self.lakes).graveler
         try:
             if self.rng.random() < 0.5:
-                await graveler.branches.delete(self.lake.repository, NAME, keep_tokens)
+                await graveler.branches.delete(self.lake.branch(NAME), keep_tokens)
             else:
                 await graveler.tags.delete(self.lake.repository, NAME)
             await graveler.names.release(self.lake.repository, NAME)
@@ -439,7 +443,7 @@ async def test_no_interleaving_makes_a_name_both_or_tells_an_outcome_wrong(
             # Whatever was left behind, the name can be used for either sort.
             for kind in await kinds(lakes[0]):
                 if kind == "branch":
-                    await one.branches.delete(repository, NAME, keep_tokens)
+                    await one.branches.delete(lakes[0].branch(NAME), keep_tokens)
                 else:
                     await one.tags.delete(repository, NAME)
             await tag(lakes[1])

@@ -250,7 +250,7 @@ async def fill(lake: Lake) -> set[str]:
     await lake.put("a", 1)
     made = await lake.commit()
     await lake.put("b", 1)
-    await lake.graveler.branches.create(lake.repository, DEV, made.commit_id)
+    await lake.graveler.branches.create(lake.branch(DEV), made.commit_id)
     await lake.put("c", 1, DEV)
     new = NewUpload(MAIN, "big", b"", "ann", "", is_full_object_checksum=False)
     await lake.graveler.uploads.create(lake.repository, new)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from lake import MAIN, Lake, Replicas, Running, entry
+from lake import Lake, Replicas, Running, entry
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
@@ -60,7 +60,7 @@ async def delete_branch(lake: Lake, branch_id: str) -> None:
 
 
 async def head(lake: Lake) -> CommitId:
-    return (await lake.graveler.branches.fresh(lake.repository, MAIN)).branch.commit_id
+    return (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
 
 
 async def kept(replicas: Replicas, lake: Lake) -> list[str]:
@@ -75,7 +75,7 @@ async def test_a_deleted_repository_leaves_no_row(replicas: Replicas, lake: Lake
     await lake.put("a", 1)
     await lake.commit()
     await lake.put("b", 1)
-    await lake.graveler.branches.create(lake.repository, DEV, await head(lake))
+    await lake.graveler.branches.create(lake.branch(DEV), await head(lake))
     await lake.put("c", 1, DEV)
     new = NewUpload(DEV, "d", entry(0), "ann", "", is_full_object_checksum=False)
     await lake.graveler.uploads.create(lake.repository, new)
@@ -89,7 +89,7 @@ async def test_a_deleted_branch_leaves_no_row_and_touches_no_other_branch(
     replicas: Replicas, lake: Lake
 ) -> None:
     await lake.put("a", 1)
-    await lake.graveler.branches.create(lake.repository, DEV, await head(lake))
+    await lake.graveler.branches.create(lake.branch(DEV), await head(lake))
     before = await kept(replicas, lake)
     await lake.put("b", 1, DEV)
     assert len(await kept(replicas, lake)) == len(before) + 1
@@ -103,7 +103,7 @@ async def test_a_branch_that_changed_under_its_deletion_leaves_its_new_token_no_
     replicas: Replicas, lake: Lake, other: Lake, running: Running
 ) -> None:
     """The deletion compares: what it drops are the tokens of the record that it removed."""
-    await lake.graveler.branches.create(lake.repository, DEV, await head(lake))
+    await lake.graveler.branches.create(lake.branch(DEV), await head(lake))
     await lake.put("a", 1, DEV)
     removal = lake.kv.hold("delete_if")
     deletion = running.start(delete_branch(lake, "dev"))
@@ -112,7 +112,7 @@ async def test_a_branch_that_changed_under_its_deletion_leaves_its_new_token_no_
     # A conditional write seals the token; its row lies in one that the deletion has not read.
     named = pack(replace(unpack(entry(2)), operation_id="op"))
     condition = WriteCondition(if_none_match=True)
-    await other.graveler.conditional.stage(lake.repository, DEV, "b", named, condition)
+    await other.graveler.conditional.stage(lake.branch(DEV), "b", named, condition)
     assert await other.get("b", "dev") == 2
     removal.open()
     await deletion

@@ -10,7 +10,8 @@ from lake import MAIN, Lake
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TagId
-from tarn_graveler.history.resolving import OnBranch, branch_to_write
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.history.resolving import branch_to_write
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Family:
 @pytest.fixture
 async def family(lake: Lake) -> Family:
     commits, repository = lake.graveler.commits, lake.repository
-    root = (await lake.graveler.branches.fresh(repository, MAIN)).branch.commit_id
+    root = (await lake.graveler.branches.fresh(BranchName(repository, MAIN))).branch.commit_id
     metarange = (await commits.get(repository, root)).metarange_id
 
     async def child(message: str, generation: int, *parents: CommitId) -> CommitId:
@@ -83,7 +84,7 @@ async def test_a_branch_is_a_branch_and_its_commit_is_its_newest(lake: Lake) -> 
     made = await lake.commit()
     await lake.put("a", 2)
     resolved = await lake.graveler.refs.resolve(lake.repository, "main")
-    assert resolved == OnBranch(MAIN)
+    assert resolved == lake.main
     assert await commit_of(lake, "main") == made.commit_id
     assert (await lake.get("a", "main"), await lake.get("a", "main@")) == (2, 1)
 

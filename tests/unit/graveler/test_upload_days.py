@@ -37,7 +37,7 @@ async def complete(lake: Lake, upload_id: str) -> None:
 
 async def listed(lake: Lake, prefix: str = "", path: str = "", limit: int = 100) -> list[str]:
     uploads = lake.graveler.uploads
-    found = await uploads.page(lake.repository, MAIN, prefix, (path, ""), limit)
+    found = await uploads.page(lake.main, prefix, (path, ""), limit)
     return [upload.record.path for upload in found]
 
 

@@ -1,18 +1,15 @@
-"""Shared by all kinds of writes: the number of attempts, the pinned branch, and unknown outcomes."""
+"""Attempts whose outcome may be unknown: of a write of a staged row, and of a change of a branch record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tarn.core.branch import Branch
+from tarn.core.branch import Branch, Settled, settle
 from tarn.core.errors import TarnError
-from tarn.core.ids import BranchId
-from tarn.kv.port import Kv, OutcomeUnknownError, Partition, Predicate
-from tarn.kv.records import Repository
-from tarn_graveler.branch.records import Branches, branch_not_found
+from tarn.kv.port import Kv, OutcomeUnknownError, Partition, Predicate, PredicateFailedError
 
-__all__ = ["TRIES", "PinnedBranch", "set_settled", "unknown_if"]
+__all__ = ["TRIES", "Attempts", "set_settled", "unknown_if"]
 
 TRIES = 8
 """Attempts of one write; an attempt fails only if a commit or compaction sealed its token."""
@@ -53,42 +50,66 @@ async def set_settled(
             raise
 
 
-class PinnedBranch:
-    """Reads the record of one incarnation of a branch: the first one that the operation read afresh.
+class Attempts:
+    """The attempts of one change of a branch record whose answers were lost (rule 8).
 
-    A branch that was deleted and created again under the same name is another branch. A write that began
-    on the old one fails with "not found" and does not reach the new one.
+    An attempt is *pending* while the record is still the one that it expects: it was not applied, but its
+    request may wait in a queue and be applied at any time, even after a settling read. It is decided as
+    soon as the record has changed. Until then, no failure of a later step may claim that nothing was
+    done.
     """
 
-    __slots__ = ("_branch_id", "_branches", "_repository", "_seen")
+    __slots__ = ("_pending",)
 
-    def __init__(self, branches: Branches, repository: Repository, branch_id: BranchId) -> None:
-        self._branches = branches
-        self._repository = repository
-        self._branch_id = branch_id
-        self._seen: bytes | None = None
+    def __init__(self) -> None:
+        self._pending: list[tuple[Branch, bytes]] = []
 
-    def check(self, branch: Branch) -> Branch:
-        """Returns the record if it belongs to the pinned incarnation.
+    @property
+    def is_pending(self) -> bool:
+        """Whether an attempt may still be applied, or may have been applied without a trace."""
+        return bool(self._pending)
 
-        Raises:
-            TarnError: BRANCH_NOT_FOUND.
-        """
-        if self._seen is None:
-            self._seen = branch.incarnation
-        elif self._seen != branch.incarnation:
-            raise branch_not_found(self._repository, self._branch_id)
-        return branch
+    def add(self, base: Branch, op_id: bytes) -> None:
+        """Adds an attempt whose answer was lost."""
+        self._pending.append((base, op_id))
 
-    async def fresh(self, *, written: bool) -> Branch:
-        """Returns the record, by a read issued after this call.
+    def judge(self, current: Branch) -> Branch | None:
+        """Decides the attempts by a record that was read after they were sent.
 
-        Args:
-            written: True if a row of the operation is already written, so that no error is a refusal.
+        Returns:
+            The record that an attempt was applied to; None if none was applied so far.
 
         Raises:
-            TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN instead of any error if `written`.
+            OutcomeUnknownError: the record no longer shows whether an attempt was applied.
         """
-        with unknown_if(written):
-            version = await self._branches.fresh(self._repository, self._branch_id)
-            return self.check(version.branch)
+        pending, self._pending = self._pending, []
+        for base, op_id in pending:
+            match settle(base, op_id, current):
+                case Settled.APPLIED:
+                    self._pending = []
+                    return base
+                case Settled.PENDING:
+                    self._pending.append((base, op_id))
+                case Settled.UNDECIDABLE:
+                    raise OutcomeUnknownError(
+                        "cannot settle a change of a branch: too many changes followed it"
+                    )
+                case Settled.NOT_APPLIED:
+                    pass
+        return None
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turns every failure into an unknown outcome while an attempt is pending.
+
+        A failed predicate passes through: the record that it carries decides the attempts.
+        """
+        try:
+            yield
+        except (OutcomeUnknownError, PredicateFailedError):
+            raise
+        except TarnError as error:
+            if not self._pending:
+                raise
+            text = f"an earlier attempt may still be applied; a later step failed: {error.message}"
+            raise OutcomeUnknownError(text) from error

@@ -20,24 +20,16 @@ from tarn.core.branch import (
     after_lost_finish,
     finish_commit,
     forget_sealed,
-    removed_tokens,
-    seal,
 )
-from tarn.core.clock import Clock, IdSource
+from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
-from tarn.kv.records import Repository
 from tarn_graveler.branch.building import Builder, BuildOrder
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import (
-    Attempts,
-    BranchChange,
-    Branches,
-    BranchVersion,
-    branch_not_found,
-)
+from tarn_graveler.branch.records import Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.history.commits import Commits
 
@@ -98,7 +90,6 @@ class Committing:
         blocks: BlockStore,
         cleaning: TokenCleanup,
         clock: Clock,
-        ids: IdSource,
     ) -> None:
         self._branches = branches
         self._commits = commits
@@ -107,28 +98,24 @@ class Committing:
         self._blocks = blocks
         self._cleaning = cleaning
         self._clock = clock
-        self._ids = ids
 
-    async def commit(
-        self, repository: Repository, branch_id: BranchId, request: CommitRequest
-    ) -> CommitResult:
+    async def commit(self, name: BranchName, request: CommitRequest) -> CommitResult:
         """Commits every write that was acknowledged before this call, and possibly later ones.
 
         Raises:
             TarnError: NOTHING_TO_COMMIT (names the commit that took the changes, if one did), unless the
                 request allows an empty commit; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
-        sealed = await self._seal(repository, branch_id, request)
+        handle, branch_id = BranchHandle(self._branches, name), name.branch_id
+        sealed = await self._seal(handle, request)
         record = sealed
         for _ in range(_TRIES):
-            built = await self._build(repository, branch_id, record.branch, request)
-            outcome = await self._finish(repository, branch_id, record, built)
+            built = await self._build(name, record.branch, request)
+            outcome = await self._finish(handle, record, built)
             if isinstance(outcome, CommitResult):
                 if not built.changed:
                     raise self._nothing(branch_id, built.commit_id)
                 return outcome
-            if outcome.branch.incarnation != sealed.branch.incarnation:
-                raise branch_not_found(repository, branch_id)
             taken = after_lost_finish(sealed.branch, outcome.branch) is AfterLostFinish.TAKEN
             if taken and not request.allow_empty:
                 raise self._nothing(branch_id, outcome.branch.commit_id)
@@ -142,48 +129,38 @@ class Committing:
         reason = Reason.NOTHING_TO_COMMIT
         return TarnError(Kind.FAILED_PRECONDITION, reason, text, commit_id=commit_id)
 
-    async def _seal(
-        self, repository: Repository, branch_id: BranchId, request: CommitRequest
-    ) -> BranchVersion:
+    async def _seal(self, handle: BranchHandle, request: CommitRequest) -> BranchVersion:
         """Seals the staging token; returns the confirmed record, the only one that may be scanned.
 
         An empty staging token is not sealed: everything that was acknowledged is then already in the
         sealed tokens. So repeatedly failing commits add no layer.
         """
-        current = await self._branches.fresh(repository, branch_id)
+        current = await handle.version()
         branch = current.branch
         if branch.sealed or (branch.compacted_metarange_id is None and not request.allow_empty):
-            empty = await self._layers.is_empty(repository, branch_id, branch.staging)
-            verified = await self._branches.fresh(repository, branch_id)
+            empty = await self._layers.is_empty(handle.name, branch.staging)
+            verified = await handle.version()
             if empty and verified.branch.same_layers(branch):
                 if not branch.sealed:
-                    raise self._nothing(branch_id, branch.commit_id)
+                    raise self._nothing(handle.name.branch_id, branch.commit_id)
                 return verified
         if len(branch.sealed) >= _TRIAL_BUILD_FROM:
             # Earlier commits failed. Add one more layer only if a build succeeds again.
-            await self._list(repository, branch_id, branch)
+            await self._list(handle.name, branch)
+        return await handle.seal()
 
-        def decide(now: Branch, op_id: bytes) -> Branch:
-            return seal(now, self._branches.new_token(), op_id)
-
-        return (await self._branches.change(repository, branch_id, decide)).after
-
-    async def _list(
-        self, repository: Repository, branch_id: BranchId, record: Branch
-    ) -> BuildResult:
+    async def _list(self, name: BranchName, record: Branch) -> BuildResult:
         """Builds the listing of a record's sealed tokens over its base; all of it is durable."""
-        base = await self._layers.base_of(repository, record)
-        tokens = [self._layers.partition(repository, branch_id, token) for token in record.sealed]
+        base = await self._layers.base_of(name.repository, record)
+        tokens = [self._layers.partition(name, token) for token in record.sealed]
         return await self._builder.build(
-            BuildOrder(repository.storage_namespace, base, tuple(tokens))
+            BuildOrder(name.repository.storage_namespace, base, tuple(tokens))
         )
 
-    async def _build(
-        self, repository: Repository, branch_id: BranchId, record: Branch, request: CommitRequest
-    ) -> _Built:
+    async def _build(self, name: BranchName, record: Branch, request: CommitRequest) -> _Built:
         """Builds a commit of a record's sealed tokens; durable, and not yet named by a branch."""
-        head = await self._commits.get(repository, record.commit_id)
-        result = await self._list(repository, branch_id, record)
+        head = await self._commits.get(name.repository, record.commit_id)
+        result = await self._list(name, record)
         if result.metarange_id == head.metarange_id and not request.allow_empty:
             return _Built(record, record.commit_id, head, result)
         commit = Commit(
@@ -195,14 +172,10 @@ class Committing:
             generation=head.generation + 1,
             metadata=request.metadata,
         )
-        return _Built(record, await self._commits.add(repository, commit), commit, result)
+        return _Built(record, await self._commits.add(name.repository, commit), commit, result)
 
     async def _finish(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        record: BranchVersion,
-        built: _Built,
+        self, handle: BranchHandle, record: BranchVersion, built: _Built
     ) -> CommitResult | BranchVersion:
         """Publishes a built commit; returns the newer record instead if the commit must be built again.
 
@@ -214,56 +187,41 @@ class Committing:
         """
         if not built.changed and not record.branch.sealed:
             return CommitResult(built.commit_id, built.commit, built.result)
-        attempts = Attempts()
-        current = record
-        for _ in range(_TRIES):
-            after = self._after(built, current.branch)
-            try:
-                with attempts.told():
-                    removed = removed_tokens(current.branch, after)
-                    await self._cleaning.announce(repository, branch_id, removed)
-                outcome = await self._branches.compare_and_set(
-                    repository, branch_id, current, after, attempts
-                )
-            except OutcomeUnknownError:
-                if not built.changed or not await self._is_published(
-                    repository, branch_id, built.commit_id
-                ):
-                    raise
-                outcome = BranchChange(current.branch, BranchVersion(after, current.predicate))
-            if isinstance(outcome, BranchChange):
-                if built.changed:
-                    await self._write_manifest(repository, branch_id, built.commit_id)
-                return CommitResult(built.commit_id, built.commit, built.result)
-            if outcome is None:
-                raise branch_not_found(repository, branch_id)
-            if after_lost_finish(built.record, outcome.branch) is not AfterLostFinish.REUSE:
+
+        def after(current: Branch, op_id: bytes) -> Branch:
+            if built.changed:
+                return finish_commit(built.record, current, built.commit_id, op_id)
+            return forget_sealed(built.record, current, op_id)
+
+        def still_holds(current: Branch) -> bool:
+            return after_lost_finish(built.record, current) is AfterLostFinish.REUSE
+
+        try:
+            outcome = await handle.publish(
+                record, after, still_holds=still_holds, announce=self._cleaning.announce
+            )
+        except OutcomeUnknownError:
+            if not built.changed or not await self._is_published(handle.name, built.commit_id):
+                raise
+        else:
+            if isinstance(outcome, BranchVersion):
                 return outcome
-            current = outcome
-        text = f"branch {branch_id} was sealed {_TRIES} times during one commit; try again"
-        with attempts.told():
-            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
-
-    def _after(self, built: _Built, current: Branch) -> Branch:
-        """Returns the record after a build."""
-        op_id = self._ids.nonce()
         if built.changed:
-            return finish_commit(built.record, current, built.commit_id, op_id)
-        return forget_sealed(built.record, current, op_id)
+            await self._write_manifest(handle.name, built.commit_id)
+        return CommitResult(built.commit_id, built.commit, built.result)
 
-    async def _is_published(
-        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
-    ) -> bool:
+    async def _is_published(self, name: BranchName, commit_id: CommitId) -> bool:
         """Whether a commit is in a branch's history: settles a publish that is no longer in the record.
 
+        Any incarnation of the branch proves it, because only a published commit gets into a history.
         False if the history cannot be read.
         """
         try:
-            at = (await self._branches.fresh(repository, branch_id)).branch.commit_id
+            at = (await self._branches.fresh(name)).branch.commit_id
             for _ in range(_ANCESTRY_MAX):
                 if at == commit_id:
                     return True
-                parents = (await self._commits.get(repository, at)).parents
+                parents = (await self._commits.get(name.repository, at)).parents
                 if not parents:
                     return False
                 at = parents[0]
@@ -271,20 +229,18 @@ class Committing:
             _log.warning("cannot find out whether a commit was published", error=error.message)
         return False
 
-    async def _write_manifest(
-        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
-    ) -> None:
+    async def _write_manifest(self, name: BranchName, commit_id: CommitId) -> None:
         """Writes a note beside the ranges that says which commit a branch reached (docs/design/metadata.md).
 
         With these notes, committed data can be found without the KV. A note that cannot be written is
         only logged: the commit is published, and the next commit writes a note of its own.
         """
         now = self._clock.now_us()
-        note = {"branch": branch_id, "commit_id": commit_id, "time_us": now}
-        path = f"_tarn/refs/{branch_id}/{now:020d}-{commit_id}.json"
+        note = {"branch": name.branch_id, "commit_id": commit_id, "time_us": now}
+        path = f"_tarn/refs/{name.branch_id}/{now:020d}-{commit_id}.json"
         try:
             await self._blocks.put(
-                BlockKey(repository.storage_namespace, path), json.dumps(note).encode()
+                BlockKey(name.repository.storage_namespace, path), json.dumps(note).encode()
             )
         except TarnError as error:
             _log.warning("cannot write a refs manifest", error=error.message, commit_id=commit_id)

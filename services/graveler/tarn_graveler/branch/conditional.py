@@ -34,14 +34,12 @@ from tarn.core.branch import Branch, TokenKind
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import identity_of, is_tombstone, operation_of
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId
 from tarn.kv.keys import path_key
 from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
-from tarn.kv.records import Repository
-from tarn_graveler.branch.attempts import TRIES, PinnedBranch, set_settled, unknown_if
+from tarn_graveler.branch.attempts import TRIES, set_settled, unknown_if
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import Branches
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.branch.records import Branches, BranchName
 
 __all__ = ["ConditionalStaging"]
 
@@ -110,27 +108,18 @@ class _Write:
 class ConditionalStaging:
     """Writes entries to staging tokens if a condition holds."""
 
-    def __init__(
-        self, kv: Kv, repositories: Repositories, branches: Branches, layers: Layers
-    ) -> None:
+    def __init__(self, kv: Kv, branches: Branches, layers: Layers) -> None:
         self._kv = kv
-        self._repositories = repositories
         self._branches = branches
         self._layers = layers
 
     async def stage(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        path: str,
-        packed: bytes,
-        condition: WriteCondition,
+        self, name: BranchName, path: str, packed: bytes, condition: WriteCondition
     ) -> bool:
         """Stages an entry at a path if the condition holds.
 
         Args:
-            repository: repository of the branch.
-            branch_id: branch to write to.
+            name: branch to write to.
             path: path of the object.
             packed: the entry; it names its operation (`Entry.operation_id`), which stays the same when a
                 client repeats its request.
@@ -149,91 +138,63 @@ class ConditionalStaging:
         if not operation_id:
             text = "the entry of a conditional write must name its operation"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-        pinned = PinnedBranch(self._branches, repository, branch_id)
+        handle = BranchHandle(self._branches, name)
         write = _Write(path, packed, operation_id, condition, value=packed)
         for _ in range(TRIES):
-            record = await self._conditional(pinned, repository, branch_id, written=write.written)
-            if await self._write_on(pinned, repository, branch_id, record, write):
+            record = await handle.seal_unless(
+                _takes_registers, TokenKind.CONDITIONAL, written=write.written
+            )
+            if await self._write_on(handle, record, write):
                 return write.value != packed
         text = (
-            f"{path}: branch {branch_id} was sealed or committed, or the path was overwritten, during "
+            f"{path}: branch {name.branch_id} was sealed or committed, or the path was overwritten, during "
             f"all {TRIES} attempts of a conditional write; repeat the write"
         )
         if write.written:
             raise OutcomeUnknownError(text)
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
-    async def _write_on(
-        self,
-        pinned: PinnedBranch,
-        repository: Repository,
-        branch_id: BranchId,
-        record: Branch,
-        write: _Write,
-    ) -> bool:
+    async def _write_on(self, handle: BranchHandle, record: Branch, write: _Write) -> bool:
         """Writes the row to the staging token of a record; False if the record has changed since.
 
         Raises:
             TarnError: the condition does not hold.
         """
         with unknown_if(write.written):
-            newest = await self._newest(repository, branch_id, record, write.path)
+            newest = await self._newest(handle.name, record, write.path)
         for _ in range(_LOST_MAX):
-            verified = await self._verify(pinned, written=write.written)
+            verified = await self._verify(handle, written=write.written)
             if not verified.same_layers(record):
                 return False
             if write.judge(newest):
                 return True
             with unknown_if(write.written):
-                there = await self._set(
-                    repository, branch_id, record, write.path, write.value, newest
-                )
+                there = await self._set(handle.name, record, write.path, write.value, newest)
             if there is None:
                 write.written = True
-                fresh = await pinned.fresh(written=True)
+                fresh = await handle.fresh(written=True)
                 return fresh.takes_writes_as(record)
             if there.packed is None:  # rows disappear only with their token; read the record again
                 return False
             newest = there
         return False
 
-    async def _conditional(
-        self, pinned: PinnedBranch, repository: Repository, branch_id: BranchId, *, written: bool
-    ) -> Branch:
-        """Returns a fresh record whose staging token is conditional; seals a plain one."""
-        record = await pinned.fresh(written=written)
-        if _takes_registers(record):
-            return record
-        with unknown_if(written):
-            sealed = await self._branches.seal(
-                repository, branch_id, TokenKind.CONDITIONAL, unless=_takes_registers
-            )
-            return pinned.check(sealed)
-
-    async def _newest(
-        self, repository: Repository, branch_id: BranchId, record: Branch, path: str
-    ) -> _Newest:
-        partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
+    async def _newest(self, name: BranchName, record: Branch, path: str) -> _Newest:
+        partition = self._layers.partition(name, record.staging)
         (row,) = await self._kv.get_many(partition, [path_key(path)])
         if row is not None:
             return _Newest(row.value, row.predicate, is_staged=True)
-        (found,) = await self._layers.find(repository, branch_id, record, [path], depth_min=1)
+        (found,) = await self._layers.find(name, record, [path], depth_min=1)
         return _Newest(found.packed, None, is_staged=False)
 
-    async def _verify(self, pinned: PinnedBranch, *, written: bool) -> Branch:
+    async def _verify(self, handle: BranchHandle, *, written: bool) -> Branch:
         """Returns the record after the last layer read: the rows that were read count if it has the same
         layers.
         """
-        return await pinned.fresh(written=written)
+        return await handle.fresh(written=written)
 
     async def _set(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        record: Branch,
-        path: str,
-        value: bytes,
-        newest: _Newest,
+        self, name: BranchName, record: Branch, path: str, value: bytes, newest: _Newest
     ) -> _Newest | None:
         """Writes the row over the one that was read.
 
@@ -243,7 +204,7 @@ class ConditionalStaging:
         Raises:
             OutcomeUnknownError: the row may be written.
         """
-        partition = self._repositories.keys_of(repository).token(branch_id, record.staging)
+        partition = self._layers.partition(name, record.staging)
         try:
             await set_settled(self._kv, partition, path_key(path), value, newest.predicate)
         except PredicateFailedError as error:

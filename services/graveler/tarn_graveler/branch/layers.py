@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
-from tarn.core.ids import BranchId, CommitId, MetarangeId
+from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.pages import Page, PageRequest, PathRows, merge_page
-from tarn.kv.keys import after_prefix, path_key, paths_of
+from tarn.kv.keys import PATHS_END, PATHS_START, after_prefix, path_key, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
-from tarn_graveler.branch.staged_rows import KEY_END, KEY_START
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.repository.records import Repositories
 
@@ -58,21 +58,16 @@ class Layers:
         return (await self._commits.get(repository, commit_id)).metarange_id
 
     async def find(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        branch: Branch,
-        paths: Sequence[str],
-        *,
-        depth_min: int = 0,
+        self, name: BranchName, branch: Branch, paths: Sequence[str], *, depth_min: int = 0
     ) -> list[Found]:
         """Finds the newest row of each path, layer by layer, newest first; skips layers above `depth_min`."""
+        repository = name.repository
         keys = self._repositories.keys_of(repository)
         found: dict[str, Found] = {}
         left = list(paths)
         for depth, token in enumerate(branch.tokens[depth_min:], depth_min):
             rows = await self._kv.get_many(
-                keys.token(branch_id, token), [path_key(path) for path in left]
+                keys.token(name.branch_id, token), [path_key(path) for path in left]
             )
             for path, row in zip(left, rows, strict=True):
                 if row is not None:
@@ -87,14 +82,13 @@ class Layers:
                 found[path] = Found(packed, -1)
         return [found[path] for path in paths]
 
-    async def find_one(
-        self, repository: Repository, branch_id: BranchId, path: str, branch: Branch
-    ) -> bytes | None:
+    async def find_one(self, name: BranchName, path: str, branch: Branch) -> bytes | None:
         """Finds the newest row of one path: `find`, optimised for single lookups."""
+        repository = name.repository
         keys = self._repositories.keys_of(repository)
         key = [path_key(path)]
         for token in branch.tokens:
-            (row,) = await self._kv.get_many(keys.token(branch_id, token), key)
+            (row,) = await self._kv.get_many(keys.token(name.branch_id, token), key)
             if row is not None:
                 return row.value
         base = await self.base_of(repository, branch)
@@ -109,23 +103,38 @@ class Layers:
 
     async def page(
         self,
-        repository: Repository,
-        branch_id: BranchId,
+        name: BranchName,
         tokens: Sequence[Token],
         metarange_id: MetarangeId | None,
         request: PageRequest,
     ) -> Page:
         """Returns one page of the listing of tokens over a metarange, or of the tokens alone."""
-        keys = self._repositories.keys_of(repository)
-        namespace = repository.storage_namespace
+        partitions = [self.partition(name, token) for token in tokens]
+        namespace = name.repository.storage_namespace
+        return await self._page(namespace, partitions, metarange_id, request)
+
+    async def page_committed(
+        self, repository: Repository, commit_id: CommitId, request: PageRequest
+    ) -> Page:
+        """Returns one page of the listing of a commit."""
+        metarange_id = await self.metarange_of(repository, commit_id)
+        return await self._page(repository.storage_namespace, (), metarange_id, request)
+
+    async def _page(
+        self,
+        namespace: str,
+        tokens: Sequence[Partition],
+        metarange_id: MetarangeId | None,
+        request: PageRequest,
+    ) -> Page:
         merge = merge_page(request, len(tokens), with_base=metarange_id is not None)
-        end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else KEY_END
+        end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else PATHS_END
         try:
             wish = next(merge)
             while True:
                 if wish.layer < len(tokens):
-                    partition = keys.token(branch_id, tokens[wish.layer])
-                    scanned = await self._kv.scan(partition, path_key(wish.start), end, wish.count)
+                    start = path_key(wish.start)
+                    scanned = await self._kv.scan(tokens[wish.layer], start, end, wish.count)
                     rows: PathRows = (
                         paths_of([key for key, _ in scanned]),
                         [value for _, value in scanned],
@@ -140,11 +149,11 @@ class Layers:
             page: Page = done.value
             return page
 
-    async def is_empty(self, repository: Repository, branch_id: BranchId, token: Token) -> bool:
+    async def is_empty(self, name: BranchName, token: Token) -> bool:
         """Whether a token holds no staged row."""
-        partition = self.partition(repository, branch_id, token)
-        return not await self._kv.scan(partition, KEY_START, KEY_END, 1)
+        partition = self.partition(name, token)
+        return not await self._kv.scan(partition, PATHS_START, PATHS_END, 1)
 
-    def partition(self, repository: Repository, branch_id: BranchId, token: Token) -> Partition:
+    def partition(self, name: BranchName, token: Token) -> Partition:
         """Returns the partition that holds the rows of a token."""
-        return self._repositories.keys_of(repository).token(branch_id, token)
+        return self._repositories.keys_of(name.repository).token(name.branch_id, token)

@@ -18,11 +18,10 @@ from tarn.core.branch import Branch
 from tarn.core.clock import Clock
 from tarn.core.entry import is_tombstone
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId
 from tarn.core.listing.pages import Page, PageRequest
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import Branches
+from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.history.resolving import OnCommit, Refs
 
 __all__ = ["Reading", "entry_not_found"]
@@ -60,28 +59,23 @@ class Reading:
         self._clock = clock
         self._read_seconds_max = read_seconds_max
 
-    async def by_record(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        read: Callable[[Branch], Awaitable[R]],
-    ) -> R:
+    async def by_record(self, name: BranchName, read: Callable[[Branch], Awaitable[R]]) -> R:
         """Runs a read of layers by a record that satisfies rule 2.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; UNAVAILABLE when each attempt took longer than the drop delay.
         """
         begin = self._clock.monotonic()
-        fresh = self._branches.begin_fresh(repository, branch_id)
-        cached = self._branches.cached(repository, branch_id)
+        fresh = self._branches.begin_fresh(name)
+        cached = self._branches.cached(name)
         if cached is None:
-            record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
+            record = self._branches.accept(name, await fresh).branch
         else:
             try:
                 answer = await read(cached)
             except TarnError as error:
                 # With a stale record any row may be missing; the fresh record decides.
-                record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
+                record = self._branches.accept(name, await fresh).branch
                 if record.same_layers(cached):
                     raise error from None
             except BaseException:
@@ -89,18 +83,21 @@ class Reading:
                 ignore_outcome(fresh)
                 raise
             else:
-                record = (await self._branches.end_fresh(repository, branch_id, fresh)).branch
+                record = self._branches.accept(name, await fresh).branch
                 in_time = self._clock.monotonic() - begin < self._read_seconds_max
                 if record.same_layers(cached) and in_time:
                     return answer
         for _ in range(_TRIES):
             if self._clock.monotonic() - begin >= self._read_seconds_max:
                 begin = self._clock.monotonic()
-                record = (await self._branches.fresh(repository, branch_id)).branch
+                record = (await self._branches.fresh(name)).branch
             answer = await read(record)
             if self._clock.monotonic() - begin < self._read_seconds_max:
                 return answer
-        text = f"each read of branch {branch_id} took longer than {self._read_seconds_max} s; try again"
+        text = (
+            f"each read of branch {name.branch_id} took longer than {self._read_seconds_max} s; "
+            "try again"
+        )
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     async def lookup(self, repository: Repository, ref: str, path: str) -> bytes:
@@ -113,9 +110,8 @@ class Reading:
         if isinstance(resolved, OnCommit):
             packed = await self._layers.find_committed(repository, resolved.commit_id, path)
         else:
-            branch_id = resolved.branch_id
-            read = partial(self._layers.find_one, repository, branch_id, path)
-            packed = await self.by_record(repository, branch_id, read)
+            read = partial(self._layers.find_one, resolved, path)
+            packed = await self.by_record(resolved, read)
         if packed is None or is_tombstone(packed):
             raise entry_not_found(repository, ref, path)
         return packed
@@ -128,12 +124,10 @@ class Reading:
         """
         resolved = await self._refs.resolve(repository, ref)
         if isinstance(resolved, OnCommit):
-            metarange_id = await self._layers.metarange_of(repository, resolved.commit_id)
-            return await self._layers.page(repository, BranchId(""), (), metarange_id, request)
-        branch_id = resolved.branch_id
+            return await self._layers.page_committed(repository, resolved.commit_id, request)
 
         async def read(branch: Branch) -> Page:
             base = await self._layers.base_of(repository, branch)
-            return await self._layers.page(repository, branch_id, branch.tokens, base, request)
+            return await self._layers.page(resolved, branch.tokens, base, request)
 
-        return await self.by_record(repository, branch_id, read)
+        return await self.by_record(resolved, read)

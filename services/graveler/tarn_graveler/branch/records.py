@@ -8,14 +8,13 @@ for it. Callers may share it, but only those that asked before it was sent (`tar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tarn.aio.batcher import Batcher
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
-from tarn.core.branch import Branch, Settled, Token, TokenKind, seal, settle
+from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TokenId, parse_branch_id
@@ -36,30 +35,47 @@ from tarn.kv.records import (
     encode_branch,
     is_pending_branch,
 )
+from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.repository.records import Repositories
 
-__all__ = ["Attempts", "BranchChange", "BranchVersion", "Branches", "branch_not_found"]
+__all__ = [
+    "CAS_TRIES",
+    "BranchChange",
+    "BranchName",
+    "BranchVersion",
+    "Branches",
+    "branch_not_found",
+    "changed_too_often",
+]
+
+CAS_TRIES = 32
+"""Attempts of one change of a record; an attempt fails only if another change was made."""
 
 _CACHE_SECONDS = 2.0
 _CACHED_MAX = 10_000
-_CAS_TRIES = 32
 _STAGING_BUCKETS = 4
-_SEALED_LIMIT = 32
-"""Greatest number of sealed tokens, each a layer for every read; beyond it, only a commit that can build
-seals.
-"""
 
 
-def branch_not_found(repository: Repository, branch_id: str) -> TarnError:
+@hot_value
+class BranchName:
+    """A branch as callers name it: whichever incarnation has the name. `BranchHandle` stays with one."""
+
+    repository: Repository
+    branch_id: BranchId
+
+
+def branch_not_found(name: BranchName) -> TarnError:
     """Returns the error for a branch that does not exist."""
-    text = f"branch {branch_id} does not exist in repository {repository.repository_id}"
-    metadata = {"repository": str(repository.repository_id), "branch": branch_id}
+    repository_id = name.repository.repository_id
+    text = f"branch {name.branch_id} does not exist in repository {repository_id}"
+    metadata = {"repository": str(repository_id), "branch": str(name.branch_id)}
     return TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text, **metadata)
 
 
-def _changed_too_often(branch_id: str, under: str) -> TarnError:
-    text = f"branch {branch_id} changed {_CAS_TRIES} times during {under}; try again"
+def changed_too_often(branch_id: BranchId, under: str) -> TarnError:
+    """Returns the error for a change that lost `CAS_TRIES` races; `under` names the change."""
+    text = f"branch {branch_id} changed {CAS_TRIES} times during {under}; try again"
     return TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
@@ -77,71 +93,6 @@ class BranchChange:
 
     before: Branch
     after: BranchVersion
-
-
-class Attempts:
-    """The attempts of one change of a branch record whose answers were lost (rule 8).
-
-    An attempt is *pending* while the record is still the one that it expects: it was not applied, but its
-    request may wait in a queue and be applied at any time, even after a settling read. It is decided as
-    soon as the record has changed. Until then, no failure of a later step may claim that nothing was
-    done.
-    """
-
-    __slots__ = ("_pending",)
-
-    def __init__(self) -> None:
-        self._pending: list[tuple[Branch, bytes]] = []
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether an attempt may still be applied, or may have been applied without a trace."""
-        return bool(self._pending)
-
-    def add(self, base: Branch, op_id: bytes) -> None:
-        """Adds an attempt whose answer was lost."""
-        self._pending.append((base, op_id))
-
-    def judge(self, current: Branch) -> Branch | None:
-        """Decides the attempts by a record that was read after they were sent.
-
-        Returns:
-            The record that an attempt was applied to; None if none was applied so far.
-
-        Raises:
-            OutcomeUnknownError: the record no longer shows whether an attempt was applied.
-        """
-        pending, self._pending = self._pending, []
-        for base, op_id in pending:
-            match settle(base, op_id, current):
-                case Settled.APPLIED:
-                    self._pending = []
-                    return base
-                case Settled.PENDING:
-                    self._pending.append((base, op_id))
-                case Settled.UNDECIDABLE:
-                    raise OutcomeUnknownError(
-                        "cannot settle a change of a branch: too many changes followed it"
-                    )
-                case Settled.NOT_APPLIED:
-                    pass
-        return None
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Turns every failure into an unknown outcome while an attempt is pending.
-
-        A failed predicate passes through: the record that it carries decides the attempts.
-        """
-        try:
-            yield
-        except (OutcomeUnknownError, PredicateFailedError):
-            raise
-        except TarnError as error:
-            if not self._pending:
-                raise
-            text = f"an earlier attempt may still be applied; a later step failed: {error.message}"
-            raise OutcomeUnknownError(text) from error
 
 
 @dataclass(slots=True)
@@ -175,7 +126,7 @@ class Branches:
         self._clock = clock
         self._ids = ids
         # By repository instance and branch.
-        # Not a `TtlCache`: what is too old to be used is still compared with what was read (`_accept`).
+        # Not a `TtlCache`: what is too old to be used is still compared with what was read (`accept`).
         self._known: BoundedMap[tuple[str, str], _Known] = BoundedMap(_CACHED_MAX)
         self._reads = Batcher[Partition, bytes, Versioned | None](self._read_together, tasks)
 
@@ -191,43 +142,42 @@ class Branches:
         token_id = TokenId(self._ids.uuid7().hex())
         return Token(token_id, kind, _STAGING_BUCKETS, self._clock.now_us())
 
+    def new_op_id(self) -> bytes:
+        """Returns the id of one attempt at a change of a record."""
+        return self._ids.nonce()
+
     # ---- reading
 
-    def cached(self, repository: Repository, branch_id: str) -> Branch | None:
+    def cached(self, name: BranchName) -> Branch | None:
         """Returns the record as it was at most two seconds ago; None if this process has not read it since."""
-        known = self._known.get((repository.instance_uid, branch_id))
+        known = self._known.get((name.repository.instance_uid, name.branch_id))
         if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
             return None
         return known.branch
 
-    def begin_fresh(
-        self, repository: Repository, branch_id: str
-    ) -> asyncio.Future[Versioned | None]:
-        """Requests a fresh read of the record; pass the future to `end_fresh`."""
-        partition = self._repositories.keys_of(repository).refs
-        return self._reads.submit(partition, RepositoryKeys.branch(branch_id))
+    def begin_fresh(self, name: BranchName) -> asyncio.Future[Versioned | None]:
+        """Requests a fresh read of the record; pass its result to `accept`."""
+        partition = self._repositories.keys_of(name.repository).refs
+        return self._reads.submit(partition, RepositoryKeys.branch(name.branch_id))
 
-    async def end_fresh(
-        self, repository: Repository, branch_id: str, read: asyncio.Future[Versioned | None]
-    ) -> BranchVersion:
-        """Waits for a fresh read.
+    async def fresh(self, name: BranchName) -> BranchVersion:
+        """Returns the record, by a read issued after this call.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND, also when its repository is being deleted.
         """
-        return self._accept(repository, branch_id, await read)
+        return self.accept(name, await self.begin_fresh(name))
 
-    async def fresh(self, repository: Repository, branch_id: str) -> BranchVersion:
-        """Returns the record, by a read issued after this call."""
-        return await self.end_fresh(repository, branch_id, self.begin_fresh(repository, branch_id))
+    def accept(self, name: BranchName, found: Versioned | None) -> BranchVersion:
+        """Decodes and caches the record that a fresh read found.
 
-    def _accept(
-        self, repository: Repository, branch_id: str, found: Versioned | None
-    ) -> BranchVersion:
-        place = (repository.instance_uid, branch_id)
+        Raises:
+            TarnError: as `fresh`.
+        """
+        place = (name.repository.instance_uid, name.branch_id)
         if found is None:
             self._known.pop(place)
-            raise branch_not_found(repository, branch_id)
+            raise branch_not_found(name)
         known = self._known.get(place)
         if known is not None and known.value == found.value:
             known.read_at = self._clock.monotonic()
@@ -235,8 +185,8 @@ class Branches:
         branch = decode_branch(found.value)
         if branch.is_deleted:
             self._known.pop(place)
-            self._repositories.forget(repository.repository_id)
-            raise branch_not_found(repository, branch_id)
+            self._repositories.forget(name.repository.repository_id)
+            raise branch_not_found(name)
         self._keep(place, found.value, branch)
         return BranchVersion(branch, found.predicate)
 
@@ -258,9 +208,7 @@ class Branches:
 
     # ---- changing
 
-    async def create(
-        self, repository: Repository, branch_id: BranchId, commit_id: CommitId
-    ) -> Branch:
+    async def create(self, name: BranchName, commit_id: CommitId) -> Branch:
         """Creates a branch at a commit, in constant time.
 
         Raises:
@@ -277,14 +225,13 @@ class Branches:
         def encode(nonce: bytes, is_pending: bool) -> bytes:
             return encode_branch(replace(branch, incarnation=nonce), is_pending=is_pending)
 
-        name = parse_branch_id(branch_id)
-        nonce = await self._names.create(repository, RefKind.BRANCH, name, encode)
+        branch_id = parse_branch_id(name.branch_id)
+        nonce = await self._names.create(name.repository, RefKind.BRANCH, branch_id, encode)
         return replace(branch, incarnation=nonce)
 
     async def compare_and_set(
         self,
-        repository: Repository,
-        branch_id: str,
+        name: BranchName,
         before: BranchVersion,
         after: Branch,
         attempts: Attempts,
@@ -292,8 +239,7 @@ class Branches:
         """Makes one attempt at a change; settles it if its answer is lost (rule 8).
 
         Args:
-            repository: repository of the branch.
-            branch_id: branch to change.
+            name: branch to change.
             before: the record that the attempt replaces.
             after: the new record; carries a new operation id in front of `recent_op_ids`.
             attempts: the earlier attempts of the same change; this attempt is added if its answer is
@@ -308,8 +254,8 @@ class Branches:
             OutcomeUnknownError: it can no longer be determined whether the change was made.
             TarnError: UNAVAILABLE: no attempt made the change.
         """
-        partition = self._repositories.keys_of(repository).refs
-        key = RepositoryKeys.branch(branch_id)
+        partition = self._repositories.keys_of(name.repository).refs
+        key = RepositoryKeys.branch(name.branch_id)
         value = encode_branch(after)
         try:
             with attempts.told():
@@ -317,24 +263,23 @@ class Branches:
         except PredicateFailedError as error:
             return self._judge(attempts, error.current)
         except OutcomeUnknownError:
-            return await self._settle(repository, branch_id, before, after, attempts)
-        self._keep((repository.instance_uid, branch_id), value, after)
+            return await self._settle(name, before, after, attempts)
+        self._keep((name.repository.instance_uid, name.branch_id), value, after)
         return BranchChange(before.branch, BranchVersion(after, predicate))
 
     async def _settle(
         self,
-        repository: Repository,
-        branch_id: str,
+        name: BranchName,
         before: BranchVersion,
         after: Branch,
         attempts: Attempts,
     ) -> BranchChange | BranchVersion | None:
         """Decides an attempt whose answer was lost, as far as a read can."""
         attempts.add(before.branch, after.recent_op_ids[0])
-        partition = self._repositories.keys_of(repository).refs
+        partition = self._repositories.keys_of(name.repository).refs
         with attempts.told():  # a failed read says nothing about the change
             (found,) = await self._kv.get_many(
-                partition, [RepositoryKeys.branch(branch_id)], settle=True
+                partition, [RepositoryKeys.branch(name.branch_id)], settle=True
             )
         return self._judge(attempts, found)
 
@@ -352,112 +297,46 @@ class Branches:
             return BranchChange(base, version)
         return None if version.branch.is_deleted else version
 
-    async def change(
-        self,
-        repository: Repository,
-        branch_id: str,
-        decide: Callable[[Branch, bytes], Branch],
-    ) -> BranchChange:
-        """Applies a decision to the record, and repeats until it was applied to the newest one.
-
-        Args:
-            repository: repository of the branch.
-            branch_id: branch to change.
-            decide: takes the current record and an id of this attempt; returns the next record, or the
-                current one itself when there is nothing to change. Tokens that it adds must be new in
-                each call (`new_token`).
-
-        Raises:
-            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
-        """
-        attempts = Attempts()
-        current = await self.fresh(repository, branch_id)
-        for _ in range(_CAS_TRIES):
-            after = decide(current.branch, self._ids.nonce())
-            if after is current.branch:
-                return BranchChange(after, current)
-            outcome = await self.compare_and_set(repository, branch_id, current, after, attempts)
-            if isinstance(outcome, BranchChange):
-                return outcome
-            if outcome is None:
-                raise branch_not_found(repository, branch_id)
-            current = outcome
-        with attempts.told():
-            raise _changed_too_often(branch_id, "one change")
-
-    async def seal(
-        self,
-        repository: Repository,
-        branch_id: str,
-        kind: TokenKind,
-        *,
-        unless: Callable[[Branch], bool],
-    ) -> Branch:
-        """Gives a branch a new staging token of a kind, unless its record already fits.
-
-        Returns:
-            The confirmed record.
-
-        Raises:
-            TarnError: UNAVAILABLE when there are so many sealed tokens that commits must have been
-                failing for some time; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
-        """
-
-        def decide(now: Branch, op_id: bytes) -> Branch:
-            if unless(now):
-                return now
-            if len(now.sealed) >= _SEALED_LIMIT:
-                text = (
-                    f"branch {branch_id} has {len(now.sealed)} sealed tokens: its commits fail, and "
-                    "one must succeed before it can be sealed again"
-                )
-                raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
-            return seal(now, self.new_token(kind), op_id)
-
-        return (await self.change(repository, branch_id, decide)).after.branch
-
     async def delete(
         self,
-        repository: Repository,
-        branch_id: str,
+        name: BranchName,
         announce: Callable[[Sequence[Token]], Awaitable[None]],
     ) -> Branch:
         """Removes the record; returns its last version.
 
         Args:
-            repository: repository of the branch.
-            branch_id: branch to delete.
+            name: branch to delete.
             announce: puts the tokens of the record on the drop list (rule 5); called before each attempt.
                 If it raises, nothing is removed.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
         """
-        partition = self._repositories.keys_of(repository).refs
-        key = RepositoryKeys.branch(branch_id)
-        current = await self.fresh(repository, branch_id)
-        for _ in range(_CAS_TRIES):
+        partition = self._repositories.keys_of(name.repository).refs
+        key = RepositoryKeys.branch(name.branch_id)
+        current = await self.fresh(name)
+        for _ in range(CAS_TRIES):
             await announce(current.branch.tokens)
             try:
                 await self._kv.delete_if(partition, key, current.predicate)
             except PredicateFailedError as error:
-                current = self._accept(repository, branch_id, error.current)
+                current = self.accept(name, error.current)
                 continue
-            self._known.pop((repository.instance_uid, branch_id))
+            self._known.pop((name.repository.instance_uid, name.branch_id))
             return current.branch
-        raise _changed_too_often(branch_id, "its deletion")
+        raise changed_too_often(name.branch_id, "its deletion")
 
-    async def mark_deleted(self, repository: Repository, branch_id: BranchId) -> Branch:
+    async def mark_deleted(self, name: BranchName) -> Branch:
         """Marks a branch as deleted together with its repository: it accepts no more writes or reads.
 
         May be repeated. Returns the record, with the tokens to drop.
         """
-        partition = self._repositories.keys_of(repository).refs
-        key = RepositoryKeys.branch(branch_id)
-        for _ in range(_CAS_TRIES):
+        partition = self._repositories.keys_of(name.repository).refs
+        key = RepositoryKeys.branch(name.branch_id)
+        for _ in range(CAS_TRIES):
             (found,) = await self._kv.get_many(partition, [key], settle=True)
             if found is None:
-                raise branch_not_found(repository, branch_id)
+                raise branch_not_found(name)
             branch = decode_branch(found.value)
             # A branch that is being created is marked, too; otherwise it could go live after this.
             if branch.is_deleted and not is_pending_branch(found.value):
@@ -467,6 +346,6 @@ class Branches:
                 await self._kv.set_if(partition, key, encode_branch(marked), found.predicate)
             except PredicateFailedError:
                 continue
-            self._known.pop((repository.instance_uid, branch_id))
+            self._known.pop((name.repository.instance_uid, name.branch_id))
             return marked
-        raise _changed_too_often(branch_id, "its deletion")
+        raise changed_too_often(name.branch_id, "its deletion")

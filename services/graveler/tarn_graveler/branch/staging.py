@@ -13,14 +13,12 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch
 from tarn.core.entry import TOMBSTONE, is_tombstone
 from tarn.core.errors import TarnError
-from tarn.core.ids import BranchId
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
-from tarn.kv.records import Repository
-from tarn_graveler.branch.attempts import TRIES, PinnedBranch, unknown_if
+from tarn_graveler.branch.attempts import TRIES, unknown_if
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found, Layers
-from tarn_graveler.branch.records import Branches
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.branch.records import Branches, BranchName
 
 __all__ = ["Staging"]
 
@@ -28,16 +26,8 @@ __all__ = ["Staging"]
 class Staging:
     """Writes entries and tombstones to staging tokens."""
 
-    def __init__(
-        self,
-        kv: Kv,
-        repositories: Repositories,
-        branches: Branches,
-        layers: Layers,
-        tasks: TaskSet,
-    ) -> None:
+    def __init__(self, kv: Kv, branches: Branches, layers: Layers, tasks: TaskSet) -> None:
         self._kv = kv
-        self._repositories = repositories
         self._branches = branches
         self._layers = layers
         self._writes = Batcher[Partition, Row, None](self._write_together, tasks)
@@ -48,34 +38,31 @@ class Staging:
         groups = [Group(key, ((key, value),)) for key, value in rows]
         return await self._kv.set_many(partition, groups)
 
-    async def stage(
-        self, repository: Repository, branch_id: BranchId, path: str, packed: bytes
-    ) -> None:
+    async def stage(self, name: BranchName, path: str, packed: bytes) -> None:
         """Stages an entry at a path (rule 1).
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN when the row may be visible but is not
                 acknowledged, because all attempts were used or the store's answer was lost.
         """
-        pinned = PinnedBranch(self._branches, repository, branch_id)
-        branch = self._branches.cached(repository, branch_id)
+        handle = BranchHandle(self._branches, name)
+        branch = handle.cached()
         if branch is None:
-            branch = await pinned.fresh(written=False)
+            branch = await handle.fresh(written=False)
         key = path_key(path)
         for attempt in range(TRIES):
             with unknown_if(attempt > 0):
-                await self._writes.submit(self._token(repository, branch_id, branch), (key, packed))
-            fresh = await pinned.fresh(written=True)
+                token = self._layers.partition(name, branch.staging)
+                await self._writes.submit(token, (key, packed))
+            fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
                 return
             branch = fresh
         raise OutcomeUnknownError(
-            f"{path}: branch {branch_id} was sealed {TRIES} times during the write"
+            f"{path}: branch {name.branch_id} was sealed {TRIES} times during the write"
         )
 
-    async def unstage(
-        self, repository: Repository, branch_id: BranchId, paths: Sequence[str]
-    ) -> list[TarnError | None]:
+    async def unstage(self, name: BranchName, paths: Sequence[str]) -> list[TarnError | None]:
         """Deletes paths (rule 3); returns one outcome for each, in order.
 
         The decision depends on rows that were read. So the whole record is verified after the last layer
@@ -84,15 +71,15 @@ class Staging:
         Raises:
             TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN as `stage`.
         """
-        pinned = PinnedBranch(self._branches, repository, branch_id)
+        handle = BranchHandle(self._branches, name)
         outcomes: dict[str, TarnError | None] = {}
         pending = list(dict.fromkeys(paths))
         written = False
-        record = await pinned.fresh(written=False)
+        record = await handle.fresh(written=False)
         for _ in range(TRIES):
             with unknown_if(written):
-                found = await self._layers.find(repository, branch_id, record, pending)
-            verified = await self._verify(pinned, written=written)
+                found = await self._layers.find(name, record, pending)
+            verified = await self._verify(handle, written=written)
             if not verified.same_layers(record):
                 record = verified
                 continue
@@ -103,40 +90,33 @@ class Staging:
             if not pending:
                 return [outcomes[path] for path in paths]
             with unknown_if(written):
-                failed = await self._write_markers(repository, branch_id, record, pending)
+                failed = await self._write_markers(name, record, pending)
             for path, error in failed.items():
                 outcomes[path] = OutcomeUnknownError(error.message) if written else error
             written = True
-            fresh = await pinned.fresh(written=True)
+            fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(record):
                 return [outcomes.get(path) for path in paths]
             pending = [path for path in pending if path not in outcomes]
             record = fresh
         unknown = OutcomeUnknownError(
-            f"branch {branch_id} changed {TRIES} times during the deletion"
+            f"branch {name.branch_id} changed {TRIES} times during the deletion"
         )
         return [outcomes.get(path, unknown) for path in paths]
 
-    async def _verify(self, pinned: PinnedBranch, *, written: bool) -> Branch:
+    async def _verify(self, handle: BranchHandle, *, written: bool) -> Branch:
         """Returns the record after the last layer read; `written`: an earlier attempt may have written
         tombstones.
         """
-        return await pinned.fresh(written=written)
+        return await handle.fresh(written=written)
 
     async def _write_markers(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        record: Branch,
-        paths: Sequence[str],
+        self, name: BranchName, record: Branch, paths: Sequence[str]
     ) -> dict[str, TarnError]:
-        partition = self._token(repository, branch_id, record)
+        partition = self._layers.partition(name, record.staging)
         groups = [Group(key, ((key, TOMBSTONE),)) for key in map(path_key, paths)]
         errors = await self._kv.set_many(partition, groups)
         return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
-
-    def _token(self, repository: Repository, branch_id: BranchId, branch: Branch) -> Partition:
-        return self._repositories.keys_of(repository).token(branch_id, branch.staging)
 
 
 def _needs_tombstone(row: Found) -> bool:

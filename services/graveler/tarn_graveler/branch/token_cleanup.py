@@ -26,11 +26,11 @@ import structlog
 from tarn.core.branch import Token
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, Partition
-from tarn.kv.records import Drop, Repository, TokenOwner, decode_branch
+from tarn.kv.records import Drop, TokenOwner, decode_branch
 from tarn_graveler.branch.drop_list import DropList
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.repository.records import Repositories
 
 __all__ = ["TokenCleanup"]
@@ -68,16 +68,14 @@ class TokenCleanup:
         # Rows of the list that this replica has processed and will read again: those of a few minutes.
         self._done: set[bytes] = set()
 
-    async def announce(
-        self, repository: Repository, branch_id: BranchId, tokens: Iterable[Token]
-    ) -> None:
+    async def announce(self, name: BranchName, tokens: Iterable[Token]) -> None:
         """Announces that tokens are about to leave a branch record. Repeating it costs one row and does no
         harm.
 
         Raises:
             TarnError: UNAVAILABLE: the change must not be made.
         """
-        keys = self._repositories.keys_of(repository)
+        keys, branch_id = self._repositories.keys_of(name.repository), name.branch_id
         drop_time_us = self._clock.now_us() + self._drop_delay_us
         drops = [
             Drop(

@@ -11,6 +11,7 @@ from tarn.kv.records import Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
@@ -60,7 +61,7 @@ class BranchHandler:
             call, reading, reading.resource.of_found(request, source_ref=source)
         )
         commit_id = await self._refs.commit_of(repository, source)
-        branch = await self._branches.create(repository, branch_id, commit_id)
+        branch = await self._branches.create(BranchName(repository, branch_id), commit_id)
         return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
 
     async def GetBranch(
@@ -71,7 +72,7 @@ class BranchHandler:
         repository, _ = await self._guard.enter_repository(
             call, _BRANCH_RULES["GetBranch"], request
         )
-        version = await self._branches.fresh(repository, branch_id)
+        version = await self._branches.fresh(BranchName(repository, branch_id))
         return branch_pb.GetBranchResponse(branch=_branch_message(branch_id, version.branch))
 
     async def ListBranches(
@@ -105,8 +106,8 @@ class BranchHandler:
         if branch_id == repository.default_branch:
             text = f"{branch_id} is the default branch of {request.repository_id} and cannot be deleted"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
-        announce = partial(self._cleaning.announce, repository, branch_id)
-        await self._branches.delete(repository, branch_id, announce)
+        name = BranchName(repository, branch_id)
+        await self._branches.delete(name, partial(self._cleaning.announce, name))
         await self._names.release(repository, branch_id)
         return branch_pb.DeleteBranchResponse()
 

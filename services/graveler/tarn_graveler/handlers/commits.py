@@ -11,6 +11,7 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
@@ -71,7 +72,7 @@ class CommitHandler:
             text = f"commit metadata has at most {_METADATA_BYTES_MAX} bytes, not {size}"
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
         wish = CommitRequest(grant.user_id, request.message, metadata, request.allow_empty)
-        made = await self._committing.commit(repository, branch_id, wish)
+        made = await self._committing.commit(BranchName(repository, branch_id), wish)
         return pb.CreateCommitResponse(
             commit=_message(made.commit_id, made.commit),
             added_count=made.built.added,
@@ -163,8 +164,7 @@ class CommitHandler:
         )
         after = tokens.decode(request.page_token) or request.after
         page = await self._diffing.uncommitted(
-            repository,
-            branch_id,
+            BranchName(repository, branch_id),
             prefix=request.prefix,
             after=after,
             limit=paging(request.page_size),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tarn.core.condition import UNCONDITIONAL
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, parse_path
+from tarn.core.ids import parse_path
 from tarn.core.listing.pages import PageRequest
-from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, entry_to_store, paging, read_condition
 from tarn_graveler.history.resolving import branch_to_write
 from tarn_graveler.repository.records import repository_not_found
@@ -66,7 +66,7 @@ class EntryHandler:
         path, entry = request.path, request.entry
         parse_path(path)
         entry_to_store(entry)
-        branch_id = branch_to_write(request.branch_id)
+        name = BranchName(repository, branch_to_write(request.branch_id))
         condition = UNCONDITIONAL
         if request.HasField("condition"):
             resource = _STAGE.also["if_match"].resource.of(request)
@@ -74,13 +74,11 @@ class EntryHandler:
         is_repeat = False
         try:
             if condition:
-                is_repeat = await self._conditional.stage(
-                    repository, branch_id, path, entry, condition
-                )
+                is_repeat = await self._conditional.stage(name, path, entry, condition)
             else:
-                await self._staging.stage(repository, branch_id, path, entry)
+                await self._staging.stage(name, path, entry)
         except TarnError as error:
-            raise await self._not_writable(repository, branch_id, error) from error
+            raise await self._not_writable(name, error) from error
         result = pb.OperationResult()
         result.stage.is_repeat = is_repeat
         return result
@@ -88,27 +86,25 @@ class EntryHandler:
     async def _unstage(self, request: pb.Unstage, call: Call) -> pb.OperationResult:
         repository, _ = await self._guard.enter_repository(call, _UNSTAGE, request)
         path = parse_path(request.path)
-        branch_id = branch_to_write(request.branch_id)
+        name = BranchName(repository, branch_to_write(request.branch_id))
         try:
-            (error,) = await self._staging.unstage(repository, branch_id, [path])
+            (error,) = await self._staging.unstage(name, [path])
         except TarnError as failed:
-            raise await self._not_writable(repository, branch_id, failed) from failed
+            raise await self._not_writable(name, failed) from failed
         if error is not None:
             raise error
         return pb.OperationResult(unstage=pb.UnstageResult())
 
-    async def _not_writable(
-        self, repository: Repository, branch_id: BranchId, error: TarnError
-    ) -> TarnError:
+    async def _not_writable(self, name: BranchName, error: TarnError) -> TarnError:
         """Returns the error that says so if the name is a tag, otherwise `error`."""
         if error.reason is not Reason.BRANCH_NOT_FOUND:
             return error
         try:
-            await self._tags.get(repository, branch_id)
+            await self._tags.get(name.repository, name.branch_id)
         except TarnError:
             return error
-        text = f"{branch_id} is a tag; only branches take writes"
-        return TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=branch_id)
+        text = f"{name.branch_id} is a tag; only branches take writes"
+        return TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=name.branch_id)
 
     async def UnstageEntries(
         self, request: pb.UnstageEntriesRequest, call: Call
@@ -132,11 +128,11 @@ class EntryHandler:
                 outcomes[number] = error
         if allowed:
             repository = await self._guard.repository(request.repository_id)
-            branch_id = branch_to_write(request.branch_id)
+            name = BranchName(repository, branch_to_write(request.branch_id))
             try:
-                errors = await self._staging.unstage(repository, branch_id, list(allowed.values()))
+                errors = await self._staging.unstage(name, list(allowed.values()))
             except TarnError as failed:
-                raise await self._not_writable(repository, branch_id, failed) from failed
+                raise await self._not_writable(name, failed) from failed
             outcomes_of = zip(allowed, errors, strict=True)
             for number, unstaged in outcomes_of:
                 outcomes[number] = unstaged

@@ -12,6 +12,7 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
 from tarn_graveler.repository.records import Reservation, repository_not_found
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
@@ -81,7 +82,8 @@ class RepositoryHandler:
         )
         commit_id = await self._commits.add(repository, commit)
         try:
-            await self._branches.create(repository, repository.default_branch, commit_id)
+            name = BranchName(repository, repository.default_branch)
+            await self._branches.create(name, commit_id)
         except OutcomeUnknownError as error:
             # The repository was not published, so this is a refusal, whatever happened to its branch.
             text = f"repository {repository.repository_id} was not created: {error.message}"
@@ -170,7 +172,7 @@ class RepositoryHandler:
         while page := await self._branches.page(repository, "", after, _PAGE):
             for branch_id, _ in page:
                 try:
-                    branch = await self._branches.mark_deleted(repository, branch_id)
+                    branch = await self._branches.mark_deleted(BranchName(repository, branch_id))
                 except TarnError as error:
                     if error.reason is not Reason.BRANCH_NOT_FOUND:
                         raise

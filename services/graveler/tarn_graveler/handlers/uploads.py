@@ -11,6 +11,7 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import (
     AccessGuard,
     RepositoryRequest,
@@ -82,7 +83,7 @@ class UploadHandler:
             raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
         unpack(request.template)
         branch_id = branch_to_write(request.branch_id)
-        await self._branches.fresh(repository, branch_id)
+        await self._branches.fresh(BranchName(repository, branch_id))
         new = NewUpload(
             branch_id=branch_id,
             path=parse_path(request.path),
@@ -165,10 +166,10 @@ class UploadHandler:
     ) -> pb.ListUploadsResponse:
         """Returns one page of the open uploads of a branch."""
         repository, _ = await self._guard.enter_repository(call, _RULES["ListUploads"], request)
-        branch_id = branch_to_write(request.branch_id)
+        name = BranchName(repository, branch_to_write(request.branch_id))
         limit = paging(request.page_size, default=1000)
         after = (request.after_path, request.after_upload_id)
-        found = await self._uploads.page(repository, branch_id, request.prefix, after, limit + 1)
+        found = await self._uploads.page(name, request.prefix, after, limit + 1)
         return pb.ListUploadsResponse(
             uploads=[_message(repository, upload) for upload in found[:limit]],
             is_truncated=len(found) > limit,

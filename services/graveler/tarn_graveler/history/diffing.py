@@ -8,12 +8,13 @@ import pyarrow as pa
 
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch
-from tarn.core.ids import BranchId, CommitId
+from tarn.core.ids import CommitId
 from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.reading import Reading
+from tarn_graveler.branch.records import BranchName
 
 __all__ = ["Diffing"]
 
@@ -47,13 +48,7 @@ class Diffing:
         )
 
     async def uncommitted(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        *,
-        prefix: str,
-        after: str,
-        limit: int,
+        self, name: BranchName, *, prefix: str, after: str, limit: int
     ) -> DiffPage:
         """Returns up to `limit` uncommitted changes of a branch.
 
@@ -62,25 +57,18 @@ class Diffing:
 
         async def read(branch: Branch) -> DiffPage:
             return await self._uncommitted_page(
-                repository, branch_id, branch, prefix=prefix, after=after, limit=limit
+                name, branch, prefix=prefix, after=after, limit=limit
             )
 
-        return await self._reading.by_record(repository, branch_id, read)
+        return await self._reading.by_record(name, read)
 
     async def _uncommitted_page(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        branch: Branch,
-        *,
-        prefix: str,
-        after: str,
-        limit: int,
+        self, name: BranchName, branch: Branch, *, prefix: str, after: str, limit: int
     ) -> DiffPage:
-        namespace = repository.storage_namespace
-        head = await self._layers.metarange_of(repository, branch.commit_id)
+        namespace = name.repository.storage_namespace
+        head = await self._layers.metarange_of(name.repository, branch.commit_id)
         request = PageRequest(prefix=prefix, after=after, limit=limit, with_tombstones=True)
-        page = await self._layers.page(repository, branch_id, branch.tokens, None, request)
+        page = await self._layers.page(name, branch.tokens, None, request)
         paths = pa.array(page.paths, pa.string())
         values = pa.array(page.entries, pa.binary())
         staged = pa.record_batch([paths, values], names=["path", "value"])

@@ -9,18 +9,11 @@ from tarn.core.value import hot_value
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository, decode_branch, decode_tag
-from tarn_graveler.branch.records import Branches
+from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.repository.records import Repositories
 
-__all__ = ["OnBranch", "OnCommit", "Refs", "branch_to_write"]
-
-
-@hot_value
-class OnBranch:
-    """The ref is a branch with its uncommitted changes. The branch may be deleted before it is read."""
-
-    branch_id: BranchId
+__all__ = ["OnCommit", "Refs", "branch_to_write"]
 
 
 @hot_value
@@ -54,8 +47,11 @@ class Refs:
         self._branches = branches
         self._commits = commits
 
-    async def resolve(self, repository: Repository, ref: str) -> OnBranch | OnCommit:
+    async def resolve(self, repository: Repository, ref: str) -> BranchName | OnCommit:
         """Resolves a ref as of now.
+
+        A branch name stands for the branch with its uncommitted changes. The branch may be deleted before
+        it is read.
 
         A branch that this process has read recently is resolved without a read: the caller reads its
         record afresh anyway.
@@ -64,11 +60,12 @@ class Refs:
             TarnError: REF_NOT_FOUND, REF_AMBIGUOUS, INVALID_ARGUMENT.
         """
         expression = parse_ref(ref)
-        base = expression.base
-        if not expression.committed and self._branches.cached(repository, base) is not None:
-            return OnBranch(BranchId(base))
+        if not expression.committed:
+            name = BranchName(repository, BranchId(expression.base))
+            if self._branches.cached(name) is not None:
+                return name
         found = await self._base(repository, expression, ref)
-        if isinstance(found, OnBranch):
+        if isinstance(found, BranchName):
             return found
         return OnCommit(await self._walk(repository, found.commit_id, expression, ref))
 
@@ -81,12 +78,12 @@ class Refs:
         resolved = await self.resolve(repository, ref)
         if isinstance(resolved, OnCommit):
             return resolved.commit_id
-        version = await self._branches.fresh(repository, resolved.branch_id)
+        version = await self._branches.fresh(resolved)
         return version.branch.commit_id
 
     async def _base(
         self, repository: Repository, expression: RefExpression, ref: str
-    ) -> OnBranch | OnCommit:
+    ) -> BranchName | OnCommit:
         base = expression.base
         if is_commit_id(base):
             await self._commits.get(repository, CommitId(base))
@@ -99,7 +96,7 @@ class Refs:
             if not branch.is_deleted:
                 if expression.committed:
                     return OnCommit(branch.commit_id)
-                return OnBranch(BranchId(base))
+                return BranchName(repository, BranchId(base))
         if as_tag is not None and not (tag := decode_tag(as_tag.value)).is_pending:
             return OnCommit(tag.commit_id)
         if may_be_prefix(base):

@@ -33,7 +33,7 @@ from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import is_tombstone, operation_of
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, TokenId
+from tarn.core.ids import TokenId
 from tarn.kv.keys import path_key, staged_upload
 from tarn.kv.port import (
     Group,
@@ -44,10 +44,10 @@ from tarn.kv.port import (
     PredicateFailedError,
     Versioned,
 )
-from tarn.kv.records import Repository
-from tarn_graveler.branch.attempts import TRIES, PinnedBranch, set_settled, unknown_if
+from tarn_graveler.branch.attempts import TRIES, set_settled, unknown_if
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found, Layers
-from tarn_graveler.branch.records import Branches
+from tarn_graveler.branch.records import Branches, BranchName
 
 __all__ = ["Completion", "CompletionLog", "StagingAttempt", "UploadedObject"]
 
@@ -103,7 +103,7 @@ class UploadedObject:
         condition: condition on the state of the path immediately before the write.
     """
 
-    branch_id: BranchId
+    branch: BranchName
     path: str
     upload_id: str
     packed: bytes
@@ -122,7 +122,7 @@ class Completion:
         self._branches = branches
         self._layers = layers
 
-    async def stage(self, repository: Repository, made: UploadedObject, log: CompletionLog) -> None:
+    async def stage(self, made: UploadedObject, log: CompletionLog) -> None:
         """Stages the object at its path, once.
 
         Raises:
@@ -130,11 +130,14 @@ class Completion:
                 staged; BRANCH_NOT_FOUND; UPLOAD_BUSY; OUTCOME_UNKNOWN when the row may be written but is
                 not acknowledged, or its state cannot be determined.
         """
-        one = _Staging(self._kv, self._branches, self._layers, repository, made, log)
+        one = _Staging(self._kv, self._branches, self._layers, made, log)
         for _ in range(TRIES):
             if await one.attempt():
                 return
-        text = f"upload {made.upload_id}: branch {made.branch_id} changed {TRIES} times during its completion"
+        text = (
+            f"upload {made.upload_id}: branch {made.branch.branch_id} changed {TRIES} times during "
+            "its completion"
+        )
         with unknown_if(one.may_be_staged):
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
@@ -147,17 +150,14 @@ class _Staging:
         kv: Kv,
         branches: Branches,
         layers: Layers,
-        repository: Repository,
         made: UploadedObject,
         log: CompletionLog,
     ) -> None:
         self._kv = kv
-        self._branches = branches
         self._layers = layers
-        self._repository = repository
         self._made = made
         self._log = log
-        self._pinned = PinnedBranch(branches, repository, made.branch_id)
+        self._handle = BranchHandle(branches, made.branch)
         self.may_be_staged = False
         """Whether a row of this call or of an earlier one may be written, so that no failure is a refusal."""
 
@@ -173,7 +173,7 @@ class _Staging:
         return await self._compare(attempts)
 
     async def _write_first(self) -> bool:
-        record = await self._pinned.fresh(written=False)
+        record = await self._handle.fresh(written=False)
         if not await self._log.add(StagingAttempt(record.staging, is_comparison=False)):
             return False
         key = path_key(self._made.path)
@@ -183,7 +183,7 @@ class _Staging:
         if error is not None:
             raise error
         self.may_be_staged = True
-        return (await self._pinned.fresh(written=True)).takes_writes_as(record)
+        return (await self._handle.fresh(written=True)).takes_writes_as(record)
 
     async def _compare(self, attempts: Sequence[StagingAttempt]) -> bool:
         written = self.may_be_staged
@@ -194,7 +194,7 @@ class _Staging:
             fate, landed_in = await self._fate(record, attempts)
             found = await self._beneath(record) if row is None else Found(row.value, 0)
             newest = found.packed
-        verified = await self._pinned.fresh(written=written)
+        verified = await self._handle.fresh(written=written)
         if not verified.same_layers(record):
             return False
         if self._made.is_in(newest) and row is not None:
@@ -217,7 +217,7 @@ class _Staging:
                 await self._log.withdraw()
             return False
         self.may_be_staged = True
-        return (await self._pinned.fresh(written=True)).takes_writes_as(record)
+        return (await self._handle.fresh(written=True)).takes_writes_as(record)
 
     def _check_order(self, record: Branch, found: Found, landed_in: frozenset[TokenId]) -> None:
         """Whether the upload surely came before the row that covers it, if one does.
@@ -253,17 +253,12 @@ class _Staging:
             is_conditional = branch.staging.kind is TokenKind.CONDITIONAL
             return is_conditional and branch.staging.token_id not in plain
 
-        record = await self._pinned.fresh(written=self.may_be_staged)
-        if fits(record):
-            return record
-        with unknown_if(self.may_be_staged):
-            sealed = await self._branches.seal(
-                self._repository, self._made.branch_id, TokenKind.CONDITIONAL, unless=fits
-            )
-            return self._pinned.check(sealed)
+        return await self._handle.seal_unless(
+            fits, TokenKind.CONDITIONAL, written=self.may_be_staged
+        )
 
     def _token(self, token: Token) -> Partition:
-        return self._layers.partition(self._repository, self._made.branch_id, token)
+        return self._layers.partition(self._made.branch, token)
 
     async def _staged_row(self, record: Branch) -> Versioned | None:
         partition = self._token(record.staging)
@@ -272,9 +267,7 @@ class _Staging:
 
     async def _beneath(self, record: Branch) -> Found:
         made = self._made
-        (found,) = await self._layers.find(
-            self._repository, made.branch_id, record, [made.path], depth_min=1
-        )
+        (found,) = await self._layers.find(made.branch, record, [made.path], depth_min=1)
         return found
 
     async def _fate(

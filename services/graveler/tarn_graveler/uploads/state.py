@@ -20,6 +20,7 @@ from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository, parse_record
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.uploads.completion import Completion, UploadedObject
 from tarn_graveler.uploads.daily_partitions import ENDED, LIVE, DailyUploads, upload_not_found
 from tarn_graveler.uploads.records import RecordedAttempts, UploadRecords, require_claim
@@ -140,14 +141,10 @@ class Uploads:
         return [parse_record(pb.UploadPartRecord(), value) for _, value in rows]
 
     async def page(
-        self,
-        repository: Repository,
-        branch_id: BranchId,
-        prefix: str,
-        after: tuple[str, str],
-        limit: int,
+        self, name: BranchName, prefix: str, after: tuple[str, str], limit: int
     ) -> list[OpenUpload]:
         """Returns up to `limit` open uploads of a branch after (path, id), in byte order of both."""
+        branch_id = name.branch_id
         first = RepositoryKeys.open_upload(branch_id, "", "")[:-1]
         start = first + prefix.encode()
         # The least key that is greater than every path of the prefix; UTF-8 never contains this byte.
@@ -157,7 +154,7 @@ class Uploads:
             start = max(start, RepositoryKeys.open_upload(branch_id, after[0], upload_id) + b"\0")
         if start >= end:
             return []
-        found = await self._days.open_rows(repository, start, end, limit)
+        found = await self._days.open_rows(name.repository, start, end, limit)
         return [OpenUpload(each.upload_id, each.record) for each in found]
 
     async def begin_complete(
@@ -217,9 +214,10 @@ class Uploads:
                 when the object is staged and the answer is not recorded, or may not be.
         """
         record, _ = await self._records.read(repository, upload_id)
-        made = UploadedObject(BranchId(record.branch_id), record.path, upload_id, entry, condition)
+        branch = BranchName(repository, BranchId(record.branch_id))
+        made = UploadedObject(branch, record.path, upload_id, entry, condition)
         log = RecordedAttempts(self._records, self._clock, repository, upload_id, claim)
-        await self._completion.stage(repository, made, log)
+        await self._completion.stage(made, log)
 
         def complete(record: pb.UploadRecord) -> bool:
             if record.state == pb.UPLOAD_STATE_COMPLETED:

@@ -17,6 +17,7 @@ from fsck_damages import (
 )
 from fsck_lab import DAYS_LATER, Lab
 from lake import MAIN
+from tarn_graveler.fsck.options import FsckOptions
 
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import metarange_path
@@ -25,7 +26,6 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
 from tarn.kv.keys import staged_upload
 from tarn_graveler.fsck.finding import Code
-from tarn_graveler.fsck.options import FsckOptions
 
 
 async def test_a_lake_in_use_is_clean(lab: Lab) -> None:
@@ -57,7 +57,7 @@ async def test_an_etag_of_parts_is_no_md5_of_the_body(lab: Lab) -> None:
     address = lab.ids.uuid7()
     await lab.blocks.put(BlockKey(lab.namespace, physical_path(address)), b"12345")
     packed = pack(Entry(5, 0, address, bytes(16), etag_parts=2))
-    await lab.lake.graveler.staging.stage(lab.lake.repository, MAIN, "parts", packed)
+    await lab.lake.graveler.staging.stage(lab.lake.main, "parts", packed)
     assert await lab.check(FsckOptions(verify_data=True)) == []
     await lab.commit()
     assert await lab.check(FsckOptions(verify_data=True)) == []
@@ -65,7 +65,7 @@ async def test_an_etag_of_parts_is_no_md5_of_the_body(lab: Lab) -> None:
 
 async def test_bytes_that_are_elsewhere_are_not_looked_for(lab: Lab) -> None:
     packed = pack(Entry(5, 0, bytes(16), bytes(16), external_address="s3://elsewhere/x"))
-    await lab.lake.graveler.staging.stage(lab.lake.repository, MAIN, "x", packed)
+    await lab.lake.graveler.staging.stage(lab.lake.main, "x", packed)
     assert await lab.check() == []
 
 

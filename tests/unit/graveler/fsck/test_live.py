@@ -10,6 +10,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 from fsck_lab import Lab
+from tarn_graveler.fsck.options import FsckOptions
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockInfo, BlockKey
@@ -18,7 +19,7 @@ from tarn.core.ids import BranchId, CommitId, TagId
 from tarn.kv.keys import path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Listed, Partition, Row, Versioned
-from tarn_graveler.fsck.options import FsckOptions
+from tarn_graveler.branch.records import BranchName
 from tarn_graveler.fsck.state import open_state
 
 Hook = Callable[[str], Awaitable[None]]
@@ -126,7 +127,7 @@ class Writers:
             case 4:
                 branch_id = BranchId(f"b{number}")
                 head = (await self._lab.branch()).commit_id
-                await graveler.branches.create(repository, branch_id, head)
+                await graveler.branches.create(BranchName(repository, branch_id), head)
                 await self._lab.put(f"live/{number}", branch=branch_id)
             case 5 if self._committed:
                 await lake.delete(self._committed.pop())
@@ -169,15 +170,13 @@ async def test_a_token_that_is_dropped_meanwhile_misses_nothing(lab: Lab) -> Non
 
 async def test_a_branch_that_is_deleted_meanwhile_misses_nothing(lab: Lab) -> None:
     """The rows of its token are still there, and nobody names them any more."""
-    graveler, repository = lab.lake.graveler, lab.lake.repository
-    dev = BranchId("dev")
-    await graveler.branches.create(repository, dev, (await lab.branch()).commit_id)
-    block = await lab.put("gone", branch=dev)
+    graveler, dev = lab.lake.graveler, lab.lake.branch(BranchId("dev"))
+    await graveler.branches.create(dev, (await lab.branch()).commit_id)
+    block = await lab.put("gone", branch=dev.branch_id)
 
     async def delete_branch(request: str) -> None:
         if request == "list data/" and block in await lab.listed("data/"):
-            announce = partial(graveler.cleaning.announce, repository, dev)
-            await graveler.branches.delete(repository, dev, announce)
+            await graveler.branches.delete(dev, partial(graveler.cleaning.announce, dev))
             await lab.blocks.delete_many(lab.namespace, [block])
 
     assert await watch(lab, delete_branch).check() == []
@@ -198,9 +197,9 @@ async def test_a_staged_entry_that_is_replaced_meanwhile_misses_nothing(lab: Lab
 async def test_a_copy_to_a_branch_that_was_scanned_already_is_no_orphan(lab: Lab) -> None:
     """The row leaves `main` before that is read, and lies on `a`, which was read before."""
     await lab.put("x")
-    graveler, repository = lab.lake.graveler, lab.lake.repository
+    graveler, a = lab.lake.graveler, lab.lake.branch(BranchId("a"))
     await lab.commit()
-    await graveler.branches.create(repository, BranchId("a"), (await lab.branch()).commit_id)
+    await graveler.branches.create(a, (await lab.branch()).commit_id)
     await lab.put("moved")
     staging = await lab.lake.staging_rows()
     (row,) = await lab.kv.get_many(staging, [path_key("moved")])
@@ -216,7 +215,7 @@ async def test_a_copy_to_a_branch_that_was_scanned_already_is_no_orphan(lab: Lab
             and request == f"get {lab.keys.refs.name}"
             and await lab.kv.scan(staging, b"", None, 1)
         ):
-            await graveler.staging.stage(repository, BranchId("a"), "moved", row.value)
+            await graveler.staging.stage(a, "moved", row.value)
             await lab.kv.drop_partition(staging)
 
     watched = watch(lab, move)

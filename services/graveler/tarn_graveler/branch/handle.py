@@ -1,0 +1,216 @@
+"""A branch handle: one incarnation of a branch, for the length of one operation.
+
+A branch that was deleted and created again under the same name is another branch. An operation that began
+on the old one fails with "not found" and does not reach the new one, as a file handle never reaches the
+file that took over its path. So an operation makes one handle, and reads and changes the record through
+it only; no caller compares incarnations.
+
+Every operation that publishes a commit or a listing has three steps (rules 4, 5 and 8):
+
+    sealed = await handle.seal()     # writes go to a new token
+    ...                              # build from `sealed`, a confirmed record, and from no other
+    await handle.publish(sealed, after, still_holds=..., announce=...)
+
+Reads by rule 2 use no handle: they are right for whichever incarnation has the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from tarn.core.branch import Branch, Token, TokenKind, removed_tokens, seal
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn_graveler.branch.attempts import Attempts, unknown_if
+from tarn_graveler.branch.records import (
+    CAS_TRIES,
+    BranchChange,
+    Branches,
+    BranchName,
+    BranchVersion,
+    branch_not_found,
+    changed_too_often,
+)
+
+__all__ = ["BranchHandle"]
+
+_PUBLISH_TRIES = 16
+_SEALED_LIMIT = 32
+"""Greatest number of sealed tokens, each a layer for every read; beyond it, only a commit that can build
+seals.
+"""
+
+
+class BranchHandle:
+    """Reads and changes the record of one incarnation: that of the first record that the handle read.
+
+    Every method but `cached` raises BRANCH_NOT_FOUND if the branch does not exist any more, or if its name
+    has another incarnation now.
+    """
+
+    __slots__ = ("_branches", "_incarnation", "name")
+
+    def __init__(self, branches: Branches, name: BranchName) -> None:
+        self.name = name
+        self._branches = branches
+        self._incarnation: bytes | None = None
+
+    def _check(self, version: BranchVersion) -> BranchVersion:
+        """Returns a version of the record if it belongs to the incarnation of this handle."""
+        incarnation = version.branch.incarnation
+        if self._incarnation is None:
+            self._incarnation = incarnation
+        elif self._incarnation != incarnation:
+            raise branch_not_found(self.name)
+        return version
+
+    def cached(self) -> Branch | None:
+        """Returns the record as it was at most two seconds ago; None if this process has not read it since.
+
+        May belong to an earlier incarnation, and does not decide which one the handle stays with.
+        """
+        return self._branches.cached(self.name)
+
+    async def version(self) -> BranchVersion:
+        """Returns the record and its predicate, by a read issued after this call."""
+        return self._check(await self._branches.fresh(self.name))
+
+    async def fresh(self, *, written: bool) -> Branch:
+        """Returns the record, by a read issued after this call.
+
+        Args:
+            written: True if a row of the operation is already written, so that no error is a refusal.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN instead of any error if `written`.
+        """
+        with unknown_if(written):
+            return self._check(await self._branches.fresh(self.name)).branch
+
+    async def compare_and_set(
+        self, before: BranchVersion, after: Branch, attempts: Attempts
+    ) -> BranchChange | BranchVersion:
+        """Makes one attempt at a change, as `Branches.compare_and_set`.
+
+        Returns:
+            The confirmed change, or the existing record, without the change.
+
+        Raises:
+            TarnError: as `Branches.compare_and_set`; BRANCH_NOT_FOUND.
+        """
+        outcome = await self._branches.compare_and_set(self.name, before, after, attempts)
+        if outcome is None:
+            raise branch_not_found(self.name)
+        return outcome if isinstance(outcome, BranchChange) else self._check(outcome)
+
+    async def change(self, decide: Callable[[Branch, bytes], Branch]) -> BranchChange:
+        """Applies a decision to the record, and repeats until it was applied to the newest one.
+
+        Args:
+            decide: takes the current record and an id of this attempt; returns the next record, or the
+                current one itself when there is nothing to change. Tokens that it adds must be new in
+                each call (`Branches.new_token`).
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+        attempts = Attempts()
+        current = await self.version()
+        for _ in range(CAS_TRIES):
+            after = decide(current.branch, self._branches.new_op_id())
+            if after is current.branch:
+                return BranchChange(after, current)
+            outcome = await self.compare_and_set(current, after, attempts)
+            if isinstance(outcome, BranchChange):
+                return outcome
+            current = outcome
+        with attempts.told():
+            raise changed_too_often(self.name.branch_id, "one change")
+
+    async def seal(self) -> BranchVersion:
+        """Gives the branch a new staging token (rule 4).
+
+        Returns:
+            The confirmed record: the only one whose sealed tokens may be scanned.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+
+        def decide(now: Branch, op_id: bytes) -> Branch:
+            return seal(now, self._branches.new_token(), op_id)
+
+        return (await self.change(decide)).after
+
+    async def seal_unless(
+        self, fits: Callable[[Branch], bool], kind: TokenKind, *, written: bool
+    ) -> Branch:
+        """Returns a fresh record that fits; gives the branch a staging token of a kind if it does not.
+
+        Args:
+            fits: whether a record can take the operation's row.
+            kind: kind of the new token.
+            written: as in `fresh`.
+
+        Raises:
+            TarnError: UNAVAILABLE when there are so many sealed tokens that commits must have been
+                failing for some time; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+        record = await self.fresh(written=written)
+        if fits(record):
+            return record
+
+        def decide(now: Branch, op_id: bytes) -> Branch:
+            if fits(now):
+                return now
+            if len(now.sealed) >= _SEALED_LIMIT:
+                text = (
+                    f"branch {self.name.branch_id} has {len(now.sealed)} sealed tokens: its commits "
+                    "fail, and one must succeed before it can be sealed again"
+                )
+                raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+            return seal(now, self._branches.new_token(kind), op_id)
+
+        with unknown_if(written):
+            return (await self.change(decide)).after.branch
+
+    async def publish(
+        self,
+        record: BranchVersion,
+        decide: Callable[[Branch, bytes], Branch],
+        *,
+        still_holds: Callable[[Branch], bool],
+        announce: Callable[[BranchName, Iterable[Token]], Awaitable[None]],
+    ) -> BranchChange | BranchVersion:
+        """Puts the result of a build into the record, by one compare-and-set (rules 4, 5 and 8).
+
+        Args:
+            record: the confirmed record that the result was built from.
+            decide: takes the record to replace and an id of this attempt; returns the next record.
+            still_holds: whether the result is right for a newer record, too. Then the change is repeated on
+                that record.
+            announce: puts the tokens that the change removes on the drop list; called before each attempt.
+                If it raises, the change is not made.
+
+        Returns:
+            The confirmed change; or a newer record, without the change, for which the operation must build
+            again.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of `announce`.
+        """
+        attempts = Attempts()
+        current = record
+        for _ in range(_PUBLISH_TRIES):
+            after = decide(current.branch, self._branches.new_op_id())
+            with attempts.told():
+                await announce(self.name, removed_tokens(current.branch, after))
+            outcome = await self.compare_and_set(current, after, attempts)
+            if isinstance(outcome, BranchChange) or not still_holds(outcome.branch):
+                return outcome
+            current = outcome
+        text = (
+            f"branch {self.name.branch_id} was sealed {_PUBLISH_TRIES} times during one commit; "
+            "try again"
+        )
+        with attempts.told():
+            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
