@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 from fsck_lab import Lab
 from lake import MAIN
-from tarn_graveler.branch.staged_rows import staged_batches
 
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import decode_range, describe_range, encode_metarange, encode_range
@@ -34,6 +33,7 @@ from tarn.kv.records import (
     encode_ref_name,
     encode_tag,
 )
+from tarn_graveler.branch.building import staged_batches
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.uploads.state import NewUpload
 from tarn_proto.store.v1 import graveler_pb2 as pb

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lake import MAIN, Lake
-from tarn_graveler.fsck.options import FsckOptions
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, ReadBlocks
@@ -22,6 +21,7 @@ from tarn.testing.clock import RestlessClock, SeededIds
 from tarn_graveler.branch.committing import CommitResult
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.progress import Progress
+from tarn_graveler.fsck.session import FsckOptions
 from tarn_graveler.fsck.state import open_state
 
 DAYS_LATER = 2.0

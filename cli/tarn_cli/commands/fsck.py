@@ -34,8 +34,8 @@ from tarn_cli.output import Output, shown_size
 from tarn_cli.session import Command, Session, pass_session
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.finding import Finding, Severity
-from tarn_graveler.fsck.options import CONCURRENCY, GRACE_SECONDS, FsckOptions
 from tarn_graveler.fsck.progress import Progress
+from tarn_graveler.fsck.session import CONCURRENCY, GRACE_SECONDS, FsckOptions
 from tarn_graveler.fsck.state import State, open_state
 
 __all__ = ["fsck"]

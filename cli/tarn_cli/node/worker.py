@@ -30,7 +30,7 @@ from tarn_gateway.config import settings_of as gateway_settings
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.config import settings_of as graveler_settings
-from tarn_graveler.heavy.opening import open_builder
+from tarn_graveler.heavy.builder import open_builder
 
 __all__ = ["main"]
 

@@ -17,10 +17,10 @@ from tarn.core.ids import AccessKeyId, BranchId, CommitId, RepositoryId, TagId, 
 from tarn.kv.port import Partition, PartitionKind
 
 __all__ = [
-    "AuthKeys",
     "PATHS_END",
     "PATHS_START",
     "STAGED_UPLOADS",
+    "AuthKeys",
     "InstallationKeys",
     "RepositoryKeys",
     "after_prefix",

@@ -15,7 +15,7 @@ from tarn.rpc.process.serve import Application, Runtime
 from tarn.rpc.process.standalone import connect, run
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of, settings_of
-from tarn_graveler.heavy.opening import open_builder
+from tarn_graveler.heavy.builder import open_builder
 
 __all__ = ["main"]
 

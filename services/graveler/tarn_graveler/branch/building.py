@@ -8,15 +8,21 @@ cancelled or is done twice leaves only unreferenced files.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tarn.block.committed import BuildResult, Committed
 from tarn.core.ids import MetarangeId
+from tarn.kv.keys import PATHS_END, PATHS_START
 from tarn.kv.port import Partition, ScanKv
-from tarn_graveler.branch.staged_rows import staged_batches
 
-__all__ = ["BuildOrder", "Builder", "InlineBuilder"]
+__all__ = ["BuildOrder", "Builder", "InlineBuilder", "batch_of", "staged_batches"]
+
+_SLICE_END: Final = 1 << 20  # the stop of `binary_slice` for "to the end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +64,15 @@ class InlineBuilder:
         """See `Builder.build`."""
         layers = [staged_batches(self._kv, token) for token in order.tokens]
         return await self._committed.build(order.namespace, order.base, layers)
+
+
+async def staged_batches(kv: ScanKv, token: Partition) -> AsyncIterator[pa.RecordBatch]:
+    """Yields every staged row of a token in byte order, as batches of the columns `path` and `value`."""
+    async for batch in kv.scan_arrow(token, PATHS_START, PATHS_END):
+        yield batch_of(batch.column("key"), batch.column("value"))
+
+
+def batch_of(keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.RecordBatch:
+    """Makes a batch of `path` and `value` from rows of a token."""
+    paths = pc.binary_slice(keys, len(PATHS_START), _SLICE_END).cast(pa.string())
+    return pa.record_batch([paths, values], names=["path", "value"])

@@ -13,18 +13,16 @@ from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import ReadKv
 from tarn.kv.records import Repository
 from tarn_graveler.fsck.blocks import Blocks
-from tarn_graveler.fsck.confirming import Confirming
-from tarn_graveler.fsck.data import verify_data
+from tarn_graveler.fsck.confirming import Confirming, verify_data
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.history import History
 from tarn_graveler.fsck.installation import Installation
 from tarn_graveler.fsck.listings import Listings
 from tarn_graveler.fsck.names import check_names
-from tarn_graveler.fsck.options import FsckOptions
 from tarn_graveler.fsck.progress import Progress
 from tarn_graveler.fsck.reads import Reads
 from tarn_graveler.fsck.references import References
-from tarn_graveler.fsck.session import FsckSession, Lake
+from tarn_graveler.fsck.session import FsckOptions, FsckSession, Lake
 from tarn_graveler.fsck.staged import gather_staged
 from tarn_graveler.fsck.state import State
 from tarn_graveler.fsck.uploads import check_refs_partition, check_uploads, gather_uploads

@@ -4,6 +4,8 @@ it.
 Suspects are grouped by referrer. The referrer is read again, so that the finding can name the affected
 objects; a token that its branch no longer names has no references. Then the block itself is read again.
 Each confirmed block is reported once, however many ranges share it.
+
+`--verify-data` finds suspects by their bytes: it reads every block whose entry has a plain MD5, each once.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from tarn.core.listing.run import VALUE_END, heads_of
 from tarn.kv.keys import path_key
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.listings import read_range
+from tarn_graveler.fsck.references import Records, SortedReferences, path_of_address
 from tarn_graveler.fsck.session import Lake, or_corrupt
 from tarn_graveler.fsck.staged import named_token, token_of_source
 
-__all__ = ["Confirming", "is_intact"]
+__all__ = ["Confirming", "verify_data"]
 
 _AT_ONCE = 10_000
 
@@ -214,3 +217,30 @@ def _where(kind: str, referrer: str) -> str:
         return f"range {referrer}"
     branch_id, _ = token_of_source(referrer)
     return f"the uncommitted changes of branch {branch_id}"
+
+
+async def verify_data(lake: Lake) -> None:
+    """Marks blocks whose bytes have another MD5 as suspects. Continues after the last finished part."""
+    state, progress = lake.session.state, lake.session.progress
+    step = f"verified {lake.uid}"
+    progress.begin(f"{lake.repository.repository_id}: verifying data")
+
+    async def verify(record: Records) -> None:
+        block = path_of_address(record["address"].item())
+        size = int(record["size"])
+        if not await is_intact(lake, block, size, record["md5"].tobytes()):
+            state.change(
+                "INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, 1)",
+                lake.uid,
+                int(record["source"]),
+                block,
+                size,
+            )
+        progress.done += 1
+
+    for records in SortedReferences(state, lake.uid, 1, state.meta(step)).upto(None):
+        plain = records[records["plain"]]
+        _, first = np.unique(plain["address"], return_index=True)
+        await for_each(plain[first], verify, lake.session.options.concurrency)
+        state.set_meta(step, path_of_address(records["address"][-1]))
+        state.save()

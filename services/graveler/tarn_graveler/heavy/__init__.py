@@ -1,7 +1,7 @@
 """Large builds in a process of their own (docs/design/heavy-process.md).
 
-opening.py    used by services: opens the builder that the configuration selects
-builder.py    `ProcessBuilder`: does small builds in process, the others in one child process
+builder.py    `open_builder` opens the builder that the configuration selects; `ProcessBuilder` does small
+              builds in process, the others in one child process
 weighing.py   decides which builds are small
 worker.py     the parent's view of one child process
 wire.py       the messages between parent and child

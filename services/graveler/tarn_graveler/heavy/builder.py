@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import structlog
@@ -13,15 +15,17 @@ import structlog
 from tarn.aio.backoff import backoff_seconds
 from tarn.aio.task_set import TaskSet
 from tarn.block.committed import BuildResult, Committed
+from tarn.config import Config, variables_of
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import Kv
+from tarn.rpc.process.serve import Runtime
 from tarn.rpc.wire.errors import unavailable_error
-from tarn_graveler.branch.building import BuildOrder
+from tarn_graveler.branch.building import Builder, BuildOrder, InlineBuilder
 from tarn_graveler.heavy.weighing import again, few_rows, rows_touched
-from tarn_graveler.heavy.worker import HeavyProcess
+from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits, start_process
 
-__all__ = ["HeavyLimits", "ProcessBuilder"]
+__all__ = ["HeavyLimits", "ProcessBuilder", "open_builder"]
 
 _log = structlog.get_logger()
 
@@ -157,3 +161,16 @@ class ProcessBuilder:
                     self._child = None
                     await child.close()
                     _log.info("idle heavy process ended", child=child.pid)
+
+
+@asynccontextmanager
+async def open_builder(
+    config: Config, runtime: Runtime, kv: Kv, committed: Committed
+) -> AsyncIterator[Builder]:
+    """Opens a builder over the stores of this process; its child process, if any, ends with the block."""
+    if not config.graveler.heavy_process:
+        yield InlineBuilder(kv, committed)
+        return
+    start = partial(start_process, variables_of(config), runtime.clock, WorkerLimits())
+    async with ProcessBuilder(start, kv, committed, runtime.clock, runtime.rng) as builder:
+        yield builder

@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Sequence
 import pyarrow as pa
 
 from tarn.core.listing.metarange import Metarange
+from tarn.kv.keys import PATHS_END, PATHS_START
 from tarn.kv.port import Kv, Partition
-from tarn_graveler.branch.staged_rows import KEY_END, KEY_START, batch_of
+from tarn_graveler.branch.building import batch_of
 
 __all__ = ["Batches", "again", "few_rows", "rows_touched"]
 
@@ -37,10 +38,10 @@ async def few_rows(kv: Kv, tokens: Sequence[Partition], rows_max: int) -> list[B
     layers: list[Batches] = []
     for token in tokens:
         batches: Batches = []
-        start = KEY_START
+        start = PATHS_START
         while True:
             limit = min(_PAGE_ROWS, left + 1)
-            rows = await kv.scan(token, start, KEY_END, limit)
+            rows = await kv.scan(token, start, PATHS_END, limit)
             left -= len(rows)
             if left < 0:
                 return None

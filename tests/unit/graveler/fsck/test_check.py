@@ -17,7 +17,6 @@ from fsck_damages import (
 )
 from fsck_lab import DAYS_LATER, Lab
 from lake import MAIN
-from tarn_graveler.fsck.options import FsckOptions
 
 from tarn.block.port import BlockKey
 from tarn.block.rangefile import metarange_path
@@ -26,6 +25,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import RepositoryId, physical_path
 from tarn.kv.keys import staged_upload
 from tarn_graveler.fsck.finding import Code
+from tarn_graveler.fsck.session import FsckOptions
 
 
 async def test_a_lake_in_use_is_clean(lab: Lab) -> None:

@@ -10,7 +10,6 @@ from functools import partial
 import pyarrow as pa
 import pytest
 from fsck_lab import Lab
-from tarn_graveler.fsck.options import FsckOptions
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockInfo, BlockKey
@@ -20,6 +19,7 @@ from tarn.kv.keys import path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Listed, Partition, Row, Versioned
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.fsck.session import FsckOptions
 from tarn_graveler.fsck.state import open_state
 
 Hook = Callable[[str], Awaitable[None]]
