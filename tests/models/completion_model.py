@@ -42,6 +42,7 @@ GUARDS = {
     "once": "an upload that was written over is done, not written again",
     "doubts": "an upload that a conditional write of another token covers is not taken for written over",
     "carries": "a row in a sealed token that the answer rests on is set in the staging token",
+    "own attempt": "a comparison that lost withdraws an attempt only if it designated one itself",
     "rechecks": "the row counts only if a record read after it still names its token",
 }
 
@@ -267,10 +268,16 @@ class Model:
                 yield (
                     "it was written over in a sealed token",
                     lake,
-                    replace(me, pc="set", token=me.record[0], value=me.read),
+                    replace(me, pc="set", token=me.record[0], value=me.read, has_designated=False),
                 )
         elif me.read != UPLOAD and me.fate == "unknown" and self.has("once"):
             yield "cannot tell", lake, replace(me, pc="end")
+        elif me.read == UPLOAD:
+            yield (
+                "it is the newest, in a sealed token or a commit",
+                lake,
+                replace(me, pc="set", token=me.record[0], value=UPLOAD, has_designated=False),
+            )
         else:
             yield (
                 "will set the row",
@@ -283,20 +290,23 @@ class Model:
         if lake.version != me.version and self.has("designates"):
             yield from self._again(lake, me, "another attempt was quicker")
             return
-        attempts = me.tries_of
-        if me.token not in {each.token for each in attempts}:
-            attempts = (*attempts, Attempt(me.token, by_compare=True))
+        attempts = (*me.tries_of, Attempt(me.token, by_compare=True))
         begun = replace(lake, attempts=attempts, version=lake.version + 1)
         yield (
             f"designates T{me.token}",
             begun,
-            replace(me, pc="set", version=begun.version, tries_of=attempts),
+            replace(
+                me, pc="set", version=begun.version, tries_of=attempts, has_designated=True
+            ),
         )
 
     def _at_set(self, lake: Lake, me: Local) -> Iterator[Step]:
         assert me.token is not None
         if self.has("compares") and lake.tokens[me.token].row != me.row:
-            yield from self._again(lake, me, "another row came", pc="record")
+            if me.has_designated or not self.has("own attempt"):
+                yield "another row came", lake, replace(me, pc="withdraw")
+            else:
+                yield from self._again(lake, me, "another row came")
         else:
             token = replace(lake.tokens[me.token], row=me.value)
             yield (
@@ -304,6 +314,11 @@ class Model:
                 lake.with_token(me.token, token),
                 replace(me, pc="set done"),
             )
+
+    def _at_withdraw(self, lake: Lake, me: Local) -> Iterator[Step]:
+        if lake.attempts[-1:] == me.tries_of[-1:]:
+            lake = replace(lake, attempts=lake.attempts[:-1], version=lake.version + 1)
+        yield from self._again(lake, me, "withdraws the last attempt")
 
     def _at_set_done(self, lake: Lake, me: Local) -> Iterator[Step]:
         if lake.staging == me.token:

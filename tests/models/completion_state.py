@@ -105,4 +105,5 @@ class Local:
     landed: frozenset[int] = frozenset()  # tokens that hold a row or note of the upload
     newest_in: int | None = None
     tries_of: tuple[Attempt, ...] = ()
+    has_designated: bool = False  # whether it added the last one of these for the row that it will set
     tries: int = 0

@@ -3,33 +3,40 @@
 python -m tests.sim --seeds 200 [--first 0]     every seed must keep the promises
 python -m tests.sim --seed 7 [--trace]          one run, its log on stdout
 python -m tests.sim --mutate [--guard NAME]     every guard must be missed; writes which seeds do
+    --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
+    --processes N   how many processes play; 2 by default
 """
 
 # ruff: noqa: T201 - it is a command
 
 import argparse
 import multiprocessing
+import shlex
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 from tests.sim.jobs import keep_guard_seeds, miss, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
 from tests.sim.plan import draw
 from tests.sim.run import run_seed
+from tests.sim.world import SALT
 
 _PROCESSES = 2
 _SHOWN_MAX = 5
 _PROGRESS_SECONDS = 30.0
 
 
-def play_many(first: int, count: int) -> int:
+def play_many(first: int, count: int, *, salt: str, processes: int) -> int:
     """All seeds of a range; how many broke a promise."""
+    args = f" ARGS={shlex.quote(f'--salt {shlex.quote(salt)}')}" if salt != SALT else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
-    with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
-        results = pool.imap_unordered(play, range(first, first + count), 4)
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        seeds = range(first, first + count)
+        results = pool.imap_unordered(partial(play, salt=salt), seeds, 4)
         for played, (seed, stories, statistics) in enumerate(results, 1):
             total += statistics
             if (now := time.perf_counter()) - told > _PROGRESS_SECONDS:
@@ -39,9 +46,9 @@ def play_many(first: int, count: int) -> int:
             if not stories:
                 continue
             broken += 1
+            print(f"seed {seed} broke a promise", flush=True)
             if broken <= _SHOWN_MAX:
-                print(f"seed {seed} broke a promise")
-                print(*stories, f"replay: make sim SEED={seed}", sep="\n", flush=True)
+                print(*stories, f"replay: make sim SEED={seed}{args}", sep="\n", flush=True)
     for what, times in sorted(total.items()):
         print(f"{times:9,} {what}")
     counts = {kind: total[f"{ACKNOWLEDGED}{kind}"] for kind in KINDS}
@@ -53,9 +60,9 @@ def play_many(first: int, count: int) -> int:
     return broken
 
 
-def play_one(seed: int, *, is_traced: bool) -> int:
+def play_one(seed: int, *, is_traced: bool, salt: str) -> int:
     """One seed with its log."""
-    run = run_seed(seed, is_traced=is_traced)
+    run = run_seed(seed, is_traced=is_traced, salt=salt)
     print("\n".join(run.history.log))
     found = [*map(str, run.violations), *run.shortfalls]
     print(*found, sep="\n")
@@ -89,12 +96,16 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="with each operation of the stores")
     parser.add_argument("--mutate", action="store_true", help="switch each guard off")
     parser.add_argument("--guard", action="append", default=[], help="only this one")
+    parser.add_argument("--salt", default=SALT, help="of the injected faults; default: %(default)s")
+    parser.add_argument("--processes", type=int, default=_PROCESSES, help="that play seeds")
     given = parser.parse_args()
+    if given.mutate and given.salt != SALT:
+        parser.error("--salt does not apply to --mutate: seeds of guards are recorded for one salt")
     if given.seed is not None:
-        return play_one(given.seed, is_traced=given.trace)
+        return play_one(given.seed, is_traced=given.trace, salt=given.salt)
     if given.mutate:
         return mutate(given.guard)
-    return play_many(given.first, given.seeds)
+    return play_many(given.first, given.seeds, salt=given.salt, processes=given.processes)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ class Machine:
         self.world.log(f"{self.name} crashes")
         self.is_up = False
         self.wire.cut()
+        self.world.loop.kill(self._process)
         self.world.statistics["pauses"] += self._process.pauses
         self.world.tasks.spawn(self.tasks.close())
 

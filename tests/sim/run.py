@@ -11,7 +11,7 @@ from tests.sim.admins import Admin, Namesakes
 from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
 from tests.sim.plan import Plan, draw
 from tests.sim.workload import Client
-from tests.sim.world import Replica, World
+from tests.sim.world import SALT, Replica, World
 
 import tarn.aio.deadlines
 import tarn.kv.keys
@@ -54,13 +54,13 @@ class Run:
         return self.report.violations
 
 
-def run_seed(seed: int, *, is_traced: bool = False) -> Run:
-    """One run; the same seed gives the same history, line by line."""
+def run_seed(seed: int, *, is_traced: bool = False, salt: str = SALT) -> Run:
+    """One run; the same seed and salt give the same history, line by line."""
     plan = draw(seed)
     worlds: list[World] = []  # `main` returns nothing when the run gets stuck
 
     async def main(loop: SimLoop) -> None:
-        world = World(loop, plan, is_traced=is_traced)
+        world = World(loop, plan, is_traced=is_traced, salt=salt)
         worlds.append(world)
         await _play(world)
         world.problems += loop.errors

@@ -38,6 +38,48 @@ def test_an_unsettled_delete_takes_another_write_away_for_each_seal_that_it_met(
     assert story.broken() == []
 
 
+@pytest.mark.parametrize(
+    ("commit", "other", "is_met"),
+    [
+        pytest.param((2, 3), (13, 14), True, id="the commit made the token plain"),
+        pytest.param((2, 3), (4, 5), False, id="conditional again when the delete began"),
+        pytest.param((-0.8, -0.6), (13, 14), False, id="no commit since the first one"),
+        pytest.param((2, 12), (4, 5), True, id="the commit goes on beside the delete"),
+        pytest.param((2, 3), (31, 32), False, id="the conditional write comes later"),
+    ],
+)
+def test_a_write_meets_the_seal_of_the_first_conditional_write_after_a_commit(
+    story: Story, commit: tuple[float, float], other: tuple[float, float], *, is_met: bool
+) -> None:
+    put_if(story, 1, ABSENT, 0, 1)
+    story.commit("c", {"k": 1} if commit[0] > 0 else {}, *commit)
+    put_if(story, 9, ABSENT, *other).key = "other"
+    story.delete(10, 30)
+    story.get(ABSENT, 11, 12)
+    story.put(2, 15, 16)
+    story.get(2, 17, 18)
+    assert story.broken() == []
+    story.get(ABSENT, 40, 41)
+    assert story.broken() == ([] if is_met else ["I1"])
+
+
+def test_a_write_meets_one_seal_of_the_conditional_writes_after_a_commit(story: Story) -> None:
+    put_if(story, 1, ABSENT, 0, 1)
+    story.commit("c", {"k": 1}, 2, 3)
+    story.delete(10, 50)
+    story.get(ABSENT, 11, 12)
+    put_if(story, 9, ABSENT, 13, 14).key = "other"
+    story.put(2, 15, 16)
+    story.get(2, 17, 18)
+    put_if(story, 8, 9, 19, 20).key = "other"
+    story.get(ABSENT, 22, 23)
+    story.put(3, 24, 25)
+    story.get(3, 26, 27)
+    assert story.broken() == []
+    story.get(ABSENT, 60, 61)
+    assert story.broken() == ["I1"], "the other ones found a conditional token"
+
+
 def test_an_upload_seals_whatever_becomes_of_it(story: Story) -> None:
     story.delete(0, 1, INFO)
     story.put(1, 10, 11)

@@ -103,6 +103,22 @@ def test_a_seed_is_one_run_in_any_process(seed: int) -> None:
     assert there.stdout.splitlines() == "\n".join(here).splitlines()
 
 
+def test_another_salt_is_another_run_of_the_same_plan() -> None:
+    recorded, other = run_seed(1), run_seed(1, salt="faults")
+    assert other.plan == recorded.plan
+    assert other.history.log != recorded.history.log
+    assert other.violations == []
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.sim", "--seed", "1", "--salt", "faults"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert told.stdout.splitlines()[: len(other.history.log)] == other.history.log
+
+
 def test_every_guard_has_a_recorded_seed() -> None:
     assert [guard.name for guard in GUARDS if not guard_seeds().get(guard.name)] == []
 

@@ -277,6 +277,33 @@ def test_a_process_stands_still_between_two_steps_and_what_it_sent_goes_on() -> 
     assert seconds > 2.0
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_process_that_is_killed_ends_at_once_although_it_stands_still(seed: int) -> None:
+    async def main(loop: SimLoop) -> tuple[bool, float]:
+        faults = FaultInjector(
+            FaultProfile(pause_rate=0.2, pause_seconds=30.0), random.Random(seed)
+        )
+        process = Process(faults, random.Random(seed))
+        tasks = TaskSet()
+
+        async def run() -> None:
+            await asyncio.sleep(1.0)
+
+        outside = STRAND.set(Strand(process, may_stop=True))
+        for _ in range(10):
+            tasks.spawn(run())
+        STRAND.reset(outside)
+        await asyncio.sleep(1.0)
+        stands_still = len(tasks) > 0
+        loop.kill(process)
+        await tasks.close()
+        return stands_still, loop.time()
+
+    stands_still, seconds = simulate(main, seed)
+    assert stands_still
+    assert seconds == 1.0
+
+
 @pytest.mark.parametrize("kind", PartitionKind)
 def test_rows_beside_their_anchor_are_found_by_scans_only(kind: PartitionKind) -> None:
     """As on real nodes, where they lie in the bucket of the anchor."""

@@ -26,7 +26,11 @@ from tarn.testing.sim.loop import SimLoop
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 
-__all__ = ["Replica", "World"]
+__all__ = ["SALT", "Replica", "World"]
+
+SALT = "sky"
+"""Salt of the recorded seeds: with the seed, it determines the stream of injected faults. Another salt plays other
+runs of the same plans."""
 
 
 class _End(Kv, Protocol):
@@ -81,7 +85,9 @@ class Replica(Machine):
 class World:
     """Everything of one run but its clients."""
 
-    def __init__(self, loop: SimLoop, plan: Plan, *, is_traced: bool = False) -> None:
+    def __init__(
+        self, loop: SimLoop, plan: Plan, *, is_traced: bool = False, salt: str = SALT
+    ) -> None:
         self.loop = loop
         self.plan = plan
         self.is_traced = is_traced
@@ -89,7 +95,7 @@ class World:
         self.problems: list[str] = []
         self.random = random.Random(f"world {plan.seed}")
         # The names of random streams stay as they are: others would make other runs of all recorded seeds.
-        self.faults = FaultInjector(CALM, random.Random(f"sky {plan.seed}"))
+        self.faults = FaultInjector(CALM, random.Random(f"{salt} {plan.seed}"))
         self.tasks = TaskSet()
         self.blocks = MemBlockStore(SimClock(loop))
         self.values = Values(self.blocks)

@@ -179,6 +179,23 @@ async def test_a_row_that_a_commit_has_missed_is_carried_over(
     assert await other.get("k") == 1
 
 
+async def test_a_row_that_is_carried_over_and_loses_stays_recorded(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """A PUT comes first. The upload's record keeps the attempt that landed: it is not staged again."""
+    written = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+    first = running.start(upload.finish())
+    await reached(written)
+    await seal_main(other)
+    carried = lake.kv.hold("set_if", lake.row_key("k"))
+    written.open()
+    await reached(carried)
+    await other.put("k", 2)
+    carried.open()
+    await first
+    assert await other.get("k") == 2
+
+
 async def test_a_row_that_a_conditional_write_has_missed_is_not_taken_for_written_over(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:

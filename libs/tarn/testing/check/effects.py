@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tarn.testing.check.history import NEVER, Op, OpKind, Outcome
 
@@ -72,7 +74,11 @@ class Seals:
         self._removals = [
             _span(op) for op in ops if op.kind is OpKind.REMOVE and op.outcome is not Outcome.FAIL
         ]
-        self._first_over = min((op.end for op in conditional if op.is_ok), default=NEVER)
+        acked = sorted((op for op in conditional if op.is_ok), key=lambda op: op.end)
+        self._acked_ends = [op.end for op in acked]
+        begins = (op.inv for op in acked)
+        self._newest_begins = [*accumulate(begins, max)]  # of those that ended so far, the latest
+        self._to_plain = [*self._commits, *(_span(op) for op in ops if op.kind is OpKind.CREATE)]
         self._uploads = [_span(op) for op in ops if op.is_upload]
         spans = [*self._commits, *self._conditional, *self._removals, *self._uploads]
         self._first = min((inv for inv, _ in spans), default=NEVER)
@@ -84,13 +90,12 @@ class Seals:
     def met(self, effect: Effect, time: float, last: float) -> int:
         """Returns how many seals a write may have met until `time`, if its last effect came after `last`.
 
-        A first conditional write seals before it writes its row, so that seal cannot explain a second
-        effect after such a row.
+        Conditional writes seal only a plain token: one for each commit, and one if the token was plain when the
+        write began.
         """
         commits = _overlapping(self._commits, effect.inv, time) * _SEALS_OF_A_COMMIT
         conditional = _overlapping(self._conditional, effect.inv, time)
-        first = effect.inv < self._first_over and last < self._first_over
-        seals = commits + min(conditional, commits + first)
+        seals = commits + min(conditional, commits + self._may_be_plain(effect.inv, last))
         seals += _overlapping(self._removals, effect.inv, time)
         # An upload's own seal is no reason to write the object again over something else.
         seals += _overlapping(self._uploads, effect.inv, time) - effect.op.is_upload
@@ -98,6 +103,19 @@ class Seals:
         is_plain = effect.op.kind is OpKind.PUT and effect.op.expected is None
         is_plain = is_plain and not effect.op.is_upload
         return seals + (is_plain and self.any_before(effect.inv))
+
+    def _may_be_plain(self, begin: float, end: float) -> bool:
+        """Whether the staging token may have been plain at `begin`, and not sealed by a conditional write until `end`.
+
+        An acknowledged conditional write saw a conditional token, between its beginning and its answer. If one was
+        answered before `end`, it must have seen that token before `begin`, and a commit must have made it plain
+        since.
+        """
+        ended = bisect_left(self._acked_ends, max(begin, end))
+        if not ended:
+            return True
+        newest = self._newest_begins[ended - 1]
+        return newest < begin and _overlapping(self._to_plain, newest, begin) > 0
 
 
 def _span(op: Op) -> tuple[float, float]:

@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar, TypeVarTuple
 
-from tarn.testing.sim.pauses import STRAND, Strand
+from tarn.testing.sim.pauses import STRAND, Process, Strand
 
 __all__ = ["SimLoop", "SimStuckError", "simulate"]
 
@@ -131,7 +131,24 @@ class SimLoop(asyncio.BaseEventLoop):
             return False
         self._count += 1
         heapq.heappush(self._timers, (until, self._random.random(), self._count, handle))
+        strand.process.put_off.add(self._count)
         return True
+
+    def kill(self, process: Process) -> None:
+        """Ends the pauses of a process whose tasks are about to be cancelled.
+
+        The steps that it put off run once the tasks are cancelled. If they waited, a task that has ended would
+        stay in its `TaskSet`, and `TaskSet.close` would wait for it without letting time pass.
+        """
+        process.kill()
+        if any(count in process.put_off for _, _, count, _ in self._timers):
+            self.call_soon(self._release, process)
+
+    def _release(self, process: Process) -> None:
+        due = sorted(each for each in self._timers if each[2] in process.put_off)
+        self._timers = [each for each in self._timers if each[2] not in process.put_off]
+        heapq.heapify(self._timers)
+        self._ready.extend(each[3] for each in due)  # type: ignore[attr-defined]
 
     def _advance(self) -> None:
         """Moves time to the next timer and readies all timers of that moment."""

@@ -26,6 +26,10 @@ class Process:
     Args:
         faults: how often, and how long.
         rng: of this process.
+
+    Attributes:
+        pauses: how many pauses it had.
+        put_off: numbers of the loop's timers for steps that waited for the end of a pause.
     """
 
     def __init__(self, faults: FaultInjector, rng: random.Random) -> None:
@@ -33,7 +37,13 @@ class Process:
         self._random = rng
         self._until = 0.0
         self._tasks: dict[asyncio.Task[object], float] = {}
+        self._is_killed = False
         self.pauses = 0
+        self.put_off: set[int] = set()
+
+    def kill(self) -> None:
+        """Ends its pause, and allows no other one. Otherwise the end of a task that is cancelled would wait."""
+        self._is_killed = True
 
     def until(self, task: asyncio.Task[object] | None, now: float, *, may_stop: bool) -> float:
         """Until when a step has to wait; `now` or earlier: it may run.
@@ -43,6 +53,8 @@ class Process:
             now: of the loop's clock.
             may_stop: whether a pause may begin with this step.
         """
+        if self._is_killed:
+            return now
         if self._until > now:
             return self._until
         if task is None:

@@ -205,15 +205,16 @@ class _Staging:
                 return True  # overwritten, by a row that every commit will find
             if newest is None:
                 return False  # its token left the record while the layers were read
-            value = newest
+            value, is_new_attempt = newest, False
         else:
             with unknown_if(written):
                 self._check(fate, newest)
             if not await self._log.add(StagingAttempt(record.staging, is_comparison=True)):
                 return False
-            value = self._made.packed
+            value, is_new_attempt = self._made.packed, True
         if not await self._set(record, value, None if row is None else row.predicate):
-            if value is self._made.packed:
+            # Not by the value: a row of an earlier attempt that is carried over may be the same object.
+            if is_new_attempt:
                 await self._log.withdraw()
             return False
         self.may_be_staged = True
