@@ -101,6 +101,22 @@ def match_paths(paths: pa.StringArray, base: pa.StringArray) -> Matches:
     return Matches(at, found)
 
 
+def match_similar(rows: Run, base: Run) -> Matches:
+    """Like `match_rows`, faster if most rows are in `base` and the runs have about the same length.
+
+    A hash table finds 20,000 paths among 20,000 in 1 ms, a search in 2.5 ms; for paths that are not there it takes
+    twice as long as the search.
+    """
+    if rows.paths.equals(base.paths) or len(rows) < len(base) // 2:
+        return match_rows(rows, base)
+    places = pc.index_in(rows.paths, value_set=base.paths)
+    found: Bools = places.is_valid().to_numpy(zero_copy_only=False)
+    at = places.fill_null(0).to_numpy().astype(np.int64)
+    missing = pa.array(~found)
+    at[~found] = pc.search_sorted(base.paths, rows.paths.filter(missing)).to_numpy()
+    return Matches(at, found)
+
+
 def same_identity(rows: Run, base: Run, matches: Matches) -> Bools:
     """Which rows have a match with the same identity."""
     return _same(rows, base, matches, identities_of)

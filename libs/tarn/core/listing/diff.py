@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarn.core.listing.changes import match_rows, same_bytes, same_identity
+from tarn.core.listing.changes import match_rows, match_similar, same_bytes, same_identity
 from tarn.core.listing.run import Run, tombstones_of
 
 __all__ = [
@@ -55,7 +55,7 @@ DIFF_SCHEMA = pa.schema(
 def diff_runs(left: Run, right: Run, *, exact: bool = False) -> pa.RecordBatch:
     """Returns the paths whose identities (with `exact`: packed entries) differ, as a batch of `DIFF_SCHEMA`."""
     left, right = _trim(left, right)
-    matches = match_rows(right, left)
+    matches = match_similar(right, left)
     same = (same_bytes if exact else same_identity)(right, left, matches)
     only_left = np.ones(len(left), np.bool_)
     only_left[matches.at[matches.found]] = False

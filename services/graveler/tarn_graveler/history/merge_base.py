@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarn.core.commit import Commit
@@ -42,8 +42,7 @@ async def merge_base(read: ReadCommits, left: CommitId, right: CommitId) -> Comm
     """
     frontier = _Frontier(read)
     await frontier.add([(left, _LEFT, None), (right, _RIGHT, None)])
-    # While one mark is missing in the frontier, no further commit can get both.
-    while all(frontier.has_mark(mark) for mark in (_LEFT, _RIGHT)):
+    while frontier:
         generation = await frontier.pop_generation()
         for commit in generation:
             if commit.marks == _BOTH:
@@ -67,7 +66,7 @@ async def is_ancestor(read: ReadCommits, ancestor: CommitId, descendant: CommitI
     (last,) = await read([ancestor])
     frontier = _Frontier(read)
     await frontier.add([(descendant, _LEFT, None)])
-    while frontier.has_mark(_LEFT):
+    while frontier:
         generation = await frontier.pop_generation()
         if generation[0].commit.generation <= last.generation:
             return False
@@ -94,12 +93,10 @@ class _Frontier:
     read: ReadCommits
     _heap: list[tuple[int, int, CommitId]] = field(default_factory=list)
     _reached: dict[CommitId, _Reached] = field(default_factory=dict)
-    # Invariant: how many commits of the frontier have each mark.
-    _with_mark: dict[int, int] = field(default_factory=lambda: {_LEFT: 0, _RIGHT: 0})
     _rounds: int = 0
 
-    def has_mark(self, mark: int) -> bool:
-        return self._with_mark[mark] > 0
+    def __bool__(self) -> bool:
+        return bool(self._heap)
 
     async def add(self, found: Sequence[tuple[CommitId, int, _Reached | None]]) -> None:
         """Adds commits with their marks, each with the child that named it."""
@@ -111,7 +108,6 @@ class _Frontier:
             reached = self._reached[commit_id]
             if child is not None and reached.commit.generation >= child.commit.generation:
                 raise _corrupt(child, reached)
-            self._count(marks & ~reached.marks, 1)
             reached.marks |= marks
 
     async def pop_generation(self) -> list[_Reached]:
@@ -119,20 +115,12 @@ class _Frontier:
         self._rounds += 1
         if self._rounds % _ROUNDS_AT_ONCE == 0:
             await asyncio.sleep(0)
-        popped = list(self._pop())
-        for reached in popped:
-            self._count(reached.marks, -1)
-        return popped
+        return list(self._pop())
 
-    def _pop(self) -> Iterable[_Reached]:
+    def _pop(self) -> Iterator[_Reached]:
         generation = self._heap[0][0]
         while self._heap and self._heap[0][0] == generation:
             yield self._reached.pop(heapq.heappop(self._heap)[2])
-
-    def _count(self, marks: int, step: int) -> None:
-        for mark in (_LEFT, _RIGHT):
-            if marks & mark:
-                self._with_mark[mark] += step
 
 
 def _corrupt(child: _Reached, parent: _Reached) -> TarnError:
