@@ -11,7 +11,7 @@ from tarn.core.entry import TOMBSTONE, identity_of, pack, unpack
 from tarn.core.listing.choice import Side
 from tarn.testing.listings import Listing, applied, listings, paths, sample_entry
 
-__all__ = ["Conflict", "ModelMerge", "Trio", "merge_by_definition", "rewritten_entry", "trios"]
+__all__ = ["Conflict", "ModelMerge", "Trio", "merge_by_definition", "rewritten", "trios"]
 
 Conflict = tuple[str, bytes, bytes, bytes]
 """A path, and its packed entries in base, source and destination, empty for none."""
@@ -41,9 +41,9 @@ class ModelMerge:
     taken: Mapping[Side, int]
 
 
-def rewritten_entry(number: int) -> bytes:
-    """Returns the object of `sample_entry(number)`, written again: another address and time, the same identity."""
-    return pack(replace(unpack(sample_entry(number)), mtime_us=7, address=bytes(16)))
+def rewritten(packed: bytes, mtime_us: int = 7) -> bytes:
+    """Returns the entry of the same object, written again: another address and time, the same identity."""
+    return pack(replace(unpack(packed), mtime_us=mtime_us, address=bytes(16)))
 
 
 def merge_by_definition(trio: Trio, choose: Callable[[str], Side] | None = None) -> ModelMerge:
@@ -82,21 +82,31 @@ def _is_same(left: bytes, right: bytes) -> bool:
 
 
 def trios(max_size: int = 40) -> st.SearchStrategy[Trio]:
-    """Listings with a common ancestor: each side made changes, some of them both."""
-    values = st.one_of(
-        st.just(TOMBSTONE),
-        st.integers(0, 3).map(sample_entry),
-        st.integers(0, 3).map(rewritten_entry),
-    )
+    """Listings with a common ancestor: each side changed paths and wrote objects again, some of them both."""
+    values = st.one_of(st.just(TOMBSTONE), st.integers(0, 3).map(sample_entry))
     changes = st.dictionaries(paths(), values, max_size=max_size // 2)
-    return st.builds(_trio, listings(max_size), changes, changes, changes)
+    places = st.sets(st.integers(0, max_size - 1))
+    return st.builds(_trio, listings(max_size), changes, changes, changes, places, places)
 
 
-def _trio(base: Listing, both: Listing, source: Listing, dest: Listing) -> Trio:
-    return Trio(base, _put(base, both | source), _put(base, both | dest))
+def _trio(
+    base: Listing,
+    both: Listing,
+    source: Listing,
+    dest: Listing,
+    source_again: set[int],
+    dest_again: set[int],
+) -> Trio:
+    return Trio(
+        base,
+        _written_again(applied(base, both | source), source_again, mtime_us=7),
+        _written_again(applied(base, both | dest), dest_again, mtime_us=8),
+    )
 
 
-def _put(base: Listing, changes: Listing) -> Listing:
-    """Unlike `applied`, takes an entry of the same identity: a path may leave its identity and return to it."""
-    gone = applied(base, dict.fromkeys(changes, TOMBSTONE))
-    return applied(gone, changes)
+def _written_again(listing: Listing, places: set[int], mtime_us: int) -> Listing:
+    again = enumerate(sorted(listing.items()))
+    return {
+        path: rewritten(value, mtime_us) if place in places else value
+        for place, (path, value) in again
+    }

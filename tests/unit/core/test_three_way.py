@@ -16,12 +16,12 @@ from tarn.testing.merges import (
     Conflict,
     Trio,
     merge_by_definition,
-    rewritten_entry,
+    rewritten,
     trios,
 )
 
 ONE, TWO, THREE = (sample_entry(number) for number in (1, 2, 3))
-ONE_AGAIN = rewritten_entry(1)
+ONE_AGAIN = rewritten(ONE)
 
 
 def merged(trio: Trio, choice: Choice = REFUSE) -> RunMerge:
