@@ -38,7 +38,7 @@ from tarn.testing.listings import (
     sample_entry,
     staged,
 )
-from tarn.testing.merges import Conflict, Trio, merge_by_definition, trios
+from tarn.testing.merges import Conflict, Trio, merge_by_definition, rewritten, trios
 
 SPACE = "mem://lake"
 EMPTY = EMPTY_METARANGE.metarange_id
@@ -321,6 +321,29 @@ async def test_both_append_behind_an_open_end(tmp_path: Path) -> None:
     assert result.metarange_id == await lake.add(source | dest)
     counts = [info.count for info in await lake.ranges(result.metarange_id)]
     assert counts == [10, 10, 10, 10, 3]
+
+
+async def test_a_range_that_ended_open_takes_the_rows_that_the_other_side_appended(
+    tmp_path: Path,
+) -> None:
+    """A range of ten rows is full; the source removed one of them, and the destination appended rows."""
+    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    base = numbered(10)
+    source = applied(base, {"k00005": TOMBSTONE})
+    dest = base | {"n0": sample_entry(1), "n1": sample_entry(2)}
+    result = await lake.committed.merge(SPACE, await lake.sides(Trio(base, source, dest)))
+    assert [info.count for info in await lake.ranges(result.metarange_id)] == [10, 1]
+    assert result.metarange_id == await lake.add(applied(dest, {"k00005": TOMBSTONE}))
+
+
+async def test_an_object_that_the_source_wrote_again_is_the_sources(tmp_path: Path) -> None:
+    """In a range that the destination changed, as in one that is taken over whole."""
+    lake = Lake(tmp_path, BreakRule())
+    base = {"a": sample_entry(1), "b": sample_entry(2)}
+    source = base | {"a": rewritten(base["a"])}
+    for dest in (base, base | {"b": sample_entry(3)}):
+        result = await lake.committed.merge(SPACE, await lake.sides(Trio(base, source, dest)))
+        assert result.metarange_id == await lake.add(dest | {"a": source["a"]})
 
 
 async def test_a_refused_merge_publishes_nothing_and_counts_all_conflicts(lake: Lake) -> None:
