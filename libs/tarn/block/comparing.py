@@ -106,7 +106,10 @@ async def aligned(
     Raises:
         TarnError: as `RangeReader.range`.
     """
-    sides = [ListingSide(reader, namespace, ranges, start, None) for ranges in sequences]
+    sides = []
+    for sequence in sequences:
+        ranges = [info for info in sequence if info.max_path >= start]
+        sides.append(ListingSide(reader, namespace, ranges, start, None))
     while True:
         with collapse_error_groups(prefer=TarnError):
             async with asyncio.TaskGroup() as group:

@@ -436,6 +436,17 @@ async def test_a_page_that_finds_no_conflict_ends_after_some_ranges(
     assert await lake.conflicts(sides, 1000) == []
 
 
+async def test_a_page_does_not_open_ranges_before_its_beginning(tmp_path: Path) -> None:
+    """Without an ancestor, both listings are one segment of many ranges."""
+    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    source, dest = numbered(95), {path: sample_entry(1000) for path in numbered(95)}
+    sides = MergeSides(None, await lake.add(source), await lake.add(dest))
+    lake.store.forget()
+    page = await lake.machine().merge_conflicts(SPACE, sides, after="k00079")
+    assert page.paths == list(source)[80:]
+    assert len(ranges_in(lake.store.reads)) == 4
+
+
 # --- failures -----------------------------------------------------------------------------------------
 
 
