@@ -110,7 +110,7 @@ bench: setup  ## Measure the whole system into bench/ (CASES=get,put for some of
 bench-quick: setup  ## Measure the main figures in two minutes into .bench/ (CASES=get,put for some of them)
 	@$(BIN)/python -m bench.load --quick --cases "$(CASES)" $(ARGS)
 
-bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits
+bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits, merges
 	@$(BIN)/python -m bench $(ARGS)
 
 clean: down  ## Stop Tarn and remove what make made, but no data

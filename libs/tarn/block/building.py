@@ -5,7 +5,7 @@ is bounded by a few batches and ranges, whatever the size of the commit. Ranges 
 change touches are reused by id; they are neither opened nor copied. `tarn.core.listing.breaks` explains
 why cutting may start in the middle of a listing and stop early.
 
-One task merges and cuts. Up to `WRITES_MAX` other tasks hash, encode and put the ranges that it cut.
+One task merges and cuts, and others write the ranges (`tarn.block.assembling`).
 """
 
 from __future__ import annotations
@@ -16,30 +16,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tarn.block.port import BlockExistsError, BlockKey
-from tarn.block.rangefile import (
-    describe_range,
-    encode_metarange,
-    encode_range,
-    metarange_path,
-    range_path,
-)
+from tarn.block.assembling import ListingWriter
 from tarn.block.rangereader import RangeReader
 from tarn.core.ids import MetarangeId
-from tarn.core.listing.breaks import BreakRule, Cutter
+from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
-from tarn.core.listing.metarange import Metarange, RangeInfo
+from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.run import EMPTY_RUN, Run, run_of_batch
 
 __all__ = ["BuildResult", "Building", "overlaid"]
 
-WRITES_MAX = 8
-"""Ranges that are encoded and written concurrently: enough to hide the latency of an object store."""
 _AHEAD_MAX = 4
 """Ranges of the base that are prefetched."""
-_KEEP_MAX = 8
-"""Written ranges that a build adds to the local cache. An ordinary commit has fewer, and the next commit
-reads them again. A bulk load has more; caching all of them would slow it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +126,8 @@ class Building:
         self._reader = reader
         self._namespace = namespace
         self._base = base
-        self._known = {info.range_id for info in base.ranges}
-        self._cutter = Cutter(rule)
+        self._writer = ListingWriter(reader, namespace, [base], rule)
         self._counts = Counts()
-        # The new listing in order; None while a range is being written.
-        self._made: list[RangeInfo | None] = []
-        self._written = 0
-        self._room = asyncio.Semaphore(WRITES_MAX)
         # Invariant: ranges of the base before `_next` are finished, except the rows `_rest` of the last.
         self._next = 0
         self._rest = EMPTY_RUN
@@ -162,19 +145,8 @@ class Building:
             async for piece in changes:
                 await self._apply(group, piece)
             await self._go_to(group, len(self._base.ranges))
-            last = self._cutter.finish()
-            if last is not None:
-                await self._emit(group, [last])
-        return await self._finish()
-
-    async def _finish(self) -> BuildResult:
-        made = [info for info in self._made if info is not None]
-        assert len(made) == len(self._made), "every range was written"
-        metarange = await self._reader.compute(Metarange, tuple(made))
-        if metarange.metarange_id != self._base.metarange_id or not metarange.ranges:
-            body = await self._reader.compute(encode_metarange, metarange)
-            await self._put(metarange_path(metarange.metarange_id), body)
-        self._reader.hold(self._namespace, metarange)
+            await self._writer.end(group)
+        metarange = await self._writer.publish()
         return BuildResult(
             metarange_id=metarange.metarange_id,
             changed=metarange.metarange_id != self._base.metarange_id,
@@ -183,8 +155,8 @@ class Building:
             removed=self._counts.removed,
             count=metarange.count,
             object_bytes=metarange.object_bytes,
-            ranges_written=self._written,
-            ranges_reused=len(made) - self._written,
+            ranges_written=self._writer.written,
+            ranges_reused=len(metarange.ranges) - self._writer.written,
         )
 
     async def _apply(self, group: asyncio.TaskGroup, changes: Run) -> None:
@@ -233,54 +205,18 @@ class Building:
             if not is_whole:
                 rows, self._rest = upto(rows, changes.last_path)
             merged = apply_changes(rows, changes)
-            return [made for run in merged.runs for made in self._cutter.add(run)], merged.counts
+            cutter = self._writer.cutter
+            return [made for run in merged.runs for made in cutter.add(run)], merged.counts
 
         ranges, counts = await self._reader.compute(work)
         self._counts += counts
-        await self._emit(group, ranges)
+        await self._writer.emit(group, ranges)
 
     async def _go_to(self, group: asyncio.TaskGroup, place: int) -> None:
         """Reuses the ranges of the base that precede its range `place`."""
         if len(self._rest):
             rows, self._rest = self._rest, EMPTY_RUN
-            await self._emit(group, await self._cut(rows))
-        while self._next < place:
-            if self._cutter.is_at_cut:
-                self._made.append(self._base.ranges[self._next])
-            else:
-                await self._emit(group, await self._cut(await self._load(self._next)))
-            self._next += 1
-
-    async def _cut(self, rows: Run) -> list[Run]:
-        return await self._reader.compute(self._cutter.add, rows)
-
-    async def _emit(self, group: asyncio.TaskGroup, ranges: Sequence[Run]) -> None:
-        for run in ranges:
-            await self._room.acquire()
-            self._made.append(None)
-            group.create_task(self._write(group, len(self._made) - 1, run))
-
-    async def _write(self, group: asyncio.TaskGroup, place: int, run: Run) -> None:
-        try:
-            info, body = await self._reader.compute(self._file, run)
-            self._made[place] = info
-            if body is None:
-                return
-            self._written += 1
-            if self._written <= _KEEP_MAX:
-                group.create_task(self._reader.cache.add(info.range_id, run))
-            await self._put(range_path(info.range_id), body)
-        finally:
-            self._room.release()
-
-    def _file(self, run: Run) -> tuple[RangeInfo, pa.Buffer | None]:
-        """Returns a range's row in the metarange, and its file (None if the base has the range)."""
-        info = describe_range(run)
-        return info, None if info.range_id in self._known else encode_range(run)
-
-    async def _put(self, path: str, body: pa.Buffer) -> None:
-        try:
-            await self._reader.store.put(BlockKey(self._namespace, path), memoryview(body))
-        except BlockExistsError:
-            # Another version of the Parquet library wrote the same rows: the id guarantees that.
-            return
+            await self._writer.add(group, rows)
+        if self._next < place:
+            await self._writer.keep(group, self._base.ranges[self._next : place])
+            self._next = place

@@ -17,6 +17,14 @@ import pyarrow as pa
 from tarn.aio.first_error import collapse_error_groups
 from tarn.block.building import Building, BuildResult, overlaid
 from tarn.block.comparing import Window, compared
+from tarn.block.merging import (
+    ConflictPage,
+    MergeListings,
+    MergePreview,
+    MergeResult,
+    MergeSides,
+    Merging,
+)
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
@@ -24,6 +32,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changes import upto
+from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.listing.diff import DiffPage, DiffRows, diff_changes
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.listing.pages import path_after, prefix_end
@@ -102,6 +111,70 @@ class Committed:
         with collapse_error_groups(prefer=TarnError):
             async with aclosing(overlaid(layers, self._reader)) as changes:
                 return await building.run(changes)
+
+    async def merge(
+        self, namespace: str, sides: MergeSides, choice: Choice = REFUSE, *, limit: int = 1000
+    ) -> MergeResult:
+        """Merges two listings (docs/design/versioning.md). The result is durable on return, or refused.
+
+        Only ranges of spans that source and destination both changed are opened.
+
+        Args:
+            namespace: the repository's namespace.
+            sides: what is merged.
+            choice: decides the paths that both sides changed.
+            limit: most conflicts that are returned; `merge_conflicts` returns more.
+
+        Raises:
+            TarnError: as `lookup`; any error of the store.
+        """
+        merging = await self._merging(namespace, sides, choice, limit)
+        with collapse_error_groups(prefer=TarnError):
+            return await merging.build()
+
+    async def preview_merge(
+        self, namespace: str, sides: MergeSides, choice: Choice = REFUSE, *, limit: int = 1000
+    ) -> MergePreview:
+        """Returns what `merge` would change in the destination, and writes nothing.
+
+        Opens the ranges that `merge` opens, and those where the result is the source's, to count their changes.
+
+        Raises:
+            TarnError: as `lookup`.
+        """
+        merging = await self._merging(namespace, sides, choice, limit)
+        with collapse_error_groups(prefer=TarnError):
+            return await merging.preview()
+
+    async def merge_conflicts(
+        self,
+        namespace: str,
+        sides: MergeSides,
+        choice: Choice = REFUSE,
+        *,
+        after: str = "",
+        limit: int = 1000,
+    ) -> ConflictPage:
+        """Returns up to `limit` conflicts of a merge with paths greater than `after`.
+
+        A page ends early, possibly without a conflict, at 4 MiB or after 96 opened ranges; it always makes
+        progress beyond `after`.
+
+        Raises:
+            TarnError: as `lookup`.
+        """
+        return await (await self._merging(namespace, sides, choice, limit)).conflicts(after)
+
+    async def _merging(
+        self, namespace: str, sides: MergeSides, choice: Choice, limit: int
+    ) -> Merging:
+        listings = MergeListings(
+            *[
+                EMPTY_METARANGE if side is None else await self._reader.metarange(namespace, side)
+                for side in (sides.base, sides.source, sides.dest)
+            ]
+        )
+        return Merging(self._reader, namespace, listings, self._rule, choice, limit)
 
     async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
         """Returns the ranges and totals of a listing, for callers that walk all of it.

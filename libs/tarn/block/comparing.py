@@ -9,18 +9,21 @@ A page of dense changes compares few rows beyond its own, and a page of sparse c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tarn.aio.first_error import collapse_error_groups
 from tarn.block.rangereader import RangeReader
+from tarn.core.errors import TarnError
 from tarn.core.listing.changes import upto
 from tarn.core.listing.diff import diff_runs
 from tarn.core.listing.metarange import Metarange, RangeInfo
 from tarn.core.listing.run import EMPTY_RUN, Run
 
-__all__ = ["Window", "compared"]
+__all__ = ["AlignedRows", "ListingSide", "Window", "aligned", "compared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ async def compared(
     """
     lefts, rights = await reader.compute(_unshared, left, right, start, end)
     sides = (
-        _Side(reader, namespace, lefts, start, end),
-        _Side(reader, namespace, rights, start, end),
+        ListingSide(reader, namespace, lefts, start, end),
+        ListingSide(reader, namespace, rights, start, end),
     )
     rows = rows_first
     while True:
@@ -76,6 +79,49 @@ async def compared(
         changes = await reader.compute(_changes, sides, frontier)
         yield Window(frontier, changes, sum(side.opened for side in sides))
         rows *= 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignedRows:
+    """One step of a walk along several sequences of ranges.
+
+    Attributes:
+        upto: all paths up to and including this one have been passed.
+        runs: the rows of this step in each sequence; some of them may be empty, not all.
+        ranges: number of ranges opened so far in all sequences.
+    """
+
+    upto: str
+    runs: tuple[Run, ...]
+    ranges: int
+
+
+async def aligned(
+    reader: RangeReader, namespace: str, sequences: Sequence[Sequence[RangeInfo]], start: str = ""
+) -> AsyncGenerator[AlignedRows, None]:
+    """Walks sequences of ranges together from the path `start`. Each step ends where one of their ranges ends.
+
+    Holds one range of each sequence.
+
+    Raises:
+        TarnError: as `RangeReader.range`.
+    """
+    sides = []
+    for sequence in sequences:
+        ranges = [info for info in sequence if info.max_path >= start]
+        sides.append(ListingSide(reader, namespace, ranges, start, None))
+    while True:
+        with collapse_error_groups(prefer=TarnError):
+            async with asyncio.TaskGroup() as group:
+                for side in sides:
+                    if not len(side.rows):
+                        group.create_task(side.fill())
+        live = [side for side in sides if len(side.rows)]
+        if not live:
+            return
+        upto_path = min(side.rows.last_path for side in live)
+        runs = tuple(side.take_upto(upto_path) for side in sides)
+        yield AlignedRows(upto_path, runs, sum(side.opened for side in sides))
 
 
 def _unshared(
@@ -100,13 +146,13 @@ def _spanning(listing: Metarange, start: str, end: str | None) -> Sequence[Range
     return listing.ranges[first:last]
 
 
-def _changes(sides: tuple[_Side, _Side], frontier: str) -> pa.RecordBatch:
+def _changes(sides: tuple[ListingSide, ListingSide], frontier: str) -> pa.RecordBatch:
     rows = [side.take_upto(frontier) for side in sides]
     return diff_runs(rows[0], rows[1])
 
 
-class _Side:
-    """The rows of one listing that are in its unshared ranges, in order.
+class ListingSide:
+    """The rows of some ranges of one listing, in order.
 
     Attributes:
         rows: the rows that are loaded and not yet compared.

@@ -7,7 +7,7 @@ with its address and time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,16 @@ from tarn.core.listing.run import (
     tombstones_of,
 )
 
-__all__ = ["Counts", "Matches", "Merged", "apply_changes", "match_rows", "overlay", "upto"]
+__all__ = [
+    "Counts",
+    "Matches",
+    "Merged",
+    "apply_changes",
+    "match_paths",
+    "match_rows",
+    "overlay",
+    "upto",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +83,72 @@ class Matches:
 
 def match_rows(rows: Run, base: Run) -> Matches:
     """Finds the position of every row of `rows` in `base`."""
-    if rows.paths.equals(base.paths):
+    return match_paths(rows.paths, base.paths)
+
+
+def match_paths(paths: pa.StringArray, base: pa.StringArray) -> Matches:
+    """Finds the position of every path in `base`; both are sorted and without repetition."""
+    if paths.equals(base):
         # Only updates: two states of a table often have the same paths and need no search.
-        return Matches(np.arange(len(rows)), np.ones(len(rows), np.bool_))
-    at = pc.search_sorted(base.paths, rows.paths).to_numpy().astype(np.int64)
+        return Matches(np.arange(len(paths)), np.ones(len(paths), np.bool_))
+    at = pc.search_sorted(base, paths).to_numpy().astype(np.int64)
     inside = at < len(base)
-    found = np.zeros(len(rows), np.bool_)
+    found = np.zeros(len(paths), np.bool_)
     if inside.any():
-        near = base.paths.take(pa.array(at[inside]))
-        have = rows.paths if inside.all() else rows.paths.filter(pa.array(inside))
+        near = base.take(pa.array(at[inside]))
+        have = paths if inside.all() else paths.filter(pa.array(inside))
         found[inside] = pc.equal(near, have).to_numpy(zero_copy_only=False)
+    return Matches(at, found)
+
+
+def match_similar(rows: Run, base: Run) -> Matches:
+    """Like `match_rows`, faster if most rows are in `base` and the runs have about the same length.
+
+    A hash table finds 20,000 paths among 20,000 in 1 ms, a search in 2.5 ms; for paths that are not there it takes
+    twice as long as the search.
+    """
+    if rows.paths.equals(base.paths) or len(rows) < len(base) // 2:
+        return match_rows(rows, base)
+    places = pc.index_in(rows.paths, value_set=base.paths)
+    found: Bools = places.is_valid().to_numpy(zero_copy_only=False)
+    at = places.fill_null(0).to_numpy().astype(np.int64)
+    missing = pa.array(~found)
+    at[~found] = pc.search_sorted(base.paths, rows.paths.filter(missing)).to_numpy()
     return Matches(at, found)
 
 
 def same_identity(rows: Run, base: Run, matches: Matches) -> Bools:
     """Which rows have a match with the same identity."""
+    return _same(rows, base, matches, identities_of)
+
+
+def same_bytes(rows: Run, base: Run, matches: Matches) -> Bools:
+    """Which rows have a match with the same packed entry."""
+    return _same(rows, base, matches, lambda values: values)
+
+
+def _same(
+    rows: Run, base: Run, matches: Matches, of: Callable[[pa.BinaryArray], pa.BinaryArray]
+) -> Bools:
     same = np.zeros(len(rows), np.bool_)
     if matches.found.any():
-        old = identities_of(base.values.take(pa.array(matches.at[matches.found])))
-        new = identities_of(rows.values.filter(pa.array(matches.found)))
+        old = of(base.values.take(pa.array(matches.at[matches.found])))
+        new = of(rows.values.filter(pa.array(matches.found)))
         same[matches.found] = pc.equal(old, new).to_numpy(zero_copy_only=False)
     return same
 
 
-def apply_changes(base: Run, changes: Run) -> Merged:
-    """Applies `changes`, in which tombstones delete, to the rows of `base`."""
+def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> Merged:
+    """Applies `changes`, in which tombstones delete, to the rows of `base`.
+
+    With `exact`, a change of the same identity replaces the committed entry if their bytes differ, and counts as an
+    update: merges decide about such entries themselves (`tarn.core.listing.three_way`).
+    """
     if not len(changes):
         return Merged((base,), Counts())
     matches = match_rows(changes, base)
     tombstone = tombstones_of(changes.values)
-    same = same_identity(changes, base, matches)
+    same = (same_bytes if exact else same_identity)(changes, base, matches)
     put = ~tombstone & ~same
     removed = tombstone & matches.found
     updated = put & matches.found

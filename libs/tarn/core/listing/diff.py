@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarn.core.listing.changes import match_rows, same_identity
+from tarn.core.listing.changes import match_rows, match_similar, same_bytes, same_identity
 from tarn.core.listing.run import Run, tombstones_of
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "DiffRows",
     "diff_changes",
     "diff_runs",
+    "fitting",
 ]
 
 
@@ -51,11 +52,11 @@ DIFF_SCHEMA = pa.schema(
 """Changes in columns, sorted by path. A side is null if it does not have the path."""
 
 
-def diff_runs(left: Run, right: Run) -> pa.RecordBatch:
-    """Returns the paths whose identities differ, as a batch of `DIFF_SCHEMA`."""
+def diff_runs(left: Run, right: Run, *, exact: bool = False) -> pa.RecordBatch:
+    """Returns the paths whose identities (with `exact`: packed entries) differ, as a batch of `DIFF_SCHEMA`."""
     left, right = _trim(left, right)
-    matches = match_rows(right, left)
-    same = same_identity(right, left, matches)
+    matches = match_similar(right, left)
+    same = (same_bytes if exact else same_identity)(right, left, matches)
     only_left = np.ones(len(left), np.bool_)
     only_left[matches.at[matches.found]] = False
     removed = np.flatnonzero(only_left)
@@ -148,29 +149,38 @@ class DiffRows:
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Adds the next changes, a batch of `DIFF_SCHEMA`. Returns whether some of them did not fit."""
-        found: int = batch.num_rows
-        count = min(found, self.limit - len(self.paths))
-        if not count or self.bytes_left <= 0:
-            return found > 0
-        taken = batch.slice(0, count)
-        if taken.nbytes > self.bytes_left:
-            sizes = _row_bytes(taken).cumsum()
-            count = min(count, int(np.searchsorted(sizes, self.bytes_left)) + 1)
-            taken = batch.slice(0, count)
+        taken = fitting(batch, self.limit - len(self.paths), self.bytes_left)
         self.bytes_left -= taken.nbytes
         self.paths += taken.column("path").to_pylist()
         self.lefts += pc.fill_null(taken.column("left"), b"").to_pylist()
         self.rights += pc.fill_null(taken.column("right"), b"").to_pylist()
-        return count < found
+        return len(taken) < len(batch)
 
     def page(self, next_after: str | None) -> DiffPage:
         """The changes that were taken, and where the next page begins."""
         return DiffPage(self.paths, self.lefts, self.rights, next_after)
 
 
+def fitting(batch: pa.RecordBatch, limit: int, bytes_left: int) -> pa.RecordBatch:
+    """Returns the first rows of a batch of texts and entries: those that still fit a page, without a copy.
+
+    Args:
+        batch: the rows.
+        limit: most rows.
+        bytes_left: the row that exceeds them is the last one; without bytes left, none is.
+    """
+    if bytes_left <= 0:
+        return batch.slice(0, 0)
+    taken = batch.slice(0, limit)
+    if taken.nbytes > bytes_left:
+        sizes = _row_bytes(taken).cumsum()
+        taken = taken.slice(0, int(np.searchsorted(sizes, bytes_left)) + 1)
+    return taken
+
+
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """The size of each row: bytes of the path and of both entries."""
+    """The size of each row: bytes of the path and of all entries."""
     total = np.zeros(batch.num_rows, np.int64)
-    for name in ("path", "left", "right"):
-        total += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy()
+    for column in batch.columns:
+        total += pc.fill_null(pc.binary_length(column), 0).to_numpy()
     return total

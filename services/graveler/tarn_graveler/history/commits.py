@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tarn.aio.bounded_map import BoundedMap
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.commit import Commit, commit_id_of, to_json
@@ -16,6 +18,9 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 __all__ = ["Commits", "commit_not_found", "decode_commit"]
 
 _CACHED_MAX = 50_000
+_READ_AT_ONCE = 500
+"""Commits of one read of the KV; their messages and metadata have at most 128 KiB each, and usually some hundred
+bytes."""
 
 
 def commit_not_found(repository: Repository, commit_id: str) -> TarnError:
@@ -97,16 +102,40 @@ class Commits:
         cached = self._cached.get((repository.instance_uid, commit_id))
         if cached is not None:
             return cached
-        partition = self._repositories.keys_of(repository).commits
-        (found,) = await self._kv.get_many(partition, [RepositoryKeys.commit(commit_id)])
-        if found is None:
-            raise commit_not_found(repository, commit_id)
-        commit = decode_commit(found.value)
-        if commit_id_of(commit) != commit_id:
-            text = f"the record of commit {commit_id} hashes to {commit_id_of(commit)}"
-            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
-        self._remember(repository, commit_id, commit)
+        (commit,) = await self._read(repository, [commit_id])
         return commit
+
+    async def get_many(
+        self, repository: Repository, commit_ids: Sequence[CommitId]
+    ) -> list[Commit]:
+        """Returns commits in the order of their ids. Those that are not cached are read in batches.
+
+        Raises:
+            TarnError: COMMIT_NOT_FOUND, for the first one that does not exist.
+        """
+        uid = repository.instance_uid
+        found = {each: self._cached.get((uid, each)) for each in commit_ids}
+        missing = [each for each, commit in found.items() if commit is None]
+        for at in range(0, len(missing), _READ_AT_ONCE):
+            ids = missing[at : at + _READ_AT_ONCE]
+            found.update(zip(ids, await self._read(repository, ids), strict=True))
+        return [commit for each in commit_ids if (commit := found[each]) is not None]
+
+    async def _read(self, repository: Repository, commit_ids: Sequence[CommitId]) -> list[Commit]:
+        partition = self._repositories.keys_of(repository).commits
+        keys = [RepositoryKeys.commit(commit_id) for commit_id in commit_ids]
+        commits = []
+        rows = await self._kv.get_many(partition, keys)
+        for commit_id, row in zip(commit_ids, rows, strict=True):
+            if row is None:
+                raise commit_not_found(repository, commit_id)
+            commit = decode_commit(row.value)
+            if commit_id_of(commit) != commit_id:
+                text = f"the record of commit {commit_id} hashes to {commit_id_of(commit)}"
+                raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+            self._remember(repository, commit_id, commit)
+            commits.append(commit)
+        return commits
 
     async def by_prefix(self, repository: Repository, prefix: str) -> CommitId | None:
         """Returns the only commit whose id starts with `prefix`; None if there is none.

@@ -1,0 +1,218 @@
+"""Benchmark of merges, previews and merge bases, on the local block store. Prints a table. No asserts.
+
+python bench/merge.py --rows 1000000 --rounds 5
+
+Another process builds the listings, and each case has a process of its own, so the peak memory is that of the case. It
+counts the ranges that are mapped from the cache. Each round writes its result anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from commit import BATCH_ROWS, CORES, staged
+
+from tarn.block.committed import Committed
+from tarn.block.local import open_local
+from tarn.block.merging import MergeResult, MergeSides
+from tarn.block.port import BlockStore
+from tarn.block.rangecache import RangeCache
+from tarn.block.rangefile import metarange_path, range_path
+from tarn.core.commit import Commit
+from tarn.core.ids import CommitId, MetarangeId
+from tarn.rpc.process.system import SystemClock
+from tarn_graveler.history.merge_base import merge_base
+
+NAMESPACE = "local://bench"
+CHANGES = 10_000
+PEER_GOAL = "40 ms"
+"""The figure of lakeFS for a merge of 10,000 changes in 1,000,000 entries."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Keys that each side puts; seeds decide the new entries."""
+
+    what: str
+    source: np.ndarray
+    dest: np.ndarray
+    goal: str = PEER_GOAL
+
+
+def cases(keys: np.ndarray) -> list[Case]:
+    first, last = keys[: len(keys) // 2], keys[len(keys) // 2 :][:CHANGES]
+    step = len(keys) // CHANGES
+    return [
+        Case("10,000 adjacent, dest changed elsewhere", first[:CHANGES], last),
+        Case("10,000 adjacent, dest between them", first[:CHANGES], first[:CHANGES] + 5),
+        Case("10,000 updates everywhere, dest adjacent", keys[::step], last + 5),
+        Case("10,000 inserts everywhere, dest adjacent", keys[::step] + 1, last + 5),
+        Case("10,000 conflicts", first[:CHANGES], first[:CHANGES]),
+        Case("10,000 updates everywhere, dest everywhere", keys[::step], keys[1::step], ""),
+        Case("each side changes its half of all", keys[::2], keys[1::2], ""),
+    ]
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[tuple[Committed, BlockStore]]:
+    store = await open_local(directory / "blocks", clock=SystemClock())
+    with ThreadPoolExecutor(2 * CORES) as executor:
+        cache = RangeCache(directory / "cache", executor=executor)
+        yield Committed(store, cache, executor=executor), store
+        cache.close()
+    await store.close()
+
+
+async def build(rows: int, directory: Path) -> list[MergeSides]:
+    """Builds the listings of all cases."""
+    keys = np.arange(rows, dtype=np.int64) * 10
+    made = []
+    async with opened(directory) as (committed, _):
+
+        async def add(base: MetarangeId | None, put: np.ndarray, seed: int) -> MetarangeId:
+            return (await committed.build(NAMESPACE, base, [stream(put, seed)])).metarange_id
+
+        base = await add(None, keys, 1)
+        for case in cases(keys):
+            source, dest = await add(base, case.source, 2), await add(base, case.dest, 3)
+            made.append(MergeSides(base, source, dest))
+    return made
+
+
+async def stream(keys: np.ndarray, seed: int) -> AsyncIterator[pa.RecordBatch]:
+    for at in range(0, len(keys), BATCH_ROWS):
+        for batch in staged(keys[at : at + BATCH_ROWS], seed + at):
+            yield batch
+
+
+async def measure(
+    what: str,
+    goal: str,
+    rounds: int,
+    work: Callable[[], Awaitable[object]],
+    undo: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    await work()
+    seconds, busy = [], []
+    for _ in range(rounds):
+        if undo is not None:
+            await undo()
+        began, cpu = time.perf_counter(), time.process_time()
+        await work()
+        seconds.append(time.perf_counter() - began)
+        busy.append(time.process_time() - cpu)
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    median = sorted(seconds)[rounds // 2]
+    print(
+        f"{what:46} {min(seconds) * 1e3:>10.3f} {median * 1e3:>10.3f} {min(busy) * 1e3:>10.3f} ms"
+        f"  {goal:>10}  peak {rss:,.0f} MiB",
+        flush=True,
+    )
+
+
+async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) -> None:
+    async with opened(directory) as (committed, store):
+        result = await committed.merge(NAMESPACE, sides)
+        print(
+            f"{case.what}: {result.ranges_written} ranges written, "
+            f"{result.ranges_reused} reused, {result.conflict_count} conflicts"
+        )
+
+        async def merge() -> None:
+            await committed.merge(NAMESPACE, sides)
+
+        async def undo() -> None:
+            await remove(committed, store, sides, result)
+
+        async def preview() -> None:
+            await committed.preview_merge(NAMESPACE, sides)
+
+        await measure("  merge", case.goal, rounds, merge, undo)
+        await measure("  preview", "", rounds, preview)
+
+
+async def remove(
+    committed: Committed, store: BlockStore, sides: MergeSides, result: MergeResult
+) -> None:
+    """Removes the result of a merge, so that it must be written again."""
+    if result.metarange_id is None:
+        return
+    old: set[str] = set()
+    for side in (sides.base, sides.source, sides.dest):
+        assert side is not None
+        old |= {info.range_id for info in (await committed.metarange(NAMESPACE, side)).ranges}
+    made = (await committed.metarange(NAMESPACE, result.metarange_id)).ranges
+    paths = [range_path(info.range_id) for info in made if info.range_id not in old]
+    paths.append(metarange_path(result.metarange_id))
+    for at in range(0, len(paths), 100):
+        await store.delete_many(NAMESPACE, paths[at : at + 100])
+
+
+async def histories(rounds: int, count: int = 100_000) -> None:
+    """Merge bases in memory: the cost of the search without that of reading commits."""
+    ids = [CommitId(f"{number:064x}") for number in range(count + 2)]
+    commits = {
+        commit_id: Commit(tuple(ids[max(0, at - 1) : at]), MetarangeId(""), "", "", at, at)
+        for at, commit_id in enumerate(ids[:-1])
+    }
+    commits[ids[-1]] = Commit((ids[0],), MetarangeId(""), "", "", 0, 1)
+
+    async def read(commit_ids: Sequence[CommitId]) -> list[Commit]:
+        return [commits[commit_id] for commit_id in commit_ids]
+
+    async def search() -> None:
+        await merge_base(read, ids[-2], ids[-1])
+
+    await measure(f"merge base {count:,} commits away", "", rounds, search)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case is not None:
+        case = cases(np.arange(options.rows, dtype=np.int64) * 10)[options.case]
+        sides = MergeSides(**json.loads(sys.stdin.read()))
+        asyncio.run(run_case(case, options.rounds, options.directory, sides))
+    elif options.directory is not None:
+        built = asyncio.run(build(options.rows, options.directory))
+        print(json.dumps([asdict(sides) for sides in built]))
+    else:
+        run_all(options.rows, options.rounds)
+
+
+def run_all(rows: int, rounds: int) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="tarn-bench-"))
+    command = [sys.executable, __file__, f"--rows={rows}", f"--directory={directory}"]
+    command.append(f"--rounds={rounds}")
+    try:
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        print(f"{'':46} {'best':>10} {'median':>10} {'CPU':>10}     {'goal':>10}", flush=True)
+        for number, sides in enumerate(json.loads(done.stdout)):
+            line = json.dumps(sides).encode()
+            subprocess.run([*command, f"--case={number}"], check=True, input=line)
+        asyncio.run(histories(rounds))
+    finally:
+        shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Assembles a listing in order, from ranges that exist and from rows, and writes the new ranges and the metarange.
+
+One task adds rows and ranges. Up to `WRITES_MAX` other tasks hash, encode and put the ranges that were cut.
+`tarn.core.listing.breaks` explains why an existing range may be taken over where the new listing is at a cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from tarn.block.port import BlockExistsError, BlockKey
+from tarn.block.rangefile import (
+    describe_range,
+    encode_metarange,
+    encode_range,
+    metarange_path,
+    range_path,
+)
+from tarn.block.rangereader import RangeReader
+from tarn.core.listing.breaks import BreakRule, Cutter
+from tarn.core.listing.metarange import Metarange, RangeInfo
+from tarn.core.listing.run import Run
+
+__all__ = ["WRITES_MAX", "ListingWriter"]
+
+WRITES_MAX = 8
+"""Ranges that are encoded and written concurrently: enough to hide the latency of an object store."""
+_KEEP_MAX = 8
+"""Written ranges that a listing adds to the local cache. An ordinary commit has fewer, and the next commit
+reads them again. A bulk load has more; caching all of them would slow it down."""
+
+
+class ListingWriter:
+    """Writes one listing. An instance is used once, inside one task group.
+
+    Args:
+        reader: where ranges are read and written.
+        namespace: the repository's namespace.
+        known: metaranges in that namespace; their ranges are not written again.
+        rule: where the listing is cut into ranges.
+
+    Attributes:
+        cutter: takes rows; call `emit` with the ranges that it completes.
+        written: number of ranges written so far.
+    """
+
+    def __init__(
+        self, reader: RangeReader, namespace: str, known: Iterable[Metarange], rule: BreakRule
+    ) -> None:
+        known = tuple(known)
+        self._reader = reader
+        self._namespace = namespace
+        self._known_listings = {listing.metarange_id for listing in known}
+        self._known = {info.range_id for listing in known for info in listing.ranges}
+        self.cutter = Cutter(rule)
+        # The new listing in order; None while a range is being written.
+        self._made: list[RangeInfo | None] = []
+        self.written = 0
+        self._room = asyncio.Semaphore(WRITES_MAX)
+
+    async def keep(self, group: asyncio.TaskGroup, ranges: Iterable[RangeInfo]) -> None:
+        """Adds existing ranges: unopened if the listing is at a cut, else their rows.
+
+        Only a range that the rule ended, or the last one of the listing, may be kept.
+        """
+        for info in ranges:
+            if self.cutter.is_at_cut:
+                self._made.append(info)
+            else:
+                found = await self._reader.range(self._namespace, info.range_id)
+                await self.add(group, found.run)
+
+    async def add(self, group: asyncio.TaskGroup, rows: Run) -> None:
+        """Adds the next rows."""
+        await self.emit(group, await self._reader.compute(self.cutter.add, rows))
+
+    async def emit(self, group: asyncio.TaskGroup, ranges: Sequence[Run]) -> None:
+        """Starts writing the next ranges; waits while too many are being written."""
+        for run in ranges:
+            await self._room.acquire()
+            self._made.append(None)
+            group.create_task(self._write(group, len(self._made) - 1, run))
+
+    async def end(self, group: asyncio.TaskGroup) -> None:
+        """Ends the last range."""
+        last = self.cutter.finish()
+        if last is not None:
+            await self.emit(group, [last])
+
+    async def publish(self) -> Metarange:
+        """Writes the metarange, after the task group has ended. The listing is durable on return."""
+        made = [info for info in self._made if info is not None]
+        assert len(made) == len(self._made), "every range was written"
+        metarange = await self._reader.compute(Metarange, tuple(made))
+        # The empty listing is a known one that may never have been written.
+        if metarange.metarange_id not in self._known_listings or not metarange.ranges:
+            body = await self._reader.compute(encode_metarange, metarange)
+            await self._put(metarange_path(metarange.metarange_id), body)
+        self._reader.hold(self._namespace, metarange)
+        return metarange
+
+    async def _write(self, group: asyncio.TaskGroup, place: int, run: Run) -> None:
+        try:
+            info, body = await self._reader.compute(self._file, run)
+            self._made[place] = info
+            if body is None:
+                return
+            self.written += 1
+            if self.written <= _KEEP_MAX:
+                group.create_task(self._reader.cache.add(info.range_id, run))
+            await self._put(range_path(info.range_id), body)
+        finally:
+            self._room.release()
+
+    def _file(self, run: Run) -> tuple[RangeInfo, pa.Buffer | None]:
+        """Returns a range's row in the metarange, and its file (None if it exists)."""
+        info = describe_range(run)
+        return info, None if info.range_id in self._known else encode_range(run)
+
+    async def _put(self, path: str, body: pa.Buffer) -> None:
+        try:
+            await self._reader.store.put(BlockKey(self._namespace, path), memoryview(body))
+        except BlockExistsError:
+            # Another version of the Parquet library wrote the same rows: the id guarantees that.
+            return

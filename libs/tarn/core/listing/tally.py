@@ -1,0 +1,108 @@
+"""Counts changes and their bytes, in all and for each top-level prefix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarn.core.listing.run import Ints, heads_of
+
+__all__ = ["PREFIXES_MAX", "ChangeStats", "ChangeTally"]
+
+PREFIXES_MAX = 1000
+"""Most prefixes that a tally tells apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStats:
+    """What some changes do.
+
+    Attributes:
+        added: number of paths that only the right side has.
+        updated: number of paths whose identities differ.
+        removed: number of paths that only the left side has.
+        bytes_added: sum of the object sizes of added paths, and of updated paths on the right.
+        bytes_removed: sum of the object sizes of removed paths, and of updated paths on the left.
+    """
+
+    added: int = 0
+    updated: int = 0
+    removed: int = 0
+    bytes_added: int = 0
+    bytes_removed: int = 0
+
+    def __add__(self, other: ChangeStats) -> ChangeStats:
+        return ChangeStats(
+            self.added + other.added,
+            self.updated + other.updated,
+            self.removed + other.removed,
+            self.bytes_added + other.bytes_added,
+            self.bytes_removed + other.bytes_removed,
+        )
+
+
+@dataclass(slots=True)
+class ChangeTally:
+    """Adds up batches of changes.
+
+    Attributes:
+        prefixes_max: most prefixes that are told apart: the first ones in the order of the batches.
+        total: all changes.
+        prefixes: the changes below each top-level prefix, which ends with its `/`. Paths without a `/` count under
+            the empty prefix.
+        others: the changes below all prefixes that were too many.
+    """
+
+    prefixes_max: int = PREFIXES_MAX
+    total: ChangeStats = ChangeStats()
+    prefixes: dict[str, ChangeStats] = field(default_factory=dict)
+    others: ChangeStats = ChangeStats()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds the changes of a batch of `DIFF_SCHEMA`."""
+        if not batch.num_rows:
+            return
+        names = _top_levels(batch.column("path")).dictionary_encode()
+        rows, count = names.indices.to_numpy(), len(names.dictionary)
+        has_left, has_right = (
+            batch.column(side).is_valid().to_numpy(zero_copy_only=False)
+            for side in ("left", "right")
+        )
+        columns = [
+            np.bincount(rows[~has_left], minlength=count),
+            np.bincount(rows[has_left & has_right], minlength=count),
+            np.bincount(rows[~has_right], minlength=count),
+            _sums(rows[has_right], _sizes_of(batch.column("right")), count),
+            _sums(rows[has_left], _sizes_of(batch.column("left")), count),
+        ]
+        for name, *numbers in zip(names.dictionary.to_pylist(), *columns, strict=True):
+            stats = ChangeStats(*map(int, numbers))
+            self.total += stats
+            if name in self.prefixes or len(self.prefixes) < self.prefixes_max:
+                self.prefixes[name] = self.prefixes.get(name, ChangeStats()) + stats
+            else:
+                self.others += stats
+
+
+def _top_levels(paths: pa.StringArray) -> pa.StringArray:
+    """The first segment of each path with its `/`; empty without a `/`."""
+    firsts = pc.list_element(pc.split_pattern(paths, "/", max_splits=1), 0)
+    named = pc.binary_join_element_wise(firsts, "/", "")
+    return pc.if_else(pc.match_substring(paths, "/"), named, "")
+
+
+def _sizes_of(values: pa.BinaryArray) -> Ints:
+    """The object sizes of the entries that are not null."""
+    sizes: Ints = heads_of(values.drop_null())["size"]
+    return sizes
+
+
+def _sums(rows: npt.NDArray[np.integer], sizes: Ints, count: int) -> Ints:
+    """Sums of whole numbers; `bincount` with weights would use floats."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, rows, sizes)
+    return sums
