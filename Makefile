@@ -79,7 +79,7 @@ sim-long:  ## Play 10,000 seeds
 
 mutate: mutate-guards mutate-source  ## Switch each guard off, then change the source; tests must see it
 
-mutate-guards:  ## Switch each guard of the protocol off; every one must be missed (ARGS="--guard NAME")
+mutate-guards:  ## Disable each guard of the protocol; each must be detected (ARGS="--guard NAME")
 	@tools/setup python
 	@$(BIN)/python -m tests.sim --mutate $(ARGS)
 

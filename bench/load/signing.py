@@ -86,13 +86,13 @@ class Signer:
         pairs = sorted(
             (quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in (query or {}).items()
         )
-        asked = "&".join(f"{name}={value}" for name, value in pairs)
+        encoded_query = "&".join(f"{name}={value}" for name, value in pairs)
         lines = "".join(f"{name}:{named[name]}\n" for name in names)
-        canonical = f"{method}\n{target}\n{asked}\n{lines}\n{signed}\n{digest}"
+        canonical = f"{method}\n{target}\n{encoded_query}\n{lines}\n{signed}\n{digest}"
         scope = f"{stamp[:8]}/us-east-1/s3/aws4_request"
         text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{_sha256(canonical)}"
         signature = hmac.digest(_key(self.secret, scope), text.encode(), "sha256").hex()
-        head = [f"{method} {target}{'?' if asked else ''}{asked} HTTP/1.1\r\n"]
+        head = [f"{method} {target}{'?' if encoded_query else ''}{encoded_query} HTTP/1.1\r\n"]
         head += [f"{name}: {named[name]}\r\n" for name in names]
         head.append(
             f"authorization: AWS4-HMAC-SHA256 Credential={self.access_key_id}/{scope}, "

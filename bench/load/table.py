@@ -91,11 +91,11 @@ class Row:
             (self.goal.p99_ms_max, self.p99_ms, -1),
             (self.goal.rss_mib_max, self.rss_mib, -1),
         )
-        asked = [(bound, value, sign) for bound, value, sign in bounds if bound is not None]
-        if not asked:
+        goals = [(bound, value, sign) for bound, value, sign in bounds if bound is not None]
+        if not goals:
             return None
         return not self.failed and all(
-            value is not None and value * sign >= bound * sign for bound, value, sign in asked
+            value is not None and value * sign >= bound * sign for bound, value, sign in goals
         )
 
 

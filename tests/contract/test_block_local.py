@@ -1,4 +1,4 @@
-"""The local store keeps the contract, and its own promises about files."""
+"""The local store keeps the contract and its own promises about files."""
 
 import time
 import tracemalloc
@@ -38,7 +38,7 @@ class _Local(BlockContract):
         store = await open_local(tmp_path / "root", clock=_Clock(), durability=self.durability)
         yield store
         await store.close()
-        # Whatever a test did, no draft and no descriptor stays.
+        # After each test, no draft and no open descriptor may remain.
         assert not _drafts(tmp_path)
         assert store._files.count == 0
 

@@ -1,4 +1,4 @@
-"""The local store under what only real processes do: dying, sharing, and filling a disk."""
+"""The local store with real processes: killed ones, several on one store, and a full disk."""
 
 import asyncio
 import os
@@ -186,7 +186,7 @@ def test_kill_loses_nothing_acknowledged(tmp_path: Path, acknowledged: int) -> N
         store = await open_local(tmp_path, clock=_Clock())
         for number in numbers:
             assert await store.read(BlockKey(NAMESPACE, data_path(number))) == body(number)
-        for info in await store.list_page(NAMESPACE, "", "", 10_000):  # also what was not answered
+        for info in await store.list_page(NAMESPACE, "", "", 10_000):  # unanswered writes, too
             number = int(info.path[-32:], 16)
             assert await store.read(BlockKey(NAMESPACE, info.path)) == body(number)
         await store.close()

@@ -45,16 +45,16 @@ class TestS3(BlockContract):
     ) -> AsyncIterator[BlockStore]:
         self.root = random.randbytes(8).hex()
         async with opened(server, f"s3://tarn/{self.root}") as store:
-            # The same weather for a test wherever and after whatever it runs.
+            # A seed of the test's name, so that a test gets the same faults whichever tests run before it.
             server.proxy.decide = FaultProfile(zlib.crc32(request.node.name.encode()), FAULTY_SHARE)
             yield store
         server.proxy.decide = None
-        # Whatever a test did, the server holds no upload that nobody will end.
+        # After each test, the server must hold no unfinished upload.
         assert unfinished(server, self.root) == []
 
 
 class TestWithoutConditionalWrites:
-    """What is left of the promises on a server that takes `If-None-Match` and does not look at it."""
+    """The promises that remain on a server that ignores `If-None-Match`."""
 
     @pytest.fixture
     async def store(self, plain: S3Server) -> AsyncIterator[S3BlockStore]:
@@ -71,7 +71,7 @@ class TestWithoutConditionalWrites:
         assert await store.read(key) == sample(size)
 
     @pytest.mark.parametrize("size", [SMALL, (5 << 20) + 1])
-    async def test_lost_reply_is_no_other_write(
+    async def test_lost_reply_is_not_taken_for_another_write(
         self, plain: S3Server, store: S3BlockStore, size: int
     ) -> None:
         key = BlockKey(self.root, data_path(1))

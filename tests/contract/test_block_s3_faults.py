@@ -77,7 +77,7 @@ CUT = [Fault.SLOW_DOWN, Fault.LOST_REQUEST, Fault.LOST_REPLY, Fault.HALF_REQUEST
 async def test_put_whose_exchange_fails_is_written_once(
     store: S3BlockStore, server: S3Server, namespace: str, fault: Fault, path: str
 ) -> None:
-    """Above all: the answer that was lost is no proof that somebody else wrote the block."""
+    """After a lost answer, an existing block is not taken for another writer's block."""
     key = BlockKey(namespace, path)
     server.proxy.plan(fault, is_put)
     await store.put(key, sample(1000))
@@ -118,7 +118,7 @@ async def test_completion_whose_exchange_fails_is_done_once(
 
 
 @pytest.mark.parametrize("fault", [*CUT, Fault.HALF_REPLY])
-async def test_read_goes_on_where_it_was_cut(
+async def test_read_resumes_where_it_was_cut(
     store: S3BlockStore, server: S3Server, namespace: str, fault: Fault
 ) -> None:
     key, body = BlockKey(namespace, data_path(1)), sample(12 * MIB)
@@ -130,7 +130,7 @@ async def test_read_goes_on_where_it_was_cut(
 async def test_another_block_is_not_mistaken_for_ours(
     store: S3BlockStore, server: S3Server, namespace: str
 ) -> None:
-    """Also when the answer of the refused write is lost, and also when the bytes are the same."""
+    """This also holds if the answer to the refused write is lost, and if the bytes are the same."""
     key = BlockKey(namespace, data_path(1))
     await store.put(key, sample(1000))
     for fault in (Fault.LOST_REPLY, Fault.SLOW_DOWN):
@@ -169,7 +169,7 @@ async def test_failed_large_write_leaves_nothing(
 async def test_parts_of_a_client_are_sent_once(
     store: S3BlockStore, server: S3Server, namespace: str
 ) -> None:
-    """Completing an upload moves none of their bytes."""
+    """Completing an upload transfers none of their bytes."""
     key, body = BlockKey(namespace, data_path(1)), sample(2 * PART)
     await store.uploads.begin(key, "u")
     parts = []
@@ -190,11 +190,11 @@ async def test_parts_of_a_client_are_sent_once(
 async def test_part_that_another_attempt_replaced_is_refused(
     store: S3BlockStore, namespace: str
 ) -> None:
-    """As an error of the client, which uploads the part again."""
+    """The refusal is a client error, so the client uploads the part again."""
     key = BlockKey(namespace, data_path(1))
     await store.uploads.begin(key, "u")
     receipts = {}
-    # The last part first: the test server holds it, and may replace it, until the first one comes.
+    # Send the last part first: the test server keeps it, and may replace it, until the first part arrives.
     for number, attempt in ((2, "early"), (2, "late"), (1, "only")):
         async with await store.uploads.open_part(key, "u", number, attempt) as writer:
             await fill(writer, sample(PART, len(attempt)))
@@ -223,7 +223,7 @@ async def test_small_part_before_a_large_one_is_refused(
     await store.uploads.discard(key, "u")
 
 
-async def test_small_part_that_vanishes_while_it_is_joined_makes_no_short_block(
+async def test_small_part_that_vanishes_during_the_join_leaves_no_short_block(
     store: S3BlockStore, server: S3Server, namespace: str
 ) -> None:
     key = BlockKey(namespace, data_path(1))
@@ -253,7 +253,7 @@ async def test_small_part_that_vanishes_while_it_is_joined_makes_no_short_block(
 
 
 async def test_part_larger_than_a_request_is_joined(store: S3BlockStore, namespace: str) -> None:
-    """It waits in a file for its end."""
+    """It is kept in a file until it is complete."""
     key, body = BlockKey(namespace, data_path(1)), sample(2 * PART + 1000)
     await store.uploads.begin(key, "u")
     parts = []
@@ -268,7 +268,7 @@ async def test_part_larger_than_a_request_is_joined(store: S3BlockStore, namespa
 
 
 @pytest.mark.parametrize("size", [1000, PART])
-async def test_part_that_is_late_for_an_upload_that_another_process_ended_is_refused(
+async def test_late_part_of_an_upload_that_another_process_ended_is_refused(
     server: S3Server, namespace: str, size: int
 ) -> None:
     key = BlockKey(namespace, data_path(1))
@@ -301,7 +301,7 @@ async def test_large_bodies_wait_for_room_then_fail(server: S3Server, namespace:
 
 
 async def test_64_mib_pass_in_bounded_memory(store: S3BlockStore, namespace: str) -> None:
-    """A part on its way in, a window on its way out."""
+    """Memory holds one part when writing and one window when reading."""
     key, chunk = BlockKey(namespace, data_path(1)), bytearray(CHUNK_BYTES)
     async with await store.open_write(key) as writer:
         await writer.write(chunk)
@@ -318,7 +318,7 @@ async def test_64_mib_pass_in_bounded_memory(store: S3BlockStore, namespace: str
     finally:
         tracemalloc.stop()
     assert size == 64 * MIB
-    assert peak < 40 * MIB  # of which the proxy, in this process too, has the most
+    assert peak < 40 * MIB  # the proxy, which runs in this process, uses most of it
 
 
 # Opening

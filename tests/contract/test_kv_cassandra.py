@@ -1,4 +1,4 @@
-"""`CassandraKv` is held to the port by a real node, alone and shared by processes."""
+"""`CassandraKv` keeps the contract of the port on a real node, alone and shared by processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestCassandraKv(KvContract, SharedKvContract):
 
 
 class TestCassandraKvCreated(SharedKvContract):
-    """The first test of a keyspace that nobody has made yet, by several processes at once."""
+    """Several processes create a new keyspace concurrently."""
 
     installation = "created"
 
@@ -51,8 +51,8 @@ class TestCassandraKvCreated(SharedKvContract):
             CassandraSettings(settings.contact_points, settings.local_datacenter, name, 1),
         )
 
-    # What the others ask does not depend on who made the keyspace.
-    test_increments_by_processes_add_up = None  # type: ignore[assignment]  # not asked here
+    # The other tests do not depend on how the keyspace was created.
+    test_increments_by_processes_add_up = None  # type: ignore[assignment]  # not tested here
     test_acknowledged_writes_are_read_in_another_process = None  # type: ignore[assignment]  # same
     test_kinds_are_known_to_all_processes = None  # type: ignore[assignment]  # same
 

@@ -1,4 +1,4 @@
-"""Processes that use another data centre of a cluster than the others are not let in."""
+"""A process that uses another data centre of a cluster than the others is refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_process_in_another_data_centre_than_the_first_is_refused_until_
     store = await open_store(config, clock, ids)
     try:
         assert await read_settings(store, "tarn") == {NAME: cassandra_nodes.LOCAL_DATACENTER}
-        # As if the first process had been elsewhere: this cluster has one centre only.
+        # Simulates that the first process was in another data centre: this cluster has only one.
         await forget_settings(store, "tarn")
         await agree(store, "tarn", {NAME: "elsewhere"})
         said = f"{NAME} is {cassandra_nodes.LOCAL_DATACENTER} here and elsewhere on"
@@ -56,7 +56,7 @@ async def test_a_process_in_another_data_centre_than_the_first_is_refused_until_
         began = clock.monotonic()
         options = TransferOptions(clock, RateLimiter(clock, None), 1, lambda _: None)
         assert await forget_agreed(place, ids, options) == {NAME: "elsewhere"}
-        assert clock.monotonic() - began >= QUIET_SECONDS  # leases of processes that run
+        assert clock.monotonic() - began >= QUIET_SECONDS  # leases of running processes
         await (await open_kv(config, clock, ids)).close()
         assert await store.get_many(fence_partition("tarn"), [SETTINGS]) != [None]
     finally:

@@ -1,4 +1,4 @@
-"""Three real nodes, of which one dies: nothing acknowledged is lost; two, and nothing is promised."""
+"""Three real nodes: if one dies, no acknowledged write is lost; if two die, no write is acknowledged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def kv(nodes: CassandraNodes) -> AsyncIterator[CassandraKv]:
 
 
 class Writers:
-    """Increment a counter and add plain rows, and remember what was acknowledged."""
+    """Writers that increment a counter and add plain rows, and record which writes were acknowledged."""
 
     def __init__(self, kv: CassandraKv) -> None:
         self.kv = kv
@@ -78,10 +78,10 @@ class Writers:
                 await self.add(task, number)
 
     async def acknowledged(self, more: int) -> None:
-        """Waits until so many more rows are acknowledged."""
+        """Waits until `more` further rows are acknowledged."""
         goal = len(self.rows) + more
         async with asyncio.timeout(60):
-            while len(self.rows) < goal:  # noqa: ASYNC110 - the tasks count, nobody signals
+            while len(self.rows) < goal:  # noqa: ASYNC110 - the tasks count rows and signal no event
                 await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Exchanges that are lost half-way, on a real node: an unknown outcome is settled, or said to be one."""
+"""Lost exchanges with a real node: an unknown outcome is settled, or reported as unknown."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tarn.testing.servers.cassandra_nodes import CassandraNodes
 pytestmark = pytest.mark.cassandra
 
 LIMITS = CassandraLimits(request_seconds=2.0)
-"""A swallowed answer is noticed by this time-out."""
+"""Time-out that detects a lost answer."""
 
 LOST_AFTER = [Loss.ANSWER, Loss.SILENCE]
 
 
 class Two(NamedTuple):
-    """A store behind the proxy, and one that is not."""
+    """A store behind the proxy, and one with a direct connection."""
 
     kv: CassandraKv
     other: CassandraKv
@@ -111,7 +111,7 @@ async def test_compare_and_set_that_was_written_over_stays_unknown(
 
 
 async def test_lost_race_whose_answer_is_lost_stays_unknown(two: Two, register: Partition) -> None:
-    """The row has another's version: whether ours was there before cannot be told."""
+    """The row has another writer's version, so it is unknown whether ours was there before."""
     first = await two.kv.set_if(register, b"k", b"1", None)
     await two.other.set_if(register, b"k", b"2", first)
     two.proxy.lose(Loss.ANSWER, b"third value")
@@ -154,7 +154,7 @@ async def test_unconditional_sets_and_removals_of_registers_are_settled(
 async def test_unconditional_set_of_a_register_that_never_arrived_stays_unknown(
     two: Two, register: Partition
 ) -> None:
-    """Repeated, it could write over what came after a first attempt that did arrive."""
+    """A repetition could overwrite a newer value if the first attempt did arrive."""
     await put(two.kv, register, (b"a", b"1"))
     two.proxy.lose(Loss.REQUEST, b"second value")
     (outcome,) = await two.kv.set_many(register, [Group(b"a", ((b"a", b"second value"),))])
@@ -166,7 +166,7 @@ async def test_unconditional_set_of_a_register_that_never_arrived_stays_unknown(
 async def test_plain_writes_are_repeated_as_the_same_write(
     two: Two, plain: Partition, loss: Loss
 ) -> None:
-    """With its timestamp: what another wrote since its first attempt is not written over."""
+    """A repetition has the timestamp of its first attempt, so it does not overwrite a newer value."""
     await put(two.kv, plain, (b"k", b"1"))
 
     async def write_over() -> None:

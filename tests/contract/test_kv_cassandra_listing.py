@@ -1,4 +1,4 @@
-"""What Cassandra's tables hold is listed from its rows, too, so that nothing is left behind unseen."""
+"""Partitions are listed from the rows of Cassandra's tables, too, so that no row stays unnoticed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def kv(cassandra_nodes: CassandraNodes) -> AsyncIterator[CassandraKv]:
     await store.close()
 
 
-async def test_buckets_are_listed_and_pages_have_no_seams(
+async def test_buckets_are_listed_and_pages_neither_repeat_nor_skip_rows(
     kv: CassandraKv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "_PAGE", 3)
@@ -42,8 +42,8 @@ async def test_buckets_are_listed_and_pages_have_no_seams(
 
 
 @pytest.mark.parametrize("table", ["plain", "cas"])
-async def test_rows_that_nobody_describes_are_an_error(kv: CassandraKv, table: str) -> None:
-    """As half a restored backup leaves them."""
+async def test_rows_without_a_descriptor_are_an_error(kv: CassandraKv, table: str) -> None:
+    """A half-restored backup leaves such rows."""
     parts = kv._parts
     place = (b"stray-%s/x\x000" % table.encode(), 0, b"k", seal_value(b"v"))
     if table == "plain":
@@ -54,4 +54,4 @@ async def test_rows_that_nobody_describes_are_an_error(kv: CassandraKv, table: s
     with pytest.raises(TarnError, match=f"stray-{table}/x") as caught:
         [each async for each in kv.partitions(f"stray-{table}/")]
     assert caught.value.kind is Kind.CORRUPT
-    assert [each async for each in kv.partitions("somebody-else/")] == []
+    assert [each async for each in kv.partitions("other-installation/")] == []

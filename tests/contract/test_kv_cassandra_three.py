@@ -1,4 +1,4 @@
-"""The whole contract on three replicas: quorums, digests and Paxos between nodes, not within one."""
+"""The complete contract on three replicas, with quorums, digests and Paxos between nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def settings(cassandra_cluster: Cluster) -> CassandraSettings:
-    cassandra_cluster.until_whole()  # tests before may have hurt it
+    cassandra_cluster.until_whole()  # an earlier test may have disturbed it
     nodes = cassandra_cluster.nodes
     return CassandraSettings(nodes.contact_points, nodes.LOCAL_DATACENTER, "contract_three", 3)
 

@@ -1,4 +1,4 @@
-"""`EmbeddedKv` is held to the port, alone and shared by processes, in both durabilities."""
+"""`EmbeddedKv` keeps the contract of the port, alone and shared by processes, with both durabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that is killed, or that runs out of disk, loses nothing that it acknowledged.
+"""A process that is killed, or whose disk is full, loses no acknowledged write.
 
 This file is also the program that is killed: it writes groups and compare-and-sets for ever and prints each
 number once it is acknowledged.
@@ -59,7 +59,7 @@ async def add_one(kv: EmbeddedKv) -> None:
 
 
 def run_until_killed(path: Path, life: int, acknowledged_min: int) -> list[bytes]:
-    """What a writer printed before it was killed."""
+    """Returns the numbers that a writer printed before it was killed."""
     names: list[bytes] = []
     with subprocess.Popen(
         [sys.executable, __file__, str(path), str(life)], stdout=subprocess.PIPE
@@ -77,7 +77,7 @@ def run_until_killed(path: Path, life: int, acknowledged_min: int) -> list[bytes
 @pytest.mark.system
 @pytest.mark.timeout(120)
 async def test_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
-    """Several lives of a writer on one file, beside a process that lives through all of them."""
+    """A writer is killed and restarted several times on one file, while another process keeps running."""
     path = tmp_path / "kv.db"
     chance = random.Random(5)
     acknowledged: list[bytes] = []
@@ -87,7 +87,7 @@ async def test_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> No
         names = await asyncio.to_thread(run_until_killed, path, life, chance.randint(1, 3000))
         acknowledged += names
         counted += sum(b"/0/" in name for name in names)
-        async with asyncio.timeout(10):  # the dead one's lock is free
+        async with asyncio.timeout(10):  # the lock of the dead process is released
             await add_one(survivor)
         counted += 1
         found = await survivor.get_many(PLAIN, acknowledged)
@@ -97,7 +97,7 @@ async def test_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> No
     kv = await open_embedded(path)
     (counter,) = await kv.get_many(REGISTER, [b"counter"])
     assert counter is not None
-    # A life may have counted once without living to say so.
+    # A killed writer may have added one that it did not print.
     assert counted <= int(counter.value) <= counted + 6
     rows: set[bytes] = set()
     async for batch in kv.scan_arrow(PLAIN, b"", None):
@@ -110,7 +110,7 @@ async def test_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> No
 
 
 async def fill_disk(path: Path) -> None:
-    """Meets a real end of the disk, by the process's bound on file sizes, and gets over it."""
+    """Fills the disk, simulated by the process's limit on file sizes, and continues with space again."""
     kv = await open_embedded(path)
 
     async def put(name: bytes) -> bool:
@@ -138,7 +138,7 @@ async def fill_disk(path: Path) -> None:
     found = await kv.get_many(PLAIN, acknowledged, settle=True)
     assert None not in found
     os.write(1, b"\n".join(acknowledged))
-    os._exit(0)  # no orderly end: what is in the log must do
+    os._exit(0)  # no orderly end: recovery must work with the log alone
 
 
 @pytest.mark.system

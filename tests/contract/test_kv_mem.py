@@ -1,4 +1,4 @@
-"""`MemKv` is held to the port."""
+"""`MemKv` keeps the contract of the port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TestMemKv(KvContract):
     async def test_rows_beside_their_anchor_are_not_found_by_their_keys(
         self, kv: Kv, either: Partition
     ) -> None:
-        """As on Cassandra, where it depends on the key: tests must not get used to the other answer."""
+        """On Cassandra the key decides whether they are found, so tests must not rely on the opposite answer."""
         spread = Partition(f"{either.name}/spread", either.kind, buckets=4)
         beside = Group(b"row", ((b"row", b"1"), (b"note", b"")))
         assert await kv.set_many(spread, [beside]) == [None]

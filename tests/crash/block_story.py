@@ -1,4 +1,4 @@
-"""A run of the local block store, and what must be left of it after a crash."""
+"""A run of the local block store, and the state that a crash must leave."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Block:
     sent_at: int
     is_row: bool
     answered_at: int | None = None
-    removed_at: int | None = None  # when its removal was sent
+    removed_at: int | None = None  # when its removal was requested
     removal_answered_at: int | None = None
 
     def must_be_there(self, at: int) -> bool:
@@ -60,7 +60,7 @@ def _before(answered_at: int | None, at: int) -> bool:
 
 @dataclass(slots=True)
 class BlockStory:
-    """What a run wrote and removed, as its only client knows it."""
+    """The writes and removals of a run, as its only client knows them."""
 
     durability: Literal["fsync", "os"]
     answered_at: list[int] = field(default_factory=list)
@@ -106,7 +106,7 @@ class BlockStory:
                 raise LostError(f"{block.key} has other bytes than were written")
 
     async def _check_rows(self, store: LocalBlockStore, at: int) -> None:
-        """With durability "os" the power takes the last rows; a row that is there proves earlier ones."""
+        """With durability "os" a power failure loses the last rows; a row that exists proves earlier ones."""
         rows = [block for block in self.blocks.values() if block.is_row]
         bodies = {block.key: await _read(store, block.key) for block in rows}
         there = [block for block in rows if bodies[block.key] is not None]
@@ -134,7 +134,7 @@ class BlockStory:
                     raise LostError(f"{block.key} is not listed")
 
     async def _check_uploads(self, store: LocalBlockStore, at: int) -> None:
-        """Parts that were acknowledged can be joined until the upload is discarded."""
+        """Checks that acknowledged parts can be joined until the upload is discarded."""
         for upload in self.uploads:
             if not _before(upload.parts_answered_at, at):
                 continue
@@ -153,7 +153,7 @@ async def _read(store: LocalBlockStore, key: BlockKey) -> bytes | None:
 
 
 class BlockRun:
-    """Plays a seeded run on a store whose folder is being recorded."""
+    """Plays a seeded run on a store whose folder is recorded."""
 
     def __init__(self, trace: Trace, seed: int, durability: Literal["fsync", "os"]) -> None:
         self.story = BlockStory(durability)
@@ -164,11 +164,11 @@ class BlockRun:
         self._open_writers: list[BlockWriter] = []
 
     async def play(self, rounds: int) -> BlockStory:
-        """The story of as many rounds; what a round sends is in flight at once."""
+        """Plays `rounds` rounds and returns the story; the operations of a round run concurrently."""
         store = await self._open()
         for number in range(rounds):
             if number % 12 == 11:
-                await store.close()  # aborts what is open, empties and removes the log
+                await store.close()  # aborts open writes, empties and removes the log
                 store = await self._open()
             await self._round(store)
         await store.close()
@@ -223,7 +223,7 @@ class BlockRun:
         await self._put(store, self._key(), self._body(SMALL_BYTES + 1, 9000))
 
     async def _metadata(self, store: LocalBlockStore) -> None:
-        """The same bytes under the same name from two writers at once."""
+        """Writes the same bytes under the same name from two writers concurrently."""
         key, body = self._key("_tarn"), self._body(1, 5000)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(2):
@@ -246,7 +246,7 @@ class BlockRun:
         self._answer(block)
 
     async def _begin(self, store: LocalBlockStore) -> None:
-        """A draft whose writer never finishes: it is never seen, and swept."""
+        """Leaves a draft whose writer never finishes: it is never visible, and is removed later."""
         writer = await store.open_write(self._key())
         await writer.write(self._body(300_000, 310_000))
         self._open_writers.append(writer)
@@ -264,7 +264,7 @@ class BlockRun:
                 await writer.finish()
         upload.parts_answered_at = self._trace.now
         self.story.answered_at.append(self._trace.now)
-        # An upload that nobody has completed may appear all the same: `check` completes it.
+        # An upload that was not completed may still appear: `check` completes it.
         block = self._send(key, upload.body)
         fate = self._chance.random()
         if fate < 0.7:
@@ -282,7 +282,7 @@ class BlockRun:
             self._answer(block)
 
     async def _remove(self, store: LocalBlockStore) -> None:
-        """Half of a folder's blocks, or all, so that the folder goes too and is made again."""
+        """Removes half of a folder's blocks, or all, so that the folder is removed, too, and created again."""
         namespace = self._chance.choice(NAMESPACES)
         prefix = f"data/{self._chance.randrange(6):02}/"
         found = [

@@ -1,4 +1,4 @@
-"""Lets the power fail at many points of a recorded run, and looks at what is left each time."""
+"""Simulates power failures at many points of a recorded run, and checks the remaining state each time."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ POINTS = int(os.environ.get("CRASH_POINTS", "100"))
 SEED = int(os.environ.get("CRASH_SEED", "1"))
 _RECOVERY_CHANCE = 0.1
 _FIRST = 45
-"""The first events, of the store's creation, are all crash points."""
+"""The first events, which create the store, are all crash points."""
 _NEAR = 12
 _NEAR_EVENTS = (10, 50)
-"""Some harm is done at once, some when the log starts over."""
+"""Some damage shows immediately, some only when the log starts over."""
 _NEAR_POINTS = 4
 _NEAR_ANSWERS = 6
 _NEAR_SEEDS = 5
 
 
 class LostError(Exception):
-    """What was left breaks a promise."""
+    """The remaining state breaks a promise."""
 
 
 class Story(Protocol):
-    """What was done in a recorded run, and what must be left of it.
+    """The operations of a recorded run, and the state that must remain.
 
     Attributes:
-        answered_at: points in time at which something was acknowledged.
+        answered_at: points in time at which an operation was acknowledged.
     """
 
     answered_at: list[int]
 
     async def check(self, root: Path, at: int, *, power_failed: bool, go_on: bool = True) -> None:
-        """Opens the store of a rebuilt root and closes it.
+        """Opens the store in a rebuilt root, checks it, and closes it.
 
         Args:
-            root: stands for the folder that was recorded.
+            root: the rebuilt copy of the recorded folder.
             at: the crash came before this event.
-            power_failed: False: only the process died, all that it wrote is there.
-            go_on: also finish what the crash has cut short.
+            power_failed: False if only the process died, so that all its writes exist.
+            go_on: whether to finish the interrupted operations, too.
 
         Raises:
             LostError, TarnError, sqlite3.Error, OSError: the promise is broken.
@@ -65,14 +65,14 @@ class Story(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is looked at.
+    """How many crashes are examined.
 
     Attributes:
-        points: crash points beside those of the store's creation.
-        choices: of unsynced writes at each point, beside none and all.
-        seed: of the points and the choices.
-        failures_max: enough to stop.
-        near: look only behind these events.
+        points: number of crash points in addition to those of the store's creation.
+        choices: number of choices of unsynced writes at each point, in addition to none and all.
+        seed: seed of the points and the choices.
+        failures_max: number of failures after which to stop.
+        near: examine only points after these events.
     """
 
     points: int = POINTS
@@ -83,11 +83,11 @@ class Plan:
 
 
 FIRST_FAILURE = Plan(choices=2, failures_max=1)
-"""For a run that must fail."""
+"""Returns a plan for a run that must fail."""
 
 
 async def is_missed(site: str, trace: Trace, story: Story, work: Path) -> bool:
-    """Whether a promise is broken without the syncs of one place in the code."""
+    """Whether leaving out the syncs of one place in the code breaks a promise."""
     near = tuple(
         index
         for index, event in enumerate(trace.events)
@@ -102,7 +102,7 @@ async def is_missed(site: str, trace: Trace, story: Story, work: Path) -> bool:
 
 
 def contents(root: Path) -> dict[str, bytes | None]:
-    """All files below a folder (and None for folders), but for sqlite's shared memory."""
+    """Returns all files below a folder (None for folders), except sqlite's shared memory."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes() if path.is_file() else None
         for path in root.rglob("*")
@@ -111,7 +111,7 @@ def contents(root: Path) -> dict[str, bytes | None]:
 
 
 def library() -> ctypes.CDLL:
-    """The sqlite library of this interpreter; skips the test where it is out of reach."""
+    """Returns the sqlite library of this interpreter; skips the test if it cannot be reached."""
     found = find_library()
     if found is None:
         pytest.skip("this interpreter has sqlite built in and does not export its functions")
@@ -120,7 +120,7 @@ def library() -> ctypes.CDLL:
 
 @contextmanager
 def fast_folder(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder in memory, where there is one: the model decides what is durable, not the disk."""
+    """An empty folder, in memory if possible: the model decides what is durable, not the disk."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path
@@ -134,13 +134,13 @@ def fast_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 async def broken_promises(trace: Trace, story: Story, work: Path, plan: Plan) -> list[str]:
-    """What goes wrong, up to `failures_max`; each line can be played again by the plan's seed.
+    """Returns the failures, up to `failures_max`; the plan's seed plays each again.
 
     Args:
-        trace: the recorded run, perhaps with syncs taken out.
+        trace: the recorded run, possibly without some syncs.
         story: the same run as its clients saw it.
         work: an empty folder.
-        plan: how much.
+        plan: the crashes to examine.
     """
     chance = random.Random(plan.seed)
     failures: list[str] = []
@@ -174,7 +174,7 @@ async def broken_promises(trace: Trace, story: Story, work: Path, plan: Plan) ->
 def _points(
     trace: Trace, answered_at: Sequence[int], count: int, chance: random.Random
 ) -> list[int]:
-    """Half of them right after an answer, when the least is left to luck."""
+    """Chooses crash points, half of them right after an answer, where most must be durable."""
     answers = chance.sample(answered_at, min(count // 2, len(answered_at)))
     anywhere = chance.choices(range(trace.now + 1), k=count - len(answers))
     return sorted({*range(min(_FIRST, trace.now)), *answers, *anywhere, trace.now})
@@ -183,7 +183,7 @@ def _points(
 def _points_near(
     trace: Trace, answered_at: Sequence[int], near: Sequence[int], chance: random.Random
 ) -> list[int]:
-    """Some behind each event, and the next answers."""
+    """Returns some points after each event, and those of the next answers."""
     points: set[int] = set()
     for index in chance.sample(near, min(_NEAR, len(near))):
         for count in _NEAR_EVENTS:
@@ -205,7 +205,7 @@ def _rebuild(disk: Disk, root: Path, choice: int, chance: random.Random) -> None
 async def _check_twice(
     story: Story, root: Path, at: int, work: Path, *, power: bool, chance: random.Random
 ) -> None:
-    """The power fails again while the store is opened, looked at and closed."""
+    """Simulates another power failure while the store is opened, checked and closed."""
     with recording(root, library()) as trace:
         await story.check(root, at, power_failed=power, go_on=False)
     disk = Disk(trace)

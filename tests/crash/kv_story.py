@@ -1,7 +1,7 @@
-"""A run of the embedded store, and what must be left of it after a crash.
+"""A run of the embedded store, and the state that a crash must leave.
 
-Everything that is sent goes through one queue, so what is left is what the first so many writes made: at
-least all acknowledged ones, at most all that were sent.
+All writes go through one queue, so the remaining state is that after the first n writes: at least all
+acknowledged ones, at most all that were sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DROP_ROWS = 2000  # of one step of a drop; each step is a transaction
 RowName = tuple[Partition, bytes]
 Rows = dict[RowName, bytes]
 Effect = dict[RowName, bytes | None]
-"""What one atomic write changes; None removes."""
+"""The changes of one atomic write; None removes a row."""
 
 
 @dataclass(slots=True)
@@ -56,11 +56,11 @@ class KvStory:
     versions: dict[tuple[Partition, bytes, bytes], tuple[Predicate, int]] = field(
         default_factory=dict
     )
-    """Of partition, key and value (values do not repeat): the version, and when it was told."""
+    """The version of a value, and when it was returned, by partition, key and value (values do not repeat)."""
     _digest: int = 0
 
     def send(self, effect: Effect, at: int) -> _Write:
-        """Notes a write; the caller fills in its answer."""
+        """Records a write; the caller adds its answer."""
         for name, value in effect.items():
             old = self.rows.pop(name, None)
             if old is not None:
@@ -131,7 +131,7 @@ async def _read(kv: EmbeddedKv) -> Rows:
     for partition in (*PLAINS, *REGISTERS, LARGE):
         for key, value in await kv.scan(partition, b"", None, 10_000):
             found[partition, key] = value
-    await kv.drop_partition(PROBE)  # of a check whose machine crashed too
+    await kv.drop_partition(PROBE)  # by a check whose machine crashed, too
     return found
 
 
@@ -141,7 +141,7 @@ def _shown(rows: set[tuple[RowName, bytes]]) -> str:
 
 
 class KvRun:
-    """Plays a seeded run on a store whose folder is being recorded."""
+    """Plays a seeded run on a store whose folder is recorded."""
 
     def __init__(self, trace: Trace, seed: int, durability: Durability) -> None:
         self.story = KvStory(durability)
@@ -151,7 +151,7 @@ class KvRun:
         self._count = 0
 
     async def play(self, rounds: int) -> KvStory:
-        """The story of as many rounds; what a round sends is in flight at once."""
+        """Plays `rounds` rounds and returns the story; the operations of a round run concurrently."""
         kv = await self._open()
         kinds = (
             [self._set_groups] * 6 + [self._compare] * 5 + [self._delete] * 2
@@ -176,7 +176,7 @@ class KvRun:
         return b"%d/" % self._count + self._chance.randbytes(self._chance.randint(1, size_max))
 
     async def _together(self, calls: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """Sends in order, in one tick of the loop, and notes when all is answered."""
+        """Sends writes in order, in one tick of the loop, and records when all are answered."""
         first = len(self.story.writes)
         async with asyncio.TaskGroup() as tasks:
             for call in calls:
@@ -242,7 +242,7 @@ class KvRun:
         await self._together([call()])
 
     async def _burst(self, kv: EmbeddedKv) -> None:
-        """More than the bound of the log in a few transactions."""
+        """Writes more than the bound of the log in a few transactions."""
 
         async def call(key: bytes) -> None:
             value = self._value(100) + bytes(30_000)
@@ -255,7 +255,7 @@ class KvRun:
         await self._drop(kv, self._chance.choice(PLAINS))
 
     async def _fill_and_drop(self, kv: EmbeddedKv) -> None:
-        """A partition that takes several steps to drop."""
+        """Creates and drops a partition whose drop takes several steps."""
         names = [b"%05d" % number for number in range(_DROP_ROWS + 300)]
         groups = [
             Group(names[at], tuple((name, name) for name in names[at : at + 100]))

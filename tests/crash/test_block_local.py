@@ -1,6 +1,6 @@
-"""The local block store after a power failure: acknowledged blocks whole, no other block in part.
+"""The local block store after a power failure: acknowledged blocks are complete, and no block is partial.
 
-And the proof that this would be noticed: each sync left out breaks the promise. See docs/design/crash.md.
+Leaving out any sync breaks the promise, which shows that the test detects it. See docs/design/crash.md.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Durability = Literal["fsync", "os"]
 
 _ROUNDS = 40
 _NOT_NEEDED_FOR_FSYNC = (
-    # Of a file that holds nothing yet; the first commit's sync covers them.
+    # These sync a file that holds nothing yet; the sync of the first transaction covers them.
     "sqlite journal < block.local.small:create_small",
     "sqlite log's frames < block.local.small:create_small",
     "sqlite log's header < block.local.small:create_small",
-    # sqlite syncs the folder with its log, and Tarn does it once more (see test_kv_embedded.py).
+    # sqlite syncs the folder with its log, and Tarn syncs it again (see test_kv_embedded.py).
     "block.local.tree:Tree.sync_dir < block.local.opening:_prepare",
     "sqlite folder",
-    # Guards old frames against new ones under an old header: rows of blocks seldom change a page that
-    # an earlier transaction of the same log left behind. test_kv_embedded.py misses the same code.
+    # Protects old frames from new ones under an old header: rows of blocks seldom change a page that an
+    # earlier transaction of the same log left behind. test_kv_embedded.py detects that this sync is missing.
     "sqlite log's header < block.local.small:SmallWriter.commit",
-    # Only when two completions race, and the power fails between their answers.
+    # Needed only if two completions race and the power fails between their answers.
     "block.local.tree:Tree.sync_dir < block.local.uploads:LocalUploads._finished",
 )
 _NOT_NEEDED = (
@@ -74,7 +74,7 @@ async def play(work: Path, durability: Durability) -> tuple[Trace, BlockStory]:
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
-async def test_nothing_promised_is_lost(work: Path, durability: Durability) -> None:
+async def test_no_promise_is_broken_by_a_power_failure(work: Path, durability: Durability) -> None:
     trace, story = await play(work, durability)
     assert await broken_promises(trace, story, work, Plan()) == []
 
@@ -94,7 +94,7 @@ async def test_recording_holds_every_byte(work: Path) -> None:
 @pytest.mark.parametrize(
     ("durability", "not_needed"), [("fsync", _NOT_NEEDED_FOR_FSYNC), ("os", _NOT_NEEDED)]
 )
-async def test_each_sync_of_the_code_is_missed(
+async def test_leaving_out_any_sync_is_detected(
     work: Path, durability: Durability, not_needed: tuple[str, ...]
 ) -> None:
     trace, story = await play(work, durability)
@@ -104,7 +104,7 @@ async def test_each_sync_of_the_code_is_missed(
     assert unmissed == []
 
 
-async def test_weaker_durability_does_not_keep_the_stronger_promise(work: Path) -> None:
+async def test_weaker_durability_breaks_the_stronger_promise(work: Path) -> None:
     trace, story = await play(work, "os")
     story.durability = "fsync"
     assert await broken_promises(trace, story, work, FIRST_FAILURE) != []

@@ -1,4 +1,4 @@
-"""The model of a disk, on calls whose outcome is known."""
+"""The model of a disk, on calls with a known outcome."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_file_of_the_same_name_is_another_file(root: Path, trace: Trace, tmp_pat
     assert synced(trace, tmp_path / "left") == {"name": b"first"}
 
 
-def test_inode_of_a_removed_file_is_nobody_any_more(
+def test_inode_of_a_removed_file_belongs_to_no_node(
     root: Path, trace: Trace, tmp_path: Path
 ) -> None:
     for number in range(20):

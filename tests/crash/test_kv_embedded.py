@@ -1,6 +1,6 @@
-"""The embedded store after a power failure: every acknowledged write, no half of a write, no damage.
+"""The embedded store after a power failure: every acknowledged write is there, no partial write, no damage.
 
-And the proof that this would be noticed: each sync left out breaks the promise. See docs/design/crash.md.
+Leaving out any sync breaks the promise, which shows that the test detects it. See docs/design/crash.md.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tarn.testing.crash.trace import NodeKind, Trace, Truncate, Write
 
 _ROUNDS = 45
 _NOT_NEEDED = (
-    # Of a file that holds nothing yet; the sync of the first opening's number covers them.
+    # These sync a file that holds nothing yet; the sync of the first opening's number covers them.
     "sqlite journal < kv.embedded.database:_create_tables",
     "sqlite log's frames < kv.embedded.database:_create_tables",
     "sqlite log's header < kv.embedded.database:_create_tables",
-    # sqlite syncs the folder twice, with its journal and with its log, and Tarn does it once more, as
-    # sqlite may be built without (SQLITE_DISABLE_DIRSYNC).
+    # sqlite syncs the folder twice, with its journal and with its log. Tarn syncs it again, because sqlite
+    # may be built without these syncs (SQLITE_DISABLE_DIRSYNC).
     "sqlite folder < kv.embedded.database:_create_tables",
     "kv.embedded.files:sync_folder < kv.embedded.database:_open_locked",
-    # A log that was just made has no older frames that its header must go before.
+    # A new log has no older frames that its header must precede.
     "sqlite log's header < kv.embedded.database:_open_locked",
 )
 _NOT_NEEDED_FOR_FSYNC = (
     *_NOT_NEEDED,
-    # The number of the opening: versions that begin with it are told after a commit's sync.
+    # The number of the opening: versions that begin with it are returned only after the sync of a transaction.
     "sqlite log's frames < kv.embedded.database:_open_locked",
 )
 
@@ -69,13 +69,15 @@ async def play(work: Path, durability: sql.Durability) -> tuple[Trace, KvStory]:
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
-async def test_nothing_promised_is_lost(work: Path, durability: sql.Durability) -> None:
+async def test_no_promise_is_broken_by_a_power_failure(
+    work: Path, durability: sql.Durability
+) -> None:
     trace, story = await play(work, durability)
     assert await broken_promises(trace, story, work, Plan()) == []
 
 
 async def test_recording_holds_every_byte_and_every_turn_of_the_log(work: Path) -> None:
-    """The log starts over, is emptied and is removed; else the rest proves little."""
+    """The log starts over, is emptied and is removed; otherwise the other tests prove little."""
     trace, story = await play(work, "fsync")
     disk = Disk(trace)
     disk.advance(trace.now)
@@ -94,7 +96,7 @@ async def test_recording_holds_every_byte_and_every_turn_of_the_log(work: Path) 
 @pytest.mark.parametrize(
     ("durability", "not_needed"), [("fsync", _NOT_NEEDED_FOR_FSYNC), ("os", _NOT_NEEDED)]
 )
-async def test_each_sync_of_the_code_is_missed(
+async def test_leaving_out_any_sync_is_detected(
     work: Path, durability: sql.Durability, not_needed: tuple[str, ...]
 ) -> None:
     trace, story = await play(work, durability)
@@ -104,13 +106,13 @@ async def test_each_sync_of_the_code_is_missed(
     assert unmissed == []
 
 
-async def test_weaker_durability_does_not_keep_the_stronger_promise(work: Path) -> None:
+async def test_weaker_durability_breaks_the_stronger_promise(work: Path) -> None:
     trace, story = await play(work, "os")
     story.durability = "fsync"
     assert await broken_promises(trace, story, work, FIRST_FAILURE) != []
 
 
-async def test_log_without_syncs_does_not_keep_the_weaker_promise(
+async def test_log_without_syncs_breaks_the_weaker_promise(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pragmas = sql.connection_pragmas

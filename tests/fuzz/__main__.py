@@ -1,6 +1,6 @@
-"""`python -m tests.fuzz`: fuzzes all targets or one, or tries one input again.
+"""`python -m tests.fuzz`: fuzzes all targets or one, or replays one input.
 
-python -m tests.fuzz [--seconds 60] [--seed 1]      all, two at a time
+python -m tests.fuzz [--seconds 60] [--seed 1]      all targets, two at a time
 python -m tests.fuzz --target sigv4 --seconds 600   one
 python -m tests.fuzz --target sigv4 --input FILE    one input of it
 """
@@ -18,7 +18,7 @@ _PROCESSES = 2
 
 
 def main() -> int:
-    """See the module; 1 if there was a bug."""
+    """See the module; returns 1 if there was a bug."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--target", choices=NAMES, help="only this one")
     parser.add_argument("--seconds", type=float, default=60, help="for each target")
@@ -38,7 +38,7 @@ def main() -> int:
         print(story(name, report), flush=True)
         return bool(report.findings)
 
-    # Threads only wait here: each target has a process of its own.
+    # The threads only wait: each target runs in a separate process.
     with ThreadPoolExecutor(_PROCESSES) as pool:
         return int(any(list(pool.map(run, names))))
 

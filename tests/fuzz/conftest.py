@@ -1,4 +1,4 @@
-"""How many inputs the targets are fed, and from which seed."""
+"""The number of inputs for each target, and their seed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Budget"]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Of each target.
+    """The budget of each target.
 
     Attributes:
         seed: decides the inputs.
-        seconds: how long to go on; None: for the target's own number of inputs, so that every machine,
-            slow or fast, tries the same ones.
+        seconds: duration; None for the target's fixed number of inputs, so that every machine, slow or fast,
+            tries the same ones.
     """
 
     seed: int

@@ -1,6 +1,6 @@
-"""Bugs put there on purpose: a fuzzer that finds none of these finds nothing."""
+"""Planted bugs, which the fuzzer must find."""
 
-# ruff: noqa: SIM102 - the fuzzer sees lines, so each condition stands on one of its own
+# ruff: noqa: SIM102 - the fuzzer traces lines, so each condition has its own line
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMED_TWICE = b"\xa7\x3c"
 
 
 class RefusedError(Exception):
-    """What the parsers here document."""
+    """The refusal that these parsers document."""
 
 
 def crash(data: bytes) -> None:
@@ -27,7 +27,7 @@ def crash(data: bytes) -> None:
 
 
 def hang(data: bytes) -> None:
-    """Goes on for ever in Python."""
+    """Loops for ever in Python."""
     if data.startswith(b"<"):
         if data.endswith(b">"):
             while True:
@@ -35,38 +35,38 @@ def hang(data: bytes) -> None:
 
 
 def hang_in_c(data: bytes) -> None:
-    """Goes on for ever where no signal is looked at."""
+    """Loops for ever in C, where signals are not handled."""
     if data.startswith(b"<"):
         if data.endswith(b">"):
             sum(iter(int, 1))
 
 
 def bomb(data: bytes) -> None:
-    """Believes a length and touches all of it."""
+    """Trusts a length, and allocates and fills that much memory."""
     if data.startswith(b"size="):
         size = int.from_bytes(data[5:8], "big") * 16
         bytearray(b"\x01") * size
 
 
 def reservation(data: bytes) -> None:
-    """Believes a length and touches nothing of it, so that only the address space grows."""
+    """Trusts a length and allocates that much without touching it, so that only the address space grows."""
     if data.startswith(b"size="):
         bytearray(int.from_bytes(data[5:11], "big"))
 
 
 def death(data: bytes) -> None:
-    """Takes the process with it."""
+    """Kills the process."""
     if data.startswith(b"null"):
         ctypes.string_at(0)
 
 
 def untold(data: bytes) -> None:
-    """Raises an error that is not in the contract."""
+    """Raises an error that is not documented."""
     data.decode()
 
 
 def sound(data: bytes) -> str:
-    """No bug here."""
+    """Has no bug."""
     if len(data) % 3 == 0:
         raise RefusedError("three")
     return "long" if len(data) > 100 else "short"

@@ -1,4 +1,4 @@
-"""What is fuzzed, and how a target is run from this checkout."""
+"""The list of fuzzing targets, and how to run one from this checkout."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ INPUTS = {
     "metaranges": 6_000,
     "pages": 150_000,
     "yaml": 5_000,
-    # Small, or beside one of those above.
+    # Small parsers, and parsers that targets above also cover.
     "head": 45_000,
     "client": 25_000,
     "commit": 8_000,
     "refs": 45_000,
     "records": 35_000,
 }
-"""Inputs made for each target by the tests, beside its corpus: less than a minute of an idle processor."""
+"""Number of inputs that the tests generate for each target: less than a minute of an idle processor."""
 
 NAMES = tuple(INPUTS)
 
 
 def fuzzer_of(name: str) -> Fuzzer:
-    """The fuzzer of a target by its name."""
+    """Returns the fuzzer of a target."""
     return Fuzzer(
         f"tests.fuzz.targets.{name}:TARGET",
         folder=ROOT,
@@ -44,7 +44,7 @@ def fuzzer_of(name: str) -> Fuzzer:
 
 
 def story(name: str, report: Report) -> str:
-    """What a run did and found, with the line that plays each find again."""
+    """Describes a run and its findings, each with the command that replays it."""
     did = report.statistics
     lines = [
         f"{name}: seed {report.seed}, {did.inputs:,} inputs, {did.refused:,} refused, "
@@ -56,7 +56,7 @@ def story(name: str, report: Report) -> str:
 
 
 def replay(name: str, finding: Finding) -> str:
-    """The command."""
+    """Returns the command that replays an input."""
     return f"make fuzz TARGET={name} INPUT={finding.path.relative_to(ROOT)}"
 
 

@@ -1,4 +1,4 @@
-"""The fuzzer itself: bugs that were planted are found, told apart, and come back."""
+"""The fuzzer itself: planted bugs are found, distinguished, and found again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tarn.testing.fuzz.minimising import minimised
 from tarn.testing.fuzz.watching import Fuzzer, Report
 
 SECONDS = 30
-"""Found in a second or two when the machine is idle."""
+"""Time limit of a search; an idle machine needs a second or two."""
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -39,7 +39,7 @@ def only(report: Report) -> tuple[str, bytes]:
     return finding.bug.signature, finding.bug.data
 
 
-def test_a_crash_behind_nested_comparisons_is_found_and_made_small(tmp_path: Path) -> None:
+def test_a_crash_behind_nested_comparisons_is_found_and_minimised(tmp_path: Path) -> None:
     signature, data = only(fuzzed(tmp_path, "CRASH"))
     assert signature.startswith("KeyError in fuzz/planted.py:crash:")
     assert len(data) == 6
@@ -65,19 +65,19 @@ def test_a_loop_in_c_that_looks_at_no_signal_is_a_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["BOMB", "RESERVATION"])
-def test_a_length_that_is_believed_is_unbounded_memory(tmp_path: Path, name: str) -> None:
+def test_a_parser_that_trusts_a_length_is_found_by_its_memory(tmp_path: Path, name: str) -> None:
     signature, data = only(fuzzed(tmp_path, name))
     assert signature == "memory"
     assert data.startswith(b"size=")
 
 
-def test_an_input_that_kills_the_process_is_known(tmp_path: Path) -> None:
+def test_an_input_that_kills_the_process_is_saved(tmp_path: Path) -> None:
     signature, data = only(fuzzed(tmp_path, "DEATH"))
     assert signature.startswith("death by SIGSEGV in ")
     assert data == b"null"
 
 
-def test_a_found_input_fails_again_when_it_is_replayed(tmp_path: Path) -> None:
+def test_a_failing_input_fails_again_when_it_is_replayed(tmp_path: Path) -> None:
     found = fuzzed(tmp_path, "CRASH").findings[0]
     fuzzer = Fuzzer(
         "tests.fuzz.planted:CRASH", folder=ROOT, corpus=tmp_path, findings=tmp_path / "again"
@@ -115,11 +115,11 @@ def test_minimising_keeps_what_the_failure_needs() -> None:
 
 
 def test_minimising_stops_after_its_tries() -> None:
-    asked: list[bytes] = []
+    tried: list[bytes] = []
 
     def fails(data: bytes) -> bool:
-        asked.append(data)
+        tried.append(data)
         return False
 
     minimised(bytes(1000), fails, 7)
-    assert len(asked) == 7
+    assert len(tried) == 7

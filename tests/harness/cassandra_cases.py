@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cassandra_losses import Ending, Lane, Replica
+from cassandra_losses import Ending, Replica, ReplicaPair
 from lake import entry
 
 from tarn.core.branch import Branch
@@ -32,15 +32,15 @@ NEW = WriteCondition(if_none_match=True)
 
 @dataclass
 class Case(ABC):
-    """One operation, run by the lane's losing replica.
+    """One operation, run by the losing replica of a pair.
 
     Attributes:
-        repository: a repository of the lane.
-        name: different for each run of the case.
+        repository: a repository of this pair only.
+        name: unique for each run of the case.
         kept: objects of branches of the repository that must stay readable, by branch and path.
     """
 
-    lane: Lane
+    pair: ReplicaPair
     repository: Repository
     name: str
     kept: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -61,20 +61,20 @@ class Case(ABC):
         """Compares the caller's outcome with the stored state, lands late requests, and compares again."""
 
     async def land(self) -> None:
-        await self.lane.losses.land()
+        await self.pair.losses.land()
 
     def branch(self, branch: str) -> BranchName:
         return BranchName(self.repository, BranchId(branch))
 
     async def put(self, branch: str, path: str, size: int) -> None:
-        """Does an acknowledged write through the sound replica."""
-        staging = self.lane.sound.graveler.staging
+        """Writes through the sound replica; the write must be acknowledged."""
+        staging = self.pair.sound.graveler.staging
         await staging.stage(self.branch(branch), path, entry(size))
         self.kept[branch, path] = size
 
     async def size(self, branch: str, path: str) -> int | None:
         try:
-            reading = self.lane.sound.graveler.reading
+            reading = self.pair.sound.graveler.reading
             return unpack(await reading.lookup(self.repository, branch, path)).size
         except TarnError as error:
             if error.kind is Kind.NOT_FOUND:
@@ -82,7 +82,7 @@ class Case(ABC):
             raise
 
     async def record(self, branch: str) -> Branch:
-        branches = self.lane.sound.graveler.branches
+        branches = self.pair.sound.graveler.branches
         return (await branches.fresh(self.branch(branch))).branch
 
     async def look(self) -> None:
@@ -111,16 +111,16 @@ def agrees(told: Ending, is_done: bool) -> bool:
 
 class Commit(Case):
     async def prepare(self) -> None:
-        await self.lane.sound.create_branch(self.repository.repository_id, self.name)
+        await self.pair.sound.create_branch(self.repository.repository_id, self.name)
         await self.put(self.name, "x", 1)
 
     async def act(self) -> None:
-        committing = self.lane.hurt.graveler.committing
+        committing = self.pair.hurt.graveler.committing
         self.made = await committing.commit(self.branch(self.name), CommitRequest("ann", self.name))
 
     async def messages(self) -> list[str]:
         """Returns the messages of the branch's commits, newest first."""
-        commits = self.lane.sound.graveler.commits
+        commits = self.pair.sound.graveler.commits
         at, found = (await self.record(self.name)).commit_id, []
         while True:
             commit = await commits.get(self.repository, at)
@@ -133,7 +133,7 @@ class Commit(Case):
         assert agrees(told, self.name in await self.messages())
         await self.put(self.name, "y", 2)
         if told is Ending.UNKNOWN:  # another commit, while the first request may still be queued
-            sound = self.lane.sound.graveler.committing
+            sound = self.pair.sound.graveler.committing
             await sound.commit(self.branch(self.name), CommitRequest("bob", "again"))
             await self.put(self.name, "z", 3)
         await self.land()
@@ -141,7 +141,7 @@ class Commit(Case):
         assert (await self.messages()).count(self.name) <= 1
         await self.look()
         last = CommitRequest("bob", "last", allow_empty=True)
-        sound = self.lane.sound.graveler.committing
+        sound = self.pair.sound.graveler.committing
         await sound.commit(self.branch(self.name), last)
         for path, size in (("x", 1), ("y", 2)):
             assert await self.size(f"{self.name}@", path) == size
@@ -151,7 +151,7 @@ class Ref(Case):
     """A branch or a tag."""
 
     async def kinds(self) -> list[str]:
-        sound, found = self.lane.sound.graveler, []
+        sound, found = self.pair.sound.graveler, []
         reads: list[tuple[str, Awaitable[object]]] = [
             ("branch", sound.branches.fresh(self.branch(self.name))),
             ("tag", sound.tags.get(self.repository, self.name)),
@@ -168,13 +168,13 @@ class Ref(Case):
 
     async def remove(self) -> None:
         for kind in await self.kinds():
-            sound = self.lane.sound
+            sound = self.pair.sound
             remove = sound.delete_branch if kind == "branch" else sound.delete_tag
             await remove(self.repository.repository_id, self.name)
 
     async def both_can_be_made(self) -> None:
         """Creates one after the other; they must never exist at the same time."""
-        sound, repository = self.lane.sound, self.repository.repository_id
+        sound, repository = self.pair.sound, self.repository.repository_id
         for make, other, taken in (
             (sound.create_tag, sound.create_branch, Reason.TAG_EXISTS),
             (sound.create_branch, sound.create_tag, Reason.BRANCH_EXISTS),
@@ -192,14 +192,14 @@ class Creation(Ref):
         assert await self.kinds() == []
 
     async def act(self) -> None:
-        hurt = self.lane.hurt
+        hurt = self.pair.hurt
         make = hurt.create_branch if self.kind == "branch" else hurt.create_tag
         await make(self.repository.repository_id, self.name)
 
     async def go_on(self, told: Ending) -> None:
         assert agrees(told, await self.kinds() == [self.kind])
         if told is not Ending.DONE:  # another caller takes the name for the other kind
-            sound = self.lane.sound
+            sound = self.pair.sound
             other = sound.create_tag if self.kind == "branch" else sound.create_branch
             reason = await refusal(other(self.repository.repository_id, self.name))
             assert reason in {None, Reason.BRANCH_EXISTS, Reason.TAG_EXISTS}
@@ -225,10 +225,10 @@ class TwoRefs(Ref):
 
     async def act(self) -> None:
         repository = self.repository.repository_id
-        branch = self.lane.sound.create_branch(repository, self.name)
-        second = asyncio.ensure_future(self.lane.told(branch))
+        branch = self.pair.sound.create_branch(repository, self.name)
+        second = asyncio.ensure_future(self.pair.told(branch))
         try:
-            await self.lane.hurt.create_tag(repository, self.name)
+            await self.pair.hurt.create_tag(repository, self.name)
         finally:
             self.second = await second
 
@@ -245,15 +245,15 @@ class TwoRefs(Ref):
 
 class TagRemoval(Ref):
     async def prepare(self) -> None:
-        await self.lane.sound.create_tag(self.repository.repository_id, self.name)
+        await self.pair.sound.create_tag(self.repository.repository_id, self.name)
 
     async def act(self) -> None:
-        await self.lane.hurt.delete_tag(self.repository.repository_id, self.name)
+        await self.pair.hurt.delete_tag(self.repository.repository_id, self.name)
 
     async def go_on(self, told: Ending) -> None:
         assert agrees(told, await self.kinds() == [])
         await self.remove()
-        await self.lane.sound.create_tag(self.repository.repository_id, self.name)
+        await self.pair.sound.create_tag(self.repository.repository_id, self.name)
         await self.land()
         assert await self.kinds() == ["tag"], "the name was created again"
         await self.remove()
@@ -262,19 +262,19 @@ class TagRemoval(Ref):
 
 class BranchRemoval(Ref):
     async def prepare(self) -> None:
-        await self.lane.sound.create_branch(self.repository.repository_id, self.name)
+        await self.pair.sound.create_branch(self.repository.repository_id, self.name)
         await self.put(self.name, "old", 1)
         self.kept.clear()
 
     async def act(self) -> None:
-        await self.lane.hurt.delete_branch(self.repository.repository_id, self.name)
+        await self.pair.hurt.delete_branch(self.repository.repository_id, self.name)
 
     async def go_on(self, told: Ending) -> None:
         assert agrees(told, await self.kinds() == [])
         if await self.kinds():
             assert await self.size(self.name, "old") == 1
         await self.remove()
-        await self.lane.sound.create_branch(self.repository.repository_id, self.name)
+        await self.pair.sound.create_branch(self.repository.repository_id, self.name)
         await self.put(self.name, "new", 2)
         await self.land()
         await self.look()
@@ -289,7 +289,7 @@ class RepositoryCase(Case):
     async def is_served(self) -> bool:
         """Whether a replica without a cached record finds the repository."""
         try:
-            found, _ = await self.lane.sound.graveler.repositories.read(RepositoryId(self.name))
+            found, _ = await self.pair.sound.graveler.repositories.read(RepositoryId(self.name))
         except TarnError as error:
             if error.reason is not Reason.REPOSITORY_NOT_FOUND:
                 raise
@@ -298,7 +298,7 @@ class RepositoryCase(Case):
 
     async def use(self) -> None:
         """Checks that the repository of that name works."""
-        sound = self.lane.sound.graveler
+        sound = self.pair.sound.graveler
         sound.repositories.forget(self.name)
         self.repository, _ = await sound.repositories.read(RepositoryId(self.name))
         await self.put("main", "x", 1)
@@ -309,11 +309,11 @@ class RepositoryCreation(RepositoryCase):
         assert not await self.is_served()
 
     async def act(self) -> None:
-        await self.lane.hurt.create_repository(self.name, self.namespace)
+        await self.pair.hurt.create_repository(self.name, self.namespace)
 
     async def go_on(self, told: Ending) -> None:
         assert agrees(told, await self.is_served())
-        reason = await refusal(self.lane.sound.create_repository(self.name, self.namespace))
+        reason = await refusal(self.pair.sound.create_repository(self.name, self.namespace))
         if told is Ending.DONE:
             assert reason is Reason.REPOSITORY_EXISTS
         elif told is Ending.REFUSED:
@@ -321,20 +321,20 @@ class RepositoryCreation(RepositoryCase):
         await self.use()
         await self.land()
         await self.look()
-        other = self.lane.sound.create_repository(f"{self.name}-other", self.namespace)
+        other = self.pair.sound.create_repository(f"{self.name}-other", self.namespace)
         assert await refusal(other) is Reason.REPOSITORY_EXISTS, "one namespace, one repository"
 
 
 class RepositoryRemoval(RepositoryCase):
     async def prepare(self) -> None:
-        await self.lane.sound.create_repository(self.name, self.namespace)
+        await self.pair.sound.create_repository(self.name, self.namespace)
 
     async def act(self) -> None:
-        await self.lane.hurt.delete_repository(self.name)
+        await self.pair.hurt.delete_repository(self.name)
 
     async def go_on(self, told: Ending) -> None:
         assert agrees(told, not await self.is_served())
-        sound = self.lane.sound
+        sound = self.pair.sound
         assert await refusal(sound.delete_repository(self.name)) in {
             None,
             Reason.REPOSITORY_NOT_FOUND,
@@ -354,8 +354,8 @@ class Upload(Case):
     condition = UNCONDITIONAL
 
     async def prepare(self) -> None:
-        await self.lane.sound.create_branch(self.repository.repository_id, self.name)
-        uploads = self.lane.sound.graveler.uploads
+        await self.pair.sound.create_branch(self.repository.repository_id, self.name)
+        uploads = self.pair.sound.graveler.uploads
         new = NewUpload(
             BranchId(self.name), "k", entry(0), "ann", "", is_full_object_checksum=False
         )
@@ -372,11 +372,11 @@ class Upload(Case):
 
     async def act(self) -> None:
         if self.is_alone:
-            await self.finish(self.lane.hurt)
+            await self.finish(self.pair.hurt)
             return
-        second = asyncio.ensure_future(self.lane.told(self.finish(self.lane.sound)))
+        second = asyncio.ensure_future(self.pair.told(self.finish(self.pair.sound)))
         try:
-            await self.finish(self.lane.hurt)
+            await self.finish(self.pair.hurt)
         finally:
             self.second = await second
 
@@ -385,7 +385,7 @@ class Upload(Case):
         assert told is not Ending.DONE or found == 1
         if found is not None:  # a repeated completion runs after this
             await self.put(self.name, "k", 2)
-        again = await self.lane.told(self.finish(self.lane.sound))
+        again = await self.pair.told(self.finish(self.pair.sound))
         assert again is not Ending.REFUSED or self.condition
         await self.look()
         if found is None:
@@ -393,10 +393,10 @@ class Upload(Case):
             await self.put(self.name, "k", 2)
         await self.land()
         await self.look()
-        repeated = await self.lane.told(self.finish(self.lane.sound))
+        repeated = await self.pair.told(self.finish(self.pair.sound))
         assert repeated is Ending.DONE or again is not Ending.DONE
         await self.look()
-        committing = self.lane.sound.graveler.committing
+        committing = self.pair.sound.graveler.committing
         await committing.commit(self.branch(self.name), CommitRequest("ann", ""))
         await self.look()
 
@@ -415,7 +415,7 @@ class ConditionalPut(Case):
     """Two writers each create the key if it does not exist."""
 
     async def prepare(self) -> None:
-        await self.lane.sound.create_branch(self.repository.repository_id, self.name)
+        await self.pair.sound.create_branch(self.repository.repository_id, self.name)
 
     async def write(self, replica: Replica, size: int) -> None:
         conditional = replica.graveler.conditional
@@ -423,10 +423,10 @@ class ConditionalPut(Case):
         await conditional.stage(self.branch(self.name), "k", packed, NEW)
 
     async def act(self) -> None:
-        await self.write(self.lane.hurt, 1)
+        await self.write(self.pair.hurt, 1)
 
     async def go_on(self, told: Ending) -> None:
-        second = await self.lane.told(self.write(self.lane.sound, 2))
+        second = await self.pair.told(self.write(self.pair.sound, 2))
         found = await self.size(self.name, "k")
         if told is Ending.DONE:
             assert (second, found) == (Ending.REFUSED, 1)
@@ -438,7 +438,7 @@ class ConditionalPut(Case):
         self.kept[self.name, "k"] = found
         await self.land()
         await self.look()
-        committing = self.lane.sound.graveler.committing
+        committing = self.pair.sound.graveler.committing
         await committing.commit(self.branch(self.name), CommitRequest("ann", ""))
         await self.look()
 
@@ -447,12 +447,12 @@ class Overwrite(Case):
     """An acknowledged write and deletion are not undone by a late row of their own."""
 
     async def prepare(self) -> None:
-        await self.lane.sound.create_branch(self.repository.repository_id, self.name)
+        await self.pair.sound.create_branch(self.repository.repository_id, self.name)
         await self.put(self.name, "gone", 1)
         await self.put(self.name, "k", 1)
 
     async def act(self) -> None:
-        staging = self.lane.hurt.graveler.staging
+        staging = self.pair.hurt.graveler.staging
         branch = BranchId(self.name)
         await staging.stage(self.branch(branch), "k", entry(2))
         (error,) = await staging.unstage(self.branch(branch), ["gone"])

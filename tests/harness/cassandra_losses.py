@@ -32,7 +32,7 @@ from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
-__all__ = ["Ending", "Lane", "Losing", "Replica", "lanes_on"]
+__all__ = ["Ending", "ReplicaPair", "Losing", "Replica", "pairs_on"]
 
 WRITES = ("cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "plain_set")
 """Statements that change a row: they are counted, and one of them is lost."""
@@ -162,7 +162,7 @@ class Replica:
 
 
 @dataclass(slots=True)
-class Lane:
+class ReplicaPair:
     """A replica that loses exchanges, and one that does not.
 
     Attributes:
@@ -193,11 +193,13 @@ class Lane:
 
 
 @asynccontextmanager
-async def lanes_on(nodes: CassandraNodes, keyspace: str, folder: Path) -> AsyncIterator[list[Lane]]:
-    """Yields a lane for each way to lose a request, with a patient store and, where it matters, with an
+async def pairs_on(
+    nodes: CassandraNodes, keyspace: str, folder: Path
+) -> AsyncIterator[list[ReplicaPair]]:
+    """Yields a pair for each way to lose a request, with a patient store and, where it matters, with an
     impatient one.
 
-    All lanes are replicas of one installation over one keyspace.
+    All pairs are replicas of one installation over one keyspace.
     """
     clock = ShiftedClock()
     blocks = MemBlockStore(clock)
@@ -214,7 +216,7 @@ async def lanes_on(nodes: CassandraNodes, keyspace: str, folder: Path) -> AsyncI
             graveler = await stack.enter_async_context(replica_on(kv, blocks, folder / name, clock))
             return Replica(graveler, kv)
 
-        async def lane(losing: Losing, *, is_patient: bool) -> Lane:
+        async def pair(losing: Losing, *, is_patient: bool) -> ReplicaPair:
             name = f"{losing.name}-{'patient' if is_patient else 'impatient'}".lower()
             name = name.replace("_", "-")
             proxy = await stack.enter_async_context(TcpProxy("127.0.0.1", nodes.native_port))
@@ -222,12 +224,14 @@ async def lanes_on(nodes: CassandraNodes, keyspace: str, folder: Path) -> AsyncI
                 CassandraLimits() if is_patient else CassandraLimits(attempts=1, retry_seconds=0.0)
             )
             hurt = await replica((f"127.0.0.1:{proxy.port}",), name, limits)
-            return Lane(name, hurt, sound, Losses(proxy, keyspace), clock, losing, is_patient)
+            return ReplicaPair(
+                name, hurt, sound, Losses(proxy, keyspace), clock, losing, is_patient
+            )
 
-        # Its rows would be older than the existing ones if it did not read them first.
+        # Its clock is behind: without the read before a write, its rows would be older than existing ones.
         sound = await replica(nodes.contact_points, "sound", CassandraLimits(), -_BEHIND_SECONDS)
-        lanes = [await lane(losing, is_patient=True) for losing in Losing]
-        lanes += [
-            await lane(losing, is_patient=False) for losing in (Losing.LATE_NEXT, Losing.LATE_END)
+        pairs = [await pair(losing, is_patient=True) for losing in Losing]
+        pairs += [
+            await pair(losing, is_patient=False) for losing in (Losing.LATE_NEXT, Losing.LATE_END)
         ]
-        yield lanes
+        yield pairs

@@ -110,7 +110,7 @@ async def block_is_an_orphan(lab: Lab) -> Found:
     return [("block-orphan", old)]
 
 
-async def somebody_else_wrote_files(lab: Lab) -> Found:
+async def foreign_files_exist(lab: Lab) -> Found:
     paths = ["0", "_tarn/notes.txt", "data/readme", "data/2026010101/" + "0" * 32, "zoo/x"]
     for path in paths:
         await lab.blocks.put(BlockKey(lab.namespace, path), b"x")
@@ -164,7 +164,7 @@ async def metarange_is_cut_off(lab: Lab) -> Found:
 
 
 async def publish(lab: Lab, ranges: list[RangeInfo]) -> str:
-    """A commit of a listing that Tarn would not make, on the branch `dev`."""
+    """Adds a commit with a listing that Tarn would not make to the branch `dev`."""
     metarange = Metarange(tuple(ranges))
     path = f"_tarn/metaranges/{metarange.metarange_id}.parquet"
     await lab.blocks.put(BlockKey(lab.namespace, path), memoryview(encode_metarange(metarange)))
@@ -194,7 +194,7 @@ async def range_holds_a_marker(lab: Lab) -> Found:
 
 
 async def files_are_orphans(lab: Lab) -> Found:
-    """A commit that lost its last compare-and-set leaves this state."""
+    """The state that a commit leaves when it loses its last compare-and-set."""
     await lab.put("lost")
     graveler, repository = lab.lake.graveler, lab.lake.repository
     record = (await graveler.branches.fresh(BranchName(repository, MAIN))).branch
@@ -271,7 +271,7 @@ async def generation_is_wrong(lab: Lab) -> Found:
 async def commit_has_no_ref(lab: Lab) -> Found:
     branch = await lab.branch()
     head = await lab.lake.graveler.commits.get(lab.lake.repository, branch.commit_id)
-    commit = replace(head, message="nobody's", create_time_us=1)
+    commit = replace(head, message="unreachable", create_time_us=1)
     commit_id = await lab.lake.graveler.commits.add(lab.lake.repository, commit)
     return [("commit-orphan", f"commit {commit_id}")]
 
@@ -358,7 +358,7 @@ async def live_token_is_registered(lab: Lab) -> Found:
     return [("token-doomed", token.name)]
 
 
-async def token_belongs_to_nobody(lab: Lab) -> Found:
+async def token_has_no_record(lab: Lab) -> Found:
     token = Token(OLD_TOKEN, TokenKind.CONDITIONAL, 4, 0)
     partition = lab.keys.token(MAIN, token)
     await lab.set(partition, path_key("x"), TOMBSTONE)

@@ -50,19 +50,19 @@ class Service:
     endpoints: list[Endpoint]
     transport: InProcessTransport
     admin: Call
-    nobody: Call
+    anonymous: Call
 
     async def as_user(self, user_id: str, role: str) -> Call:
         await self.auth.create_user(self.admin, user_id, [role])
         made = await self.auth.create_credential(self.admin, user_id=user_id)
         session = await self.auth.log_in(
-            self.nobody,
+            self.anonymous,
             made.credential.access_key_id,
             made.secret_access_key,
             now_us=1_793_491_200_000_000,
             nonce=user_id.encode().ljust(16, b"0")[:16],
         )
-        return replace(self.nobody, caller_token=session.grant.caller_token)
+        return replace(self.anonymous, caller_token=session.grant.caller_token)
 
     async def put(self, path: str, size: int, branch: str = "main") -> None:
         uid = (await self.graveler.get_repository(self.admin, "lake")).instance_uid
@@ -78,24 +78,24 @@ async def running_service(folder: Path) -> AsyncIterator[Service]:
     replicas = Replicas(folder)
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
-    nobody = Call("test", "", 1e9)
+    anonymous = Call("test", "", 1e9)
     auth = AuthApplication(auth_kv, "test", SECRET, replicas.clock, ids)
     async with auth, replicas.replica() as graveler:
         auth_transport = InProcessTransport(auth.endpoints, replicas.clock)
         client = AuthClient(auth_transport)
         endpoints = endpoints_of(graveler, Access(client, replicas.clock))
         transport = InProcessTransport(endpoints, replicas.clock)
-        made = await client.set_up(nobody, SECRET, "root")
+        made = await client.set_up(anonymous, SECRET, "root")
         session = await client.log_in(
-            nobody,
+            anonymous,
             made.credential.access_key_id,
             made.secret_access_key,
             now_us=replicas.clock.now_us(),
             nonce=bytes(16),
         )
-        admin = replace(nobody, caller_token=session.grant.caller_token)
+        admin = replace(anonymous, caller_token=session.grant.caller_token)
         made_service = Service(
-            GravelerClient(transport), client, endpoints, transport, admin, nobody
+            GravelerClient(transport), client, endpoints, transport, admin, anonymous
         )
         await made_service.graveler.create_repository(admin, "lake")
         yield made_service

@@ -21,15 +21,15 @@ __all__ = [
 
 INSTALLATION = "moved"
 STRAY = Partition(f"{INSTALLATION}/lake-aa/main:lost", PartitionKind.PLAIN)
-"""A token that no record names any more."""
+"""A token that no record names."""
 _MAIN = BranchId("main")
 
 Installation = dict[Partition, dict[bytes, bytes]]
-"""Every partition, as it was declared, and its rows."""
+"""Each declared partition and its rows."""
 
 
 def sample_installation(staged: int = 40) -> Installation:
-    """Two repositories, plain and conditional tokens in several buckets, users, drops, and a stray."""
+    """Returns two repositories, plain and conditional tokens in several buckets, users, drops, and an orphan."""
     keys = InstallationKeys(INSTALLATION)
     lake = Repository(RepositoryId("lake"), "aa", "local://lake", _MAIN, 1)
     gone = Repository(RepositoryId("gone"), "bb", "local://gone", _MAIN, 1, is_deleted=True)

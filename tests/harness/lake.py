@@ -46,7 +46,7 @@ def entry(size: int, operation_id: str = "") -> bytes:
 
 
 async def keep_tokens(tokens: Sequence[Token]) -> None:
-    """Announces nothing: a deleted branch leaves its tokens."""
+    """Announces no tokens, so a deleted branch leaves its tokens behind."""
 
 
 async def reached(gate: HeldOperation) -> None:

@@ -31,13 +31,13 @@ class Upload:
         )
 
     async def dies_before_its_row(self, running: Running) -> None:
-        """A process that completes the upload ends when it is about to write."""
+        """Cancels the completion before its row is written, as if its process died."""
         await self._dies(running, "set_many", UNCONDITIONAL, after=False)
 
     async def dies_after_its_row(
         self, running: Running, condition: WriteCondition = UNCONDITIONAL
     ) -> None:
-        """A process that completes the upload ends when it has written."""
+        """Cancels the completion after its row is written, as if its process died."""
         await self._dies(running, "set_if" if condition else "set_many", condition, after=True)
 
     async def _dies(
@@ -50,7 +50,7 @@ class Upload:
         await ended(dying)
 
     async def take_over(self, lake: Lake) -> None:
-        """A client repeats the completion when the claim has become old."""
+        """Repeats the completion after the claim has expired."""
         lake.clock.advance(301)
         uploads = lake.graveler.uploads
         self.claim = await uploads.begin_complete(lake.repository, self.upload_id, bytes(32))

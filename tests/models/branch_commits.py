@@ -1,4 +1,4 @@
-"""What changes the record in the model of the branch protocol (see `branch_model`): rules 4 to 10."""
+"""Operations that change the record, in the model of the branch protocol (see `branch_model`): rules 4 to 10."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["commit", "compact", "merge", "merge_early", "reset"]
 def _compare_and_set(
     lake: Lake, me: Local, before: Record, after: Record, stage: str
 ) -> Iterator[tuple[str, Lake]]:
-    """What one compare-and-set of the record may come to: "won", "lost", or "unknown".
+    """Yields the outcomes of one compare-and-set of the record: "won", "lost", or "unknown".
 
     An unknown one was applied, or waits at a coordinator and may be applied later (rule 8).
     """
@@ -20,7 +20,7 @@ def _compare_and_set(
         yield "lost", lake
         return
     loses = lake.losable > 0
-    if loses or lake.late or before.ops:  # operation ids matter only where answers can be lost
+    if loses or lake.late or before.ops:  # operation ids matter only if answers can be lost
         after = after._replace(ops=(*before.ops, (me.number, stage)))
     removed = frozenset(before.tokens) - frozenset(after.tokens)
     announced = lake._replace(announced=lake.announced | removed)
@@ -37,7 +37,7 @@ def _starts(lake: Lake, me: Local) -> Step:
 
 
 def _seal(lake: Lake, me: Local) -> Iterator[Step]:
-    """The staging token takes no more acknowledged writes once the record names another one."""
+    """Seals: after the record names another staging token, no further write to the old one is acknowledged."""
     if (me.number, "seal") in lake.record.ops:
         yield "finds its seal", lake, _scans(me, lake.record), None
         return
@@ -58,18 +58,18 @@ def _settle_seal(lake: Lake, me: Local) -> Iterator[Step]:
     if (me.number, "seal") in lake.record.ops:
         yield "settles: sealed", lake, _scans(me, lake.record), None
     else:
-        # Not there, or not yet: the next attempt expects the same record, so at most one is applied.
+        # The attempt was not applied, or not yet: the next one expects the same record, so at most one is applied.
         yield "settles: not there", lake, me._replace(pc="seal"), None
 
 
 def _scans(me: Local, record: Record) -> Local:
-    """Ready to scan the sealed tokens of a confirmed record."""
+    """Prepares the scan of the sealed tokens of a confirmed record."""
     pc = "scan" if record.sealed else "finish"
     return me._replace(pc=pc, record=record, fresh=None, at=0, value=None)
 
 
 def _scan(lake: Lake, me: Local, tokens: tuple[int, ...]) -> Step:
-    """Reads one token more; the newest row counts."""
+    """Reads one more token; the newest row counts."""
     row = lake.tokens[tokens[me.at]]
     found = me._replace(at=me.at + 1, value=row if me.value is None else me.value)
     if found.at == len(tokens):
@@ -78,7 +78,7 @@ def _scan(lake: Lake, me: Local, tokens: tuple[int, ...]) -> Step:
 
 
 def _built(lake: Lake, me: Local, rules: Rules) -> int:
-    """The key's value in the metarange that is built."""
+    """Returns the key's value in the metarange that is built."""
     if me.value is not None:
         return me.value
     if me.kind == "compact" or rules.has("commit builds on base"):
@@ -152,7 +152,7 @@ def _settle_finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """The record is another one than the commit was built from."""
+    """Handles a record that differs from the one that the commit was built from."""
     now = lake.record
     ours = me.record.sealed
     if rules.has("recognises") and (me.number, "finish") in now.ops:
@@ -173,7 +173,7 @@ def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """The rule of the KV proposal: any sealed token that is left makes the commit good."""
+    """Applies the rule of the KV proposal: the commit is valid if any of its sealed tokens is left."""
     now = lake.record
     kept = tuple(token for token in now.sealed if token not in me.record.sealed)
     if kept == now.sealed:
@@ -187,7 +187,7 @@ def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _claims(lake: Lake, me: Local, rules: Rules, commit_id: int, label: str) -> Step:
-    """The client is told that its commit was made."""
+    """Acknowledges the commit."""
     value = lake.commits[commit_id][0]
     broken = None
     if not rules.is_legal(lake, value, me.acked):
@@ -198,7 +198,7 @@ def _claims(lake: Lake, me: Local, rules: Rules, commit_id: int, label: str) -> 
 
 
 def _taken(lake: Lake, me: Local, rules: Rules) -> Step:
-    """Nothing is left to commit: the client is told which commit holds everything."""
+    """Answers that nothing is left to commit, and names the commit that holds everything."""
     label, after, ends, _ = _refused(lake, me, "nothing is left to commit")
     value = lake.commits[lake.record.commit][0]
     if rules.is_legal(lake, value, me.acked):
@@ -208,7 +208,7 @@ def _taken(lake: Lake, me: Local, rules: Rules) -> Step:
 
 
 def _refused(lake: Lake, me: Local, label: str) -> Step:
-    """The client is told that no commit was made."""
+    """Answers that no commit was made."""
     return label, lake._replace(refused=lake.refused | {me.number}), me.ends(), None
 
 
@@ -237,7 +237,7 @@ def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Takes all uncommitted changes away."""
+    """Removes all uncommitted changes."""
     if me.pc == "begin":
         yield "begins, reads the record", lake, me._replace(pc="set", record=lake.record), None
         return
@@ -262,7 +262,7 @@ def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Brings the key from another branch; refuses a dirty branch and one that has the key.
+    """Merges the key from another branch; refuses a dirty branch and a branch that has the key.
 
     `merge other` brings other keys only. Both seal first, so that rows which were acknowledged before the
     seal are all there to be judged, and replace the staging token again in the last step (rule 9).
@@ -283,7 +283,7 @@ def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Judges the sealed tokens, then publishes over the record that was sealed or over newer seals."""
+    """Evaluates the sealed tokens, then publishes on the sealed record or on newer seals of it."""
     head = lake.commits[me.record.commit][0]
     beneath = lake.committed(me.record)
     found = beneath if me.value is None else me.value
@@ -312,7 +312,7 @@ def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _unless_pending(lake: Lake, me: Local) -> tuple[Lake, Local]:
-    """The client is told that no merge was made; not if an attempt may still be applied."""
+    """Answers that no merge was made, unless an attempt may still be applied."""
     told = lake if me.made is not None else lake._replace(refused=lake.refused | {me.number})
     return told, me.ends()
 
@@ -331,7 +331,7 @@ def _settle_merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _lost_merge(lake: Lake, me: Local, rules: Rules) -> Step:
-    """Newer seals leave the result as it is; under another head the tokens are judged again."""
+    """Keeps the result if there are only newer seals; evaluates the tokens again if the head has changed."""
     now = lake.record
     if (me.number, "finish") in now.ops:
         return "an earlier attempt was applied", _merged(lake, me), me.ends(), None
@@ -348,5 +348,5 @@ def _lost_merge(lake: Lake, me: Local, rules: Rules) -> Step:
 
 
 def merge_early(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """A merge that seals first and not in its last step: wrong, and kept to show why."""
+    """A merge that seals first and not in its last step. It is wrong; a test shows why."""
     yield from merge(lake, me, rules.without("merge seals"))

@@ -1,19 +1,19 @@
 """An explicit-state model of the branch protocol (docs/design/protocol.md, "The numbered rules").
 
 One branch, one key. Every request to the KV is one atomic step; all orders of steps are explored
-breadth-first, so a trace is a shortest one. Records that processes begin with may be as old as they like,
-tokens are dropped at any time that rule 5 allows, and a compare-and-set may lose its answer, applied or
-waiting to be applied later.
+breadth-first, so a trace is a shortest one. Processes may begin with records of any age, tokens are dropped
+at any time that rule 5 allows, and a compare-and-set may lose its answer, applied or waiting to be applied
+later.
 
     python -m tests.models.branch_model            scenarios and guards
     python -m tests.models.branch_model --wide     larger scenarios, too: minutes, gigabytes
     python -m tests.models.branch_model GUARD      one guard off, with its trace
 
-What must hold in every state:
-- *lost*: what the branch shows, and what each read returns, is an acknowledged write or one that was not over
-  before it; a commit holds such a value for what was acknowledged before the commit began (I1, I3, I4);
-- *two winners*: no two writers that both need the key to be absent are acknowledged (I6);
-- *refused*: nothing is there of a write that was told that surely nothing was done (I2).
+    Promises in every state:
+    - *lost*: the value of the branch, and of each read, comes from a write that did not end before an acknowledged
+      write began; a commit holds such a value for the writes acknowledged before it began (I1, I3, I4);
+    - *two winners*: no two writers that both need the key to be absent are acknowledged (I6);
+    - *refused*: no write has an effect whose client was told that surely nothing was done (I2).
 
 Not modelled: several keys, pages of a listing, incarnations, a branch's deletion, partial reset, replicas of
 Cassandra (`libs/tarn/testing/sim/kv_cassandra.py` has those).
@@ -90,7 +90,7 @@ WIDE: tuple[Scenario, ...] = (
     ("create", "create", "merge", "commit"),
     ("put", "put", "commit", "commit", "lost"),
 )
-"""Larger ones; as far as memory goes."""
+"""Larger scenarios, up to the available memory."""
 
 MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "re-check": (("put", "commit"), "lost"),
@@ -123,7 +123,7 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "late is pending": (("put", "commit", "lost"), "refused"),
     "recognises": (("put", "commit", "lost"), "refused"),
 }
-"""For each guard a scenario that misses it, and the promise that is broken first."""
+"""For each guard a scenario that detects its absence, and the promise that is broken first."""
 
 
 def check(scenario: Scenario, *off: str, tries: int = 2, states_max: int = 1_000_000) -> Explored:
@@ -133,7 +133,7 @@ def check(scenario: Scenario, *off: str, tries: int = 2, states_max: int = 1_000
 
 
 def reach(scenario: Scenario, goal: Callable[[Lake], bool]) -> Explored:
-    """Explores a scenario with all guards on, until a state is what `goal` looks for ("reached")."""
+    """Explores a scenario with all guards on, until a state satisfies `goal` ("reached")."""
 
     def reached(lake: Lake) -> str | None:
         return "reached" if goal(lake) else None
@@ -155,7 +155,7 @@ def _start(scenario: Scenario) -> State:
 def _successors(
     rules: Rules, judge: Callable[[Lake], str | None], state: State
 ) -> Iterator[Next[State]]:
-    """All steps of all processes, of the cleaner, and of what waits at coordinators."""
+    """Yields all steps of all processes, of the cleaner, and of requests that wait at coordinators."""
     lake, locals_ = state
     for label, after in (*dropped(lake, rules, locals_), *applied_late(lake)):
         yield label, (after, locals_), judge(after)

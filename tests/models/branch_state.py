@@ -1,6 +1,6 @@
 """The state of the model of the branch protocol: one branch with one key (see `branch_model`).
 
-A value of the key is the number of the process that wrote it; 0 is what was there at the start: nothing.
+A value of the key is the number of the process that wrote it; 0 is the absent key at the start.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Record(NamedTuple):
         sealed: newest first.
         commit: index of the head in `Lake.commits`.
         base: the key's value in the compacted metarange; None if there is none.
-        ops: changes that are remembered: process and stage. Empty unless answers can be lost.
+        ops: remembered changes: process and stage. Empty unless answers can be lost.
     """
 
     staging: int = 0
@@ -69,11 +69,11 @@ class Record(NamedTuple):
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The uncommitted layers, newest first."""
+        """Returns the uncommitted layers, newest first."""
         return (self.staging, *self.sealed)
 
     def same_layers(self, other: Record) -> bool:
-        """Whether readers of both read the same."""
+        """Whether readers of both records read the same layers."""
         return self[:4] == other[:4]
 
 
@@ -85,20 +85,20 @@ class Late(NamedTuple):
 
 
 class Lake(NamedTuple):
-    """Everything that is stored, and what clients were told.
+    """The stored state, and the answers to clients.
 
     Attributes:
         tokens: the key's row in each token; None without one.
         commits: for each commit the key's value, the process that made it, and its first parent.
         announced: tokens on the drop list.
         late: compare-and-sets that may still be applied.
-        losable: how many answers of compare-and-sets may still be lost.
+        losable: number of answers of compare-and-sets that may still be lost.
         published: processes whose commit was a head.
-        began: for each write that began, the writes that were acknowledged by then.
+        began: for each started write, the writes that were acknowledged before.
         acked: acknowledged writes.
-        refused: writes that were told that surely nothing was done.
-        excused: writes that a reset may have taken away.
-        blind: conditional writes of which a row lies over an acknowledged value that they have not judged.
+        refused: writes whose client was told that surely nothing was done.
+        excused: writes that a reset may have removed.
+        blind: conditional writes with a row above an acknowledged value that they have not judged.
     """
 
     record: Record = Record()
@@ -115,11 +115,11 @@ class Lake(NamedTuple):
     blind: frozenset[int] = frozenset()
 
     def committed(self, record: Record) -> int:
-        """The key's value beneath the tokens of a record."""
+        """Returns the key's value below the tokens of a record."""
         return self.commits[record.commit][0] if record.base is None else record.base
 
     def visible(self) -> int:
-        """The value that a reader finds who reads everything at one moment."""
+        """Returns the value for a reader that reads everything at one moment."""
         for token in self.record.tokens:
             row = self.tokens[token]
             if row is not None:
@@ -127,25 +127,25 @@ class Lake(NamedTuple):
         return self.committed(self.record)
 
     def with_record(self, record: Record) -> Lake:
-        """The record changed. A late compare-and-set that expects another one will never be applied."""
+        """Changes the record. A late compare-and-set that expects another record will never be applied."""
         late = tuple(each for each in self.late if each.before == record)
         published = self.published | {self.commits[record.commit][1]}
         return self._replace(record=record, late=late, published=published)
 
     def with_row(self, token: int, row: int | None) -> Lake:
-        """The key's row in one token changed."""
+        """Changes the key's row in one token."""
         return self._replace(tokens=(*self.tokens[:token], row, *self.tokens[token + 1 :]))
 
     def with_token(self) -> tuple[Lake, int]:
-        """A new token, which nothing names yet."""
+        """Adds a token that no record names yet."""
         return self._replace(tokens=(*self.tokens, None)), len(self.tokens)
 
     def with_commit(self, value: int, maker: int, parent: int) -> tuple[Lake, int]:
-        """A commit that no branch names yet."""
+        """Adds a commit that no branch names yet."""
         return self._replace(commits=(*self.commits, (value, maker, parent))), len(self.commits)
 
     def beneath(self, tokens: tuple[int, ...], commit: int, own: int) -> int:
-        """The newest value of some layers that `own` did not write; beneath a commit lies its parent."""
+        """Returns the newest value of some layers that `own` did not write; below a commit is its parent."""
         for token in tokens:
             row = self.tokens[token]
             if row is not None and row != own:
@@ -157,27 +157,27 @@ class Lake(NamedTuple):
         return value
 
     def begins(self, write: int) -> Lake:
-        """A write begins."""
+        """Records the begin of a write."""
         return self._replace(began=(*self.began, (write, self.acked)))
 
     def acknowledges(self, write: int) -> Lake:
-        """A client is told that its write is done."""
+        """Acknowledges a write."""
         return self._replace(acked=self.acked | {write})
 
 
 class Local(NamedTuple):
-    """Where one process is.
+    """The state of one process.
 
     Attributes:
-        record: what it works from.
-        fresh: a younger record that it has read.
-        at: how many layers it has read.
+        record: the record that it works with.
+        fresh: a newer record that it has read.
+        at: number of layers that it has read.
         value: the newest value that it found.
         row: the row that it found in the staging token.
-        acked: what was acknowledged when it began.
+        acked: writes that were acknowledged when it began.
         seen: for a read, the tokens that the record named when it began, and how many tokens there were.
-        wrote: its row is in some token.
-        made: its commit of which it has no answer.
+        wrote: whether its row is in a token.
+        made: its commit without an answer.
     """
 
     kind: str
@@ -195,20 +195,20 @@ class Local(NamedTuple):
     tries: int = 0
 
     def ends(self) -> Local:
-        """Done; nothing is remembered, so that equal states are found to be equal."""
+        """Returns the final state; it remembers nothing, so that equal states compare equal."""
         return Local(self.kind, self.number, "end")
 
 
 Step = tuple[str, Lake, Local, str | None]
-"""What happens, the states after it, and the promise that the answer breaks (None: none)."""
+"""A step: its description, the state after it, and the promise that the answer breaks (None: none)."""
 
 
 class Rules:
-    """The guards that are on, and the bounds.
+    """The active guards, and the bounds.
 
     Args:
-        kinds: what each process does; the first has number 1.
-        off: guards that are off.
+        kinds: the kind of each process; the first has number 1.
+        off: disabled guards.
         tries: how often a process may begin again.
     """
 
@@ -226,17 +226,17 @@ class Rules:
         return guard not in self._off
 
     def without(self, guard: str) -> Rules:
-        """The same rules with one guard off."""
+        """Returns the same rules with one guard off."""
         return Rules(self._kinds, self._off | {guard}, self.tries)
 
     def is_absent(self, value: int) -> bool:
-        """Whether readers of this value find no object."""
+        """Whether this value means that there is no object."""
         return value in self._absent
 
     def is_legal(self, lake: Lake, value: int, acked: frozenset[int]) -> bool:
         """Whether a read may return a value if `acked` was acknowledged before it began (I1).
 
-        It may if some write of the same content was not over before one of those began.
+        It may if some write of the same content did not end before one of those began.
         """
         over = dict(lake.began)
         counted = acked - lake.excused
@@ -248,7 +248,7 @@ class Rules:
         return False
 
     def broken(self, lake: Lake) -> str | None:
-        """The promise that a state breaks."""
+        """Returns the promise that a state breaks."""
         shown = lake.visible()
         if not self.is_legal(lake, shown, lake.acked):
             return f"lost: the branch shows {shown}; acknowledged: {set(lake.acked)}"
@@ -267,7 +267,7 @@ class Rules:
 
 
 def dropped(lake: Lake, rules: Rules, locals_: tuple[Local, ...]) -> Iterator[tuple[str, Lake]]:
-    """What the cleaner may do (rule 5)."""
+    """Yields the possible steps of the cleaner (rule 5)."""
     named = lake.record.tokens if rules.has("looks") else ()
     for token in lake.announced:
         if lake.tokens[token] is None or token in named:
@@ -281,7 +281,7 @@ def dropped(lake: Lake, rules: Rules, locals_: tuple[Local, ...]) -> Iterator[tu
 
 
 def applied_late(lake: Lake) -> Iterator[tuple[str, Lake]]:
-    """Compare-and-sets that a coordinator takes up after their senders had settled them (rule 8)."""
+    """Yields compare-and-sets that a coordinator applies after their senders have settled them (rule 8)."""
     for late in lake.late:
         if late.before == lake.record:
             yield "a late compare-and-set is applied", lake.with_record(late.after)

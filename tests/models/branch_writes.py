@@ -10,7 +10,7 @@ __all__ = ["create", "delete", "put", "read"]
 
 
 def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """An unconditional write (rule 1); it may begin with a cached record, however old."""
+    """An unconditional write (rule 1); it may begin with a cached record of any age."""
     if me.pc == "begin":
         yield "caches the record", lake, me._replace(pc="start", record=lake.record), None
     elif me.pc == "start":
@@ -26,7 +26,7 @@ def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _check(lake: Lake, me: Local, rules: Rules, again: str) -> Step:
-    """The second half of rule 1, after the row is there."""
+    """The second half of rule 1, after the row is durable."""
     seen = me.fresh or lake.record
     if seen.staging == me.record.staging or not rules.has("re-check"):
         return "is acknowledged", lake.acknowledges(me.number), me.ends(), None
@@ -34,7 +34,7 @@ def _check(lake: Lake, me: Local, rules: Rules, again: str) -> Step:
 
 
 def _again(lake: Lake, me: Local, rules: Rules, pc: str, why: str) -> Step:
-    """Begins again by the record as it is; out of tries the outcome is unknown."""
+    """Begins again with the current record; without a try left, the outcome is unknown."""
     if me.tries == rules.tries:
         return f"{why}: gives up", lake, me.ends(), None
     again = Local(me.kind, me.number, pc, record=lake.record, wrote=me.wrote, tries=me.tries + 1)
@@ -51,10 +51,10 @@ def _scan(
     own: bool = False,
     own_commit: bool = False,
 ) -> Step:
-    """Reads one more layer; `then` is next when a row was found or nothing is left.
+    """Reads one more layer; `then` follows when a row was found or no layer is left.
 
-    What is committed never changes, so it is read together with the last token. `on`: a row in the staging
-    token does not end it. `own`: nor does the process' own row in a sealed one. `own_commit`: nor in a commit.
+    A commit never changes, so it is read together with the last token. `on`: a row in the staging token does
+    not end the search. `own`: nor does the process' own row in a sealed token. `own_commit`: nor in a commit.
     """
     token = layers[me.at]
     row = lake.tokens[token]
@@ -75,7 +75,7 @@ def _scan(
 
 
 def read(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Reads by a cached record beside one fresh read of it; by the fresh one if they differ."""
+    """Reads with a cached record and concurrently reads the fresh record; reads again if they differ."""
     if me.pc == "begin":
         yield "caches the record", lake, me._replace(pc="start", record=lake.record), None
     elif me.pc == "start":
@@ -105,7 +105,7 @@ def _reads(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def delete(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Writes a tombstone where there is something to hide."""
+    """Writes a tombstone if there is an object to hide."""
     if me.pc == "begin":
         yield (
             "begins, reads the record",
@@ -164,7 +164,7 @@ def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 
 def _decide_create(lake: Lake, me: Local, rules: Rules) -> Step:
-    """Judges the condition by the newest row, after the record was read once more."""
+    """Evaluates the condition on the newest row, after another read of the record."""
     if rules.has("condition verifies") and not lake.record.same_layers(me.record):
         return _again(lake, me, rules, "scan", "the record changed")
     assert me.value is not None
@@ -181,7 +181,7 @@ def _decide_create(lake: Lake, me: Local, rules: Rules) -> Step:
 
 
 def _set(lake: Lake, me: Local, rules: Rules) -> Step:
-    """Compares-and-sets the row over the one that was read; a lost one shows the row that won."""
+    """Sets the row if it is still the one that was read; otherwise sees the row that won."""
     token = me.record.staging
     there = lake.tokens[token]
     if there != me.row and rules.has("condition compares"):

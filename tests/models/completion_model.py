@@ -1,22 +1,22 @@
 """An explicit-state model of completing a multipart upload once (docs/design/protocol.md, "Uploads").
 
 One branch, one key, one upload. Every request to the KV is one atomic step; all interleavings are explored
-breadth-first, so a trace is a shortest one. An attempt of the completion may stop for good at any
-step, which is what a process does that dies, or go on much later, which is what one does that hangs.
+breadth-first, so a trace is a shortest one. An attempt of the completion may stop for good at any step, as if
+its process died, or continue much later, as if its process hung.
 
     python -m tests.models.completion_model            the table of guards
     python -m tests.models.completion_model NAME       one guard off, with its trace
 
-Values of the key: 0 what was there before, `UPLOAD`, and one value for each PUT (a PUT stands for a delete
-as well: a tombstone is a row like any other) and each creation, for which 0 is an absent key.
+Values of the key: 0 for the value before, `UPLOAD`, and one value for each PUT (a PUT also stands for a
+delete: a tombstone is a row like any other) and each creation, for which 0 is an absent key.
 
-What must hold in every state:
-- *once*: a PUT that replaced the upload and that is acknowledged is not replaced by the upload again;
-- *kept*: once the completion was acknowledged, the key shows the upload or a PUT that was not
-  acknowledged before the completion began;
-- *put kept*: an acknowledged PUT is visible, or a write is that was not over before that PUT began;
-- *condition kept*: once a creation (`If-None-Match`) and the completion were both acknowledged, the creation is
-  not visible: it began on an absent key, so the upload came after it.
+Promises in every state:
+- *once*: an acknowledged PUT that replaced the upload is not replaced by the upload again;
+- *kept*: after the completion was acknowledged, the key has the upload or a PUT that was not acknowledged
+  before the completion began;
+- *put kept*: an acknowledged PUT is visible, or a write that did not end before that PUT began;
+- *condition kept*: after a creation (`If-None-Match`) and the completion were both acknowledged, the creation
+  is not visible: it began on an absent key, so the upload came after it.
 """
 
 # ruff: noqa: T201 - it is a command
@@ -67,7 +67,7 @@ class Model:
     # ---- processes
 
     def steps(self, lake: Lake, me: Local) -> Iterator[Step]:
-        """All next steps of one process."""
+        """Yields all next steps of one process."""
         if me.pc != "end":
             yield from getattr(self, f"_{me.kind}")(lake, me)
 
@@ -203,7 +203,7 @@ class Model:
                 lake, replace(me, token=lake.staging), "writes once more", pc="write"
             )
 
-    # Every later one compares and sets, and decides first what became of the earlier ones.
+    # Every later attempt uses compare-and-set, and first settles the outcome of the earlier ones.
 
     def _at_record(self, lake: Lake, me: Local) -> Iterator[Step]:
         plain = {each.token for each in me.tries_of if not each.by_compare}
@@ -295,9 +295,7 @@ class Model:
         yield (
             f"designates T{me.token}",
             begun,
-            replace(
-                me, pc="set", version=begun.version, tries_of=attempts, has_designated=True
-            ),
+            replace(me, pc="set", version=begun.version, tries_of=attempts, has_designated=True),
         )
 
     def _at_set(self, lake: Lake, me: Local) -> Iterator[Step]:
@@ -331,7 +329,7 @@ class Model:
         yield "records the answer", self._told(done), replace(me, pc="end")
 
     def _fate(self, lake: Lake, attempt: Attempt, named: tuple[int, ...]) -> str:
-        """What became of an earlier attempt, by the token that it was to write to."""
+        """Returns the fate of an earlier attempt, according to the token that it was to write to."""
         token = lake.tokens[attempt.token]
         if attempt.token not in named:
             return "unknown"
@@ -364,10 +362,10 @@ class Model:
     def _told(lake: Lake) -> Lake:
         return replace(lake, upload_acked=True)
 
-    # ---- what must hold
+    # ---- promises
 
     def broken(self, lake: Lake) -> str | None:
-        """Which promise a state breaks."""
+        """Returns the promise that a state breaks."""
         shown = lake.visible()
         if shown == UPLOAD and (twice := lake.undone):
             return (
@@ -385,7 +383,7 @@ class Model:
         return None
 
     def check(self, states_max: int = STATES_MAX) -> tuple[str | None, int, list[str]]:
-        """Explores everything; the first broken promise, how many states, and the steps to it."""
+        """Explores all states; returns the first broken promise, the number of states, and the steps to it."""
         start = (Lake(), self.locals)
         seen: dict[tuple[Lake, tuple[Local, ...]], tuple[object, str] | None] = {start: None}
         queue = deque([start])

@@ -1,4 +1,4 @@
-"""What the model of completions has in a state: the branch, its tokens, the upload, and its processes.
+"""The state of the model of completions: the branch, its tokens, the upload, and the processes.
 
 Values of the key: see `completion_model`.
 """
@@ -22,7 +22,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A token that an attempt was to write to, as the upload's record has it."""
+    """A token that an attempt was to write to, as recorded in the upload's record."""
 
     token: int
     by_compare: bool
@@ -30,7 +30,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Lake:
-    """Branch record, tokens, upload record, and what clients were told."""
+    """Branch record, tokens, upload record, and the answers to clients."""
 
     staging: int = 0
     sealed: tuple[int, ...] = ()  # newest first
@@ -50,19 +50,21 @@ class Lake:
     acked: frozenset[int] = frozenset()
     acked_before_upload: frozenset[int] = frozenset()
     creations: frozenset[int] = frozenset()
-    replaced_upload: frozenset[int] = frozenset()  # PUTs that were visible after the upload was
-    undone: frozenset[int] = frozenset()  # those of them that the upload replaced once more
-    before: tuple[tuple[int, frozenset[int]], ...] = ()  # PUT → PUTs that were over when it began
+    replaced_upload: frozenset[int] = (
+        frozenset()
+    )  # PUTs that were visible after the upload was visible visible visible
+    undone: frozenset[int] = frozenset()  # those of them that the upload replaced again
+    before: tuple[tuple[int, frozenset[int]], ...] = ()  # PUT → PUTs that had ended when it began
 
     def visible(self) -> int:
-        """What a reader finds."""
+        """Returns the value for a reader."""
         for token in (self.staging, *self.sealed):
             if (row := self.tokens[token].row) is not None:
                 return row
         return self.committed
 
     def looked_at(self) -> Lake:
-        """The same state, with what readers saw of it."""
+        """Returns the same state, with the values that readers saw."""
         shown = self.visible()
         if shown == UPLOAD:
             if not self.upload_seen:
@@ -73,12 +75,12 @@ class Lake:
         return self
 
     def with_token(self, number: int, token: Token) -> Lake:
-        """One token's rows changed."""
+        """Changes the rows of one token."""
         tokens = self.tokens
         return replace(self, tokens=(*tokens[:number], token, *tokens[number + 1 :]))
 
     def seal(self) -> Lake:
-        """A new staging token over the old one."""
+        """Adds a new staging token above the old one."""
         return replace(
             self,
             staging=len(self.tokens),
@@ -89,7 +91,7 @@ class Lake:
 
 @dataclass(frozen=True)
 class Local:
-    """Where one process is."""
+    """The state of one process."""
 
     kind: str
     number: int
@@ -105,5 +107,7 @@ class Local:
     landed: frozenset[int] = frozenset()  # tokens that hold a row or note of the upload
     newest_in: int | None = None
     tries_of: tuple[Attempt, ...] = ()
-    has_designated: bool = False  # whether it added the last one of these for the row that it will set
+    has_designated: bool = (
+        False  # whether it added the last one of these for the row that it will set
+    )
     tries: int = 0

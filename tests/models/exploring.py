@@ -17,7 +17,7 @@ __all__ = ["Explored", "Next", "explore"]
 S = TypeVar("S", bound=Hashable)
 
 Next = tuple[str, S, str | None]
-"""What happens, the state after it, and the promise that this breaks (None: none)."""
+"""A step: its description, the state after it, and the promise that it breaks (None: none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Explored:
 
     Attributes:
         broken: the first promise that is broken; None if none is.
-        states: how many different states were met.
+        states: number of different states.
         steps: the steps from the start to the broken promise.
-        is_complete: every state was looked at; False if the bound was met first.
+        is_complete: whether every state was examined; False if the bound was reached first.
     """
 
     broken: str | None
@@ -44,8 +44,8 @@ def explore(
 
     Args:
         start: the first state.
-        successors: all steps that are possible in a state.
-        states_max: stops after so many different states.
+        successors: returns all possible steps of a state.
+        states_max: greatest number of different states.
     """
     came_from: dict[S, tuple[S, str] | None] = {start: None}
     queue = deque([start])

@@ -20,7 +20,7 @@ def head(lake: Lake) -> int:
     return lake.commits[lake.record.commit][0]
 
 
-# A model that does nothing keeps every promise: each process must be able to do its work.
+# A model without steps keeps every promise, so each process must be able to finish its work.
 REACHED: dict[str, tuple[Scenario, Callable[[Lake], bool]]] = {
     "a put is committed and its token dropped": (
         ("put", "commit"),
@@ -60,7 +60,7 @@ REACHED: dict[str, tuple[Scenario, Callable[[Lake], bool]]] = {
 
 
 @pytest.mark.parametrize("what", REACHED)
-def test_the_processes_do_their_work(what: str) -> None:
+def test_every_process_can_finish_its_work(what: str) -> None:
     scenario, goal = REACHED[what]
     assert reach(scenario, goal).broken == "reached"
 
@@ -79,20 +79,20 @@ def test_without_a_guard_a_promise_is_broken(guard: str) -> None:
 
 
 def test_the_overlap_rule_loses_a_write_that_a_compaction_took() -> None:
-    """Two commits are not needed: tokens that are gone from the record may be in a compacted metarange."""
+    """One commit is enough: tokens that left the record may be in a compacted metarange."""
     found = check(("put", "commit", "compact"), "no overlap rule")
     assert found.broken is not None
 
 
 def test_a_merge_that_seals_only_before_its_last_step_lets_two_writers_win() -> None:
-    """A conditional write may verify the record after the seal, and its row lands after the merge."""
+    """A conditional write may verify the record after the seal, while its row lands after the merge."""
     found = check(("create", "merge early"))
     assert found.broken is not None
     assert found.broken.startswith("two winners")
 
 
 def test_without_merges_a_condition_need_not_be_judged_beneath_an_own_row() -> None:
-    """What a verified record lacked cannot come beneath a token that it names, except by a merge."""
+    """No entry can appear below a token that a verified record names, except by a merge."""
     found = check(("create", "create", "commit"), "beneath own row")
     assert found.broken is None, found.steps
     assert found.is_complete

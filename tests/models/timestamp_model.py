@@ -1,8 +1,8 @@
 """A model of the timestamps of plain rows on Cassandra (docs/design/timestamps.md).
 
-One cell: the greatest timestamp wins; with equal ones a tombstone wins, then the greater value. Writers run one
-after the other, each on a machine whose clock is wrong by up to `SKEW`, with less than that between two
-writes. After the last one a read must show the last one. All clock errors are tried.
+One cell: the greatest timestamp wins; with equal ones a Cassandra tombstone wins, then the greater value. Writers run
+one after another, each on a machine whose clock is off by up to `SKEW`, with less than that between two writes. After
+the last write a read must return its value. All clock errors are tried.
 
     python -m tests.models.timestamp_model
 """
@@ -19,31 +19,33 @@ from typing import NamedTuple
 __all__ = ["HISTORIES", "Op", "Policy", "lost_write"]
 
 SKEW = 3
-"""How far a clock may be wrong, in the time between two writes."""
+"""Greatest error of a clock, in units of the time between two writes."""
 
 _BEGIN = 100
 
 
 class Op(enum.Enum):
-    """What a writer does."""
+    """The operation of a writer."""
 
     PUT = "put"
     DELETE = "delete"
 
 
 class Policy(enum.Enum):
-    """How a write gets its timestamp, and what a delete writes."""
+    """A rule for the timestamp of a write, and for the row that a delete writes."""
 
     CLOCK = "the writer's clock"
     COMPARED_FIRST = (
         "the first write is a compare-and-set, stamped by a coordinator whose clock is ahead"
     )
-    ABOVE_SEEN_TOMBSTONES = "max(now, seen + 1); a delete is a tombstone, whose time no reader sees"
-    ABOVE_SEEN_MARKERS = "max(now, seen + 1); a delete is a row that holds a tombstone"
+    ABOVE_SEEN_CASSANDRA_TOMBSTONES = (
+        "max(now, seen + 1); a delete is a Cassandra tombstone, whose time no reader sees"
+    )
+    ABOVE_SEEN_TOMBSTONE_ROWS = "max(now, seen + 1); a delete is a row that holds a tombstone"
 
 
 class Cell(NamedTuple):
-    """What a node keeps; the greater one wins."""
+    """A cell of a node; the greater one wins."""
 
     time: int
     is_tombstone: bool
@@ -53,11 +55,11 @@ class Cell(NamedTuple):
 HISTORIES = tuple(
     history for length in (2, 3) for history in product(Op, repeat=length) if history[0] is Op.PUT
 )
-"""Two or three writes of one row, of which the first is a put."""
+"""Returns sequences of two or three writes of one row, the first of which is a put."""
 
 
 def lost_write(policy: Policy, history: tuple[Op, ...]) -> tuple[int, ...] | None:
-    """Clock errors with which the last write is not what a read shows; None if there are none."""
+    """Returns clock errors with which a read does not return the last write; None if there are none."""
     for errors in product(range(-SKEW, SKEW + 1), repeat=len(history)):
         if not _shows_last(policy, history, errors):
             return errors
@@ -83,7 +85,7 @@ def _shows_last(policy: Policy, history: tuple[Op, ...], errors: tuple[int, ...]
 def _written(policy: Policy, op: Op, now: int, write: int, cell: Cell | None) -> Cell:
     if policy in {Policy.CLOCK, Policy.COMPARED_FIRST}:
         return Cell(now, op is Op.DELETE, write)
-    if policy is Policy.ABOVE_SEEN_MARKERS:
+    if policy is Policy.ABOVE_SEEN_TOMBSTONE_ROWS:
         return Cell(max(now, cell.time + 1 if cell else now), is_tombstone=False, write=write)
     seen = None if cell is None or cell.is_tombstone else cell.time
     time = now if seen is None else max(now, seen + 1)

@@ -1,16 +1,16 @@
-"""`python -m tests.mutants`: mutations of the source, and whether the tests see them.
+"""`python -m tests.mutants`: mutates the source and reports whether the tests detect it.
 
 python -m tests.mutants                            every written and 300 drawn mutations
-python -m tests.mutants --only tarn.core           those of modules whose name starts so
+python -m tests.mutants --only tarn.core           those of modules whose name starts with this
 python -m tests.mutants --name NAME                one mutation, by its name
-python -m tests.mutants --sample 12                12 of each sort, by the test that killed them last
-python -m tests.mutants --list                     what would run
-python -m tests.mutants --map [TEST…]              make the test map anew, or what tests show of it
-python -m tests.mutants --record                   write who killed whom to killers.json
-python -m tests.mutants --unseen                   those that no recorded test has killed
+python -m tests.mutants --sample 12                12 of each kind, with the test that killed them last
+python -m tests.mutants --list                     list the mutations that would run
+python -m tests.mutants --map [TEST…]              renew the test map, all of it or that of some tests
+python -m tests.mutants --record                   record in killers.json which test killed each mutation
+python -m tests.mutants --unseen                   mutations without a recorded killer
 
-A survivor is a behaviour that no test sees. Write the test, at the lowest layer that can show it; a
-mutation that changes no behaviour goes to `equivalent.py` with its reason.
+A survivor shows a behaviour that no test covers. Write the test, at the lowest layer that can show it; add a
+mutation that changes no behaviour to `equivalent.py` with the reason.
 """
 
 # ruff: noqa: T201 - it is a command
@@ -99,7 +99,7 @@ def _chosen(given: argparse.Namespace) -> list[Mutation]:
 
 
 def _sample(count: int, seed: int) -> int:
-    """Some mutations, each by the test that killed it last: those must still see it."""
+    """Plays some mutations, each with the test that killed it last, which must kill it again."""
     by = {name: test for name, test in killers.recorded().items() if "::" in test}
     written = sorted(WRITTEN, key=lambda mutation: lot(mutation.name, seed))[:count]
     drawn: list[Mutation] = []
@@ -143,7 +143,7 @@ def _try_all(
 
 
 def _try(mutation: Mutation, found: TestMap, budget: float) -> Verdict:
-    """By the test that killed it last, then by every test that enters its block."""
+    """Plays a mutation with the test that killed it last, then with every test that enters its block."""
     source = _FILES[mutation.module].read_text()
     tests = found.tests_of(mutation.module, source, mutation.line(source))
     groups = batches(tests, found.seconds, mutation.module, budget)
@@ -154,7 +154,7 @@ def _try(mutation: Mutation, found: TestMap, budget: float) -> Verdict:
 
 
 def _summary(verdicts: dict[str, Verdict]) -> int:
-    """Prints the score; 1 if it is too low or a written mutation survived."""
+    """Prints the score; returns 1 if it is too low or a written mutation survived."""
     fates = Counter(verdict.fate for verdict in verdicts.values())
     survivors = [name for name, verdict in verdicts.items() if verdict.fate is Fate.SURVIVED]
     if survivors:

@@ -1,8 +1,8 @@
-"""Puts a mutation into a process: an import hook compiles the changed source; no file is written.
+"""Applies a mutation in a process: an import hook compiles the changed source; no file is written.
 
-A mutant is known to a process by an environment variable, so that processes which a test starts have it,
-too (`site/sitecustomize.py`, on `PYTHONPATH` while mutants run). The same hook can instead note which
-blocks of code each test enters (`TARN_MUTANTS_HITS`), from which `mapping.py` makes the test map.
+An environment variable names the mutant, so that processes which a test starts apply it, too
+(`site/sitecustomize.py`, on `PYTHONPATH` while mutants run). Instead, the same hook can record which blocks of
+code each test enters (`TARN_MUTANTS_HITS`), from which `mapping.py` makes the test map.
 
 Only the standard library is imported here: the hook runs at the start of every process of a test.
 """
@@ -42,7 +42,7 @@ ROOT: Final = Path(__file__).parents[2]
 MUTANT_ENV: Final = "TARN_MUTANT"
 HITS_ENV: Final = "TARN_MUTANTS_HITS"
 
-# What is mutated: folders, and the prefix of the modules in them.
+# The mutated folders, and the prefix of the modules in them.
 TARGETS: Final = {
     "services/graveler/tarn_graveler": "tarn_graveler",
     "services/gateway/tarn_gateway/operations": "tarn_gateway.operations",
@@ -55,15 +55,15 @@ _HIT: Final = "__tarn_hit__"
 
 
 class MutantGoneError(Exception):
-    """The code that a mutation changes is no longer there, or is there more than once."""
+    """The code that a mutation changes no longer exists, or occurs more than once."""
 
 
 class Mutation(Protocol):
-    """A change of one module that can be compiled."""
+    """A change of one module, which can be compiled."""
 
     @property
     def name(self) -> str:
-        """What lists call it; unique."""
+        """Its unique name."""
         ...
 
     @property
@@ -72,11 +72,11 @@ class Mutation(Protocol):
         ...
 
     def tree(self, source: str) -> ast.Module:
-        """The changed module. Raises `MutantGoneError`."""
+        """Returns the changed module. Raises `MutantGoneError`."""
         ...
 
     def line(self, source: str) -> int:
-        """Where the change is. Raises `MutantGoneError`."""
+        """Returns the line of the change. Raises `MutantGoneError`."""
         ...
 
 
@@ -89,7 +89,7 @@ class Drawn:
 
     @property
     def name(self) -> str:
-        """The module, and the change's name in it."""
+        """The module, and the name of the change in it."""
         return f"{self.module}:{self.change}"
 
     def tree(self, source: str) -> ast.Module:
@@ -111,14 +111,14 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A mutation that somebody wrote down: what a plausible mistake would look like.
+    """A hand-written mutation: a plausible mistake.
 
     Attributes:
         name: a short name.
-        module: which it changes.
-        sentence: what goes wrong, in words.
-        before: text of the module, there exactly once.
-        after: what stands there instead.
+        module: the module that it changes.
+        sentence: describes the mistake.
+        before: text that occurs exactly once in the module.
+        after: the text that replaces it.
     """
 
     name: str
@@ -145,13 +145,13 @@ class Written:
 
 
 def source_files() -> Iterator[Path]:
-    """Every file that is mutated."""
+    """Returns every mutated file."""
     for folder in TARGETS:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
 def module_of(path: Path) -> str:
-    """The name that a source file is imported by."""
+    """Returns the module name of a source file."""
     for folder, prefix in TARGETS.items():
         if path.is_relative_to(ROOT / folder):
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
@@ -163,7 +163,7 @@ def module_of(path: Path) -> str:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles a module from a changed tree, and never from or into a cache."""
+    """Compiles a module from a changed tree, without reading or writing a cache."""
 
     def __init__(self, fullname: str, path: str, mutation: Mutation | None) -> None:
         super().__init__(fullname, path)
@@ -205,14 +205,14 @@ class _Finder(MetaPathFinder):
 
 
 def install(mutation: Mutation | None) -> None:
-    """Applies a mutation in this process, or notes hits (None). The module must not be imported yet."""
+    """Applies a mutation in this process, or records hits (None). The module must not be imported yet."""
     if mutation is not None and mutation.module in sys.modules:
         raise RuntimeError(f"{mutation.module} is imported already")
     sys.meta_path.insert(0, _Finder(mutation))
 
 
 def install_from_environment() -> None:
-    """What a process that a test starts does first."""
+    """Sets up a process that a test starts; runs before all other code."""
     if name := os.environ.get(MUTANT_ENV):
         from tests.mutants.naming import mutation_of
 
@@ -225,7 +225,7 @@ def install_from_environment() -> None:
 
 
 def _instrumented(tree: ast.Module, module: str) -> ast.Module:
-    """Puts a call at the start of each block of each function."""
+    """Inserts a call at the start of each block of each function."""
     blocks = [block for block, _ in _blocks(tree)]
     for number, block in enumerate(blocks):
         is_text = isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Constant)
@@ -238,7 +238,7 @@ def _instrumented(tree: ast.Module, module: str) -> ast.Module:
 
 
 def _blocks(tree: ast.AST) -> Iterator[tuple[list[ast.stmt], int]]:
-    """Statement lists inside of functions, outer before inner, with their depth."""
+    """Yields the statement lists inside of functions, outer before inner, with their depth."""
 
     def walk(node: ast.AST, depth: int) -> Iterator[tuple[list[ast.stmt], int]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -253,7 +253,7 @@ def _blocks(tree: ast.AST) -> Iterator[tuple[list[ast.stmt], int]]:
 
 
 def block_of_line(tree: ast.Module, line: int) -> int | None:
-    """The number of the innermost block that holds a line; None outside of functions."""
+    """Returns the number of the innermost block that holds a line; None outside of functions."""
     found: tuple[int, int] | None = None
     for number, (block, depth) in enumerate(_blocks(tree)):
         first, last = block[0].lineno, block[-1].end_lineno or block[-1].lineno
@@ -263,12 +263,12 @@ def block_of_line(tree: ast.Module, line: int) -> int | None:
 
 
 _seen: set[tuple[str, str]] = set()
-# As they are: tests put failing ones in their places.
+# The real functions: tests may replace them by failing ones.
 _open, _write, _close = os.open, os.write, os.close
 
 
 def _hit(block: str) -> None:
-    """Notes that the test under way enters a block, once per test and process."""
+    """Records that the current test enters a block, once per test and process."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
     if (test, block) in _seen:
         return

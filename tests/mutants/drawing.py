@@ -1,8 +1,8 @@
-"""Draws a sample of all mutations: the same one from the same seed, and nearly the same after an edit.
+"""Draws a sample of all mutations: a seed gives the same sample, and nearly the same after an edit.
 
-Each mutation gets a lot from its own name, so an edit of one function changes the lots of that function
-only. A weight multiplies the chance of a module's mutations (Efraimidis and Spirakis: the largest
-u^(1/weight) are drawn); size needs no weight, because a longer module has more mutations.
+Each mutation gets a random number from its own name, so an edit of one function changes only the numbers of that
+function. A weight multiplies the chance of a module's mutations (Efraimidis and Spirakis: the largest
+u^(1/weight) are drawn). Size needs no weight, because a longer module has more mutations.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DRAWN: Final = 300
 
 _PROTOCOL_WEIGHT: Final = 3.0
 WEIGHTS: Final[Sequence[tuple[str, float]]] = (
-    # Only a real Cassandra, a real S3 server or a real process runs these; `tests/contract` and
-    # `tests/system` do, and they take minutes per mutant.
+    # These run only with a real Cassandra, S3 server or process, in `tests/contract` and `tests/system`, which
+    # take minutes per mutant.
     ("*.__main__", 0.0),
     ("tarn_graveler.application", 0.0),
     ("tarn_graveler.assembly", 0.0),
@@ -59,7 +59,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.kv.metered", 0.5),
     ("tarn.kv.mem", 0.5),
     ("tarn.block.mem", 0.5),
-    # What the promises rest on.
+    # The code that the promises depend on.
     ("tarn_graveler.*", _PROTOCOL_WEIGHT),
     ("tarn_gateway.operations.*", 2.0),
     ("tarn.core.branch", _PROTOCOL_WEIGHT),
@@ -79,7 +79,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.block.committed", 2.0),
     ("tarn.block.local.*", 2.0),
 )
-# Operators whose mutations any call notices count for less: they would only flatter the score.
+# Operators whose mutations any call detects have less weight: they would only raise the score.
 _OPERATOR_WEIGHTS: Final = {
     "swapped arguments": 0.25,
     "returned value": 0.4,
@@ -90,13 +90,13 @@ _OPERATOR_WEIGHTS: Final = {
 
 
 def weight_of(module: str) -> float:
-    """The weight of a module's mutations; 0: none is drawn. The first pattern that fits decides."""
+    """Returns the weight of a module's mutations; 0: none is drawn. The first matching pattern decides."""
     return next((weight for pattern, weight in WEIGHTS if fnmatchcase(module, pattern)), 1.0)
 
 
 @cache
 def all_drawn() -> tuple[Drawn, ...]:
-    """Every mutation that the operators find in what is mutated."""
+    """Returns every mutation that the operators find."""
     return tuple(
         Drawn(module, change.name)
         for path in source_files()
@@ -106,11 +106,11 @@ def all_drawn() -> tuple[Drawn, ...]:
 
 
 def draw(count: int = DRAWN, seed: int = SEED) -> list[Drawn]:
-    """The sample of a seed, by name.
+    """Returns the sample of a seed, by name.
 
-    The sample of the default seed keeps what was tried before: a mutation that has a recorded killer, or
-    stands in `equivalent.py`, comes before others as long as its code stands. So a module may be renamed,
-    and the record with it, and the score stays comparable. The samples of other seeds are unseen.
+    The sample of the default seed keeps mutations that were tried before: a mutation that has a recorded killer or is
+    listed in `equivalent.py` comes before others as long as its code exists. So a module can be renamed, and the
+    record with it, and the score stays comparable. The samples of other seeds are new.
     """
     mutations = all_drawn()
     tried = {*recorded(), *EQUIVALENT} if seed == SEED else set()
@@ -128,6 +128,6 @@ def _weight(mutation: Drawn) -> float:
 
 
 def lot(name: str, seed: int) -> float:
-    """A number in [0, 1) that depends on a name and a seed only."""
+    """Returns a number in [0, 1) that depends only on a name and a seed."""
     digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=7).digest()
     return int.from_bytes(digest) / 2**56

@@ -1,4 +1,4 @@
-"""Mutations that change no behaviour anybody can see, each with the reason.
+"""Mutations that change no observable behaviour, each with the reason.
 
 They are not played and do not count. An entry whose code has changed has no effect.
 """

@@ -1,7 +1,7 @@
-"""Which test killed which mutation, as `make mutate ARGS=--record` found it: what CI samples from.
+"""Records which test killed which mutation (`make mutate-source ARGS=--record`); CI plays a sample of them.
 
-A written mutation that has no killer here was never seen by a test. Entries of code that is gone are
-harmless; they leave the record when it is made anew.
+A written mutation without a killer was never killed by a test. Entries of removed code are harmless; the next
+recording removes them.
 """
 
 import json
@@ -15,7 +15,7 @@ _PLACE: Final = Path(__file__).with_name("killers.json")
 
 
 def recorded() -> dict[str, str]:
-    """For each mutation the test that killed it, or in words what did: a limit, or a failed import."""
+    """Returns for each mutation the test that killed it, or a description: a limit, or a failed import."""
     if not _PLACE.exists():
         return {}
     found: dict[str, str] = json.loads(_PLACE.read_text())
@@ -23,7 +23,7 @@ def recorded() -> dict[str, str]:
 
 
 def record(mutation: str, test: str, known: Collection[str]) -> None:
-    """Writes which test killed a mutation, or "" for none; keeps others that are still known."""
+    """Records which test killed a mutation, or "" for none; keeps the entries of other known mutations."""
     found = {name: by for name, by in recorded().items() if name in known and name != mutation}
     if test:
         found[mutation] = test

@@ -1,7 +1,7 @@
 """The test map: which tests enter which block of the mutated code, and how long each takes.
 
-Made by one run of the tests with a call at the start of each block, and kept outside of the checkout.
-A mutant then runs only the tests that enter its block. A module that changed since has the tests that
+One run of the tests, with a call at the start of each block, makes the map. It is kept outside of the checkout.
+A mutant then runs only the tests that enter its block. For a module that has changed since, all tests run that
 entered any of its blocks.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["SITE", "TestMap", "default_place", "digest_of", "make_map"]
 
 SITE: Final = str(ROOT / "tests/mutants/site")
 
-# No Cassandra, no Spark, no process of Tarn but the one that builds large commits.
+# Tests without Cassandra, Spark, and processes of Tarn, except the process that builds large commits.
 _TESTS: Final = (
     "tests/unit/core",
     "tests/unit/aio",
@@ -53,12 +53,12 @@ _TEST_SECONDS_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class TestMap:
-    """What one run of the tests showed.
+    """The result of one run of the tests.
 
     Attributes:
         entered: for each module and block (`module#number`) the tests that enter it.
-        seconds: for each test that passed how long it took.
-        digests: for each module a digest of its source then.
+        seconds: duration of each test that passed.
+        digests: digest of the source of each module at that time.
     """
 
     __test__ = False  # pytest takes classes named Test… for tests
@@ -68,7 +68,7 @@ class TestMap:
     digests: dict[str, str]
 
     def tests_of(self, module: str, source: str, line: int) -> set[str]:
-        """The tests that enter the block of a line."""
+        """Returns the tests that enter the block of a line."""
         block = block_of_line(ast.parse(source), line)
         if block is not None and self.digests.get(module) == digest_of(source):
             tests = self.entered.get(f"{module}#{block}", [])
@@ -82,7 +82,7 @@ class TestMap:
         }
 
     def renewed(self, newer: TestMap) -> TestMap:
-        """This map with what a run of some of the tests showed since."""
+        """Returns this map, updated with a later run of some of the tests."""
         changed = {
             module for module, digest in newer.digests.items() if self.digests.get(module) != digest
         }
@@ -96,7 +96,7 @@ class TestMap:
         return TestMap(entered, self.seconds | newer.seconds, newer.digests)
 
     def save(self, place: Path) -> None:
-        """Writes it."""
+        """Writes the map."""
         place.parent.mkdir(parents=True, exist_ok=True)
         content = {
             "entered": self.entered,
@@ -107,26 +107,26 @@ class TestMap:
 
     @classmethod
     def load(cls, place: Path) -> TestMap:
-        """Reads it. Raises `FileNotFoundError`."""
+        """Reads a map. Raises `FileNotFoundError`."""
         return cls(**json.loads(place.read_text()))
 
 
 def default_place() -> Path:
-    """Where the map of this checkout is kept: beside the temporary files, not in the checkout."""
+    """Returns the path of this checkout's map, in the folder for temporary files."""
     name = f"tarn-mutants-{os.getuid()}-{digest_of(str(ROOT))[:12]}"
     return Path(tempfile.gettempdir()) / name / "map.json"
 
 
 def digest_of(text: str) -> str:
-    """A digest of a text."""
+    """Returns a digest of a text."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def make_map(tests: Sequence[str] = ()) -> TestMap:
-    """Runs tests once, all if none are given, and notes what they enter.
+    """Runs tests once, all if none are given, and records the blocks that they enter.
 
     Raises:
-        RuntimeError: they cannot be run.
+        RuntimeError: the tests cannot be run.
     """
     with tempfile.TemporaryDirectory() as folder:
         hits, times = Path(folder, "hits"), Path(folder, "times")

@@ -1,4 +1,4 @@
-"""From a mutation's name to the mutation: how a process that a test starts knows what it runs with."""
+"""Finds a mutation by its name, for processes that a test starts."""
 
 from tests.mutants.applying import Drawn, Mutation
 from tests.mutants.written import WRITTEN
@@ -7,7 +7,7 @@ __all__ = ["mutation_of"]
 
 
 def mutation_of(name: str) -> Mutation:
-    """The mutation of a name: one that is written down, or one that an operator makes."""
+    """Returns the mutation of a name: a written one, or one that an operator makes."""
     for written in WRITTEN:
         if written.name == name:
             return written

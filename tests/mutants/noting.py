@@ -1,4 +1,4 @@
-"""A pytest plugin that notes each test's result into a file: name, seconds, result, tab-separated."""
+"""A pytest plugin that writes each test's result to a file: name, seconds, result, separated by tabs."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ __all__ = ["PROFILE", "TIMES_ENV"]
 
 TIMES_ENV: Final = "TARN_MUTANTS_TIMES"
 
-# The examples of `make test`; a failure is not made smaller, it is enough that there is one.
+# The examples of `make test`, without minimising: one failure is enough.
 PROFILE: Final = "mutants"
 settings.register_profile(
     PROFILE,
@@ -25,7 +25,7 @@ settings.register_profile(
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Notes a report; setup and teardown only if they fail or skip."""
+    """Records a report; setup and teardown only if they fail or skip."""
     target = os.environ.get(TIMES_ENV)
     if target is None or (report.when != "call" and report.passed):
         return
@@ -35,7 +35,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Notes a file that cannot be imported: a mutant that breaks its module."""
+    """Records a file that cannot be imported: the mutant breaks its module."""
     target = os.environ.get(TIMES_ENV)
     if target is not None and report.failed:
         with Path(target).open("a") as file:

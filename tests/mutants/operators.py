@@ -1,13 +1,13 @@
 """Mutation operators: every small change that can be made to one module, each with a stable name.
 
-They are those of the field (mutmut, cosmic-ray, PIT), chosen for code whose faults are *orders* and
-*conditions*: a comparison that is off by its boundary, a condition turned round, a guard removed, a
-statement dropped, a keyword argument dropped, two arguments swapped, an order lost, an error of another
-kind, an error that is not caught. Texts are left alone, and so are log lines, assertions, annotations
-and constants of a module: changing those shows nothing about a promise.
+They are the usual operators (mutmut, cosmic-ray, PIT), chosen for code whose faults are *orders* and
+*conditions*: a comparison with the wrong boundary, an inverted condition, a removed guard, a dropped
+statement, a dropped keyword argument, two swapped arguments, a lost order, an error of another kind, an
+error that is not caught. Texts, log lines, assertions, annotations and constants of a module are not changed:
+they say nothing about a promise.
 
-A change works on the syntax tree in place and never on a file. Its name is made of the function, the
-operator and the code before and after, so that it survives edits elsewhere in the module.
+A change modifies the syntax tree in place and never a file. Its name consists of the function, the operator and
+the code before and after, so that it survives edits elsewhere in the module.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _OTHER_KINDS: Final = {
     "DENIED": "NOT_FOUND",
     "CORRUPT": "INTERNAL",
 }
-# Calls that only tell operators something.
+# Calls that only inform operators.
 _TELLING: Final = frozenset({"debug", "info", "warning", "error", "exception", "warn"})
 
 
@@ -64,12 +64,12 @@ class Change:
     """One mutation of one module.
 
     Attributes:
-        name: unique in its module; what lists and records call it.
-        function: the qualified name of the function it is in.
-        line: where, in the module as it is.
+        name: its name, unique in the module.
+        function: qualified name of the function that it changes.
+        line: its line in the unchanged module.
         before: the changed code, shortened.
-        after: what stands there instead; "" for nothing.
-        apply: makes the change in the tree that it was found in; once.
+        after: the new code; "" for none.
+        apply: makes the change in the tree that it was found in; call it once.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A change before it has a name."""
+    """A change without a name."""
 
     operator: str
     before: ast.AST
@@ -91,7 +91,7 @@ class _Draft:
 
 
 def changes_of(tree: ast.Module) -> list[Change]:
-    """Every change of a module, in the order of its code."""
+    """Returns every change of a module, in the order of its code."""
     seen: Counter[str] = Counter()
     changes = []
     for function, node in _functions(tree):
@@ -107,7 +107,7 @@ def changes_of(tree: ast.Module) -> list[Change]:
 
 
 def statement_lists(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The statement lists that hang on a node itself."""
+    """Yields the statement lists that belong directly to a node."""
     for field in BLOCKS:
         block = getattr(node, field, None)
         if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
@@ -122,7 +122,7 @@ def _shown(node: ast.AST) -> str:
 def _functions(
     node: ast.AST, prefix: str = ""
 ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every function and method that is not nested in another function."""
+    """Yields every function and method that is not nested in another function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
             yield from _functions(child, f"{prefix}{child.name}.")
@@ -140,7 +140,7 @@ def _in_function(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_
 
 
 def _is_declaration(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function only declares: a method of a protocol, an overload."""
+    """Whether a function is only a declaration: a method of a protocol, or an overload."""
     return all(
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         for statement in function.body
@@ -152,7 +152,7 @@ def _in_statement(
 ) -> Iterator[_Draft]:
     if isinstance(statement, ast.Assert) or _tells(statement) or _is_text(statement):
         return
-    if not is_whole_guard:  # its condition is dropped with it, once
+    if not is_whole_guard:  # its condition is dropped together with it, once
         yield from _dropped(statement, block)
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         yield from _in_function(statement)
@@ -177,7 +177,7 @@ def _inner_blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
-    """What a statement evaluates itself, without annotations and inner statements."""
+    """Yields the expressions of a statement, without annotations and inner statements."""
     for field, value in ast.iter_fields(statement):
         if field in (*BLOCKS, "handlers", "annotation", "cases"):
             continue
@@ -228,7 +228,7 @@ def _dropped(statement: ast.stmt, block: list[ast.stmt]) -> Iterator[_Draft]:
             statement.body[-1], ast.Raise | ast.Return | ast.Continue | ast.Break
         ):
             operator = "dropped guard"
-        case ast.Delete(targets=[ast.Name(), *_]):  # says that a local name is not used
+        case ast.Delete(targets=[ast.Name(), *_]):  # marks a local name as unused
             return
         case ast.Delete() | ast.Continue() | ast.Break() | ast.Raise():
             operator = "dropped statement"
@@ -263,7 +263,7 @@ def _compared(node: ast.Compare) -> Iterator[_Draft]:
 def _negated(
     node: ast.If | ast.While | ast.IfExp | ast.comprehension, test: ast.expr
 ) -> Iterator[_Draft]:
-    # A comparison and a `not` are turned round by operators of their own.
+    # Comparisons and `not` have operators of their own.
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return
     if isinstance(test, ast.UnaryOp | ast.Constant):
@@ -436,7 +436,7 @@ def _uncaught(node: ast.Try | ast.TryStar) -> Iterator[_Draft]:
         yield _Draft("uncaught error", before, after, apply)
 
 
-# Each operator takes nodes of its type only.
+# Each operator applies only to nodes of its type.
 _OPERATORS: Final[Mapping[type[ast.AST], tuple[Callable[..., Iterator[_Draft]], ...]]] = {
     ast.Compare: (_compared,),
     ast.If: (_negated_test,),

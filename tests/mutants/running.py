@@ -1,11 +1,11 @@
-"""Runs tests against one mutation in a forked process that has the large libraries already.
+"""Runs tests against one mutation in a forked process that has already imported the large libraries.
 
-The process that forks imports pytest, Arrow, gRPC, Hypothesis and the generated messages, but nothing of
-Tarn; so a child imports Tarn with the mutation in it, and starts in half a second. Tests that enter the
-mutated block run cheapest first, in batches, until one fails.
+The parent imports pytest, Arrow, gRPC, Hypothesis and the generated messages, but nothing of Tarn; so a child
+imports Tarn with the mutation, and starts in half a second. Tests that enter the mutated block run in batches, the
+cheapest first, until one fails.
 
-A mutant that hangs must not be told from one that is slow by a busy machine: a child may use a multiple of
-the CPU time that its tests use without the mutation, and only beside that a wall-clock limit far above it.
+A busy machine must not make a slow mutant look like one that hangs. So the limit of a child is a multiple of the CPU
+time that its tests use without the mutation; there is also a wall-clock limit far above it.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ _LIBRARIES: Final = (
 )
 _PROTOS: Final = "gen/tarn_proto"
 
-# A child's limits: a part for starting, and a multiple of what its tests take without the mutation.
+# A child's limits: a fixed part for starting, and a multiple of the time of its tests without the mutation.
 _CPU_START_SECONDS: Final = 10.0
 _CPU_TIMES: Final = 6.0
 _WALL_START_SECONDS: Final = 60.0
 _WALL_TIMES: Final = 12.0
 _TEST_SECONDS_MIN: Final = 20.0
 _POLL_SECONDS: Final = 0.02
-# Seconds of tests in the first batches; what is left is one more batch.
+# Seconds of tests in the first batches; all other tests are one more batch.
 _BATCH_SECONDS: Final = (2.0, 12.0)
 
 
 class Fate(Enum):
-    """What became of a mutant."""
+    """The fate of a mutant."""
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
@@ -76,13 +76,13 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a mutant, and by which test.
+    """The fate of a mutant, and the test that decided it.
 
     Attributes:
-        fate: a mutant that timed out counts as killed.
+        fate: the fate; a mutant that timed out counts as killed.
         test: the test that failed; "" for a survivor.
-        tests: how many were to run.
-        seconds: of wall clock.
+        tests: number of selected tests.
+        seconds: wall-clock time.
     """
 
     fate: Fate
@@ -92,7 +92,7 @@ class Verdict:
 
 
 class _GoneError(Exception):
-    """Tests of the map that are no longer there."""
+    """The map names tests that no longer exist."""
 
     def __init__(self, tests: set[str]) -> None:
         super().__init__(f"{len(tests)} tests are gone")
@@ -100,7 +100,7 @@ class _GoneError(Exception):
 
 
 def preload() -> None:
-    """Imports what every child needs and no mutation changes; compiles the rest once, outside of the
+    """Imports the modules that every child needs and no mutation changes; compiles the others once, outside of the
     checkout."""
     sys.pycache_prefix = str(default_place().with_name("bytecode"))
     sys.dont_write_bytecode = False
@@ -118,9 +118,9 @@ def preload() -> None:
 def batches(
     tests: Iterable[str], seconds: dict[str, float], module: str, budget: float
 ) -> list[list[str]]:
-    """Tests in the order in which they are tried: near the module before far, cheap before dear.
+    """Returns tests in the order in which to try them: near the module first, then cheap before expensive.
 
-    Those that would take longer than `budget` seconds together are left out.
+    Leaves out the last ones if all together would take longer than `budget` seconds.
     """
     ordered = sorted(tests, key=lambda test: (_distance(test, module), seconds[test], test))
     found: list[list[str]] = [[]]
@@ -140,7 +140,7 @@ def batches(
 
 
 def _distance(test: str, module: str) -> int:
-    """0: tests of this very module, 1: of its part, 2: others, 3: the simulator."""
+    """Returns 0 for tests of this module, 1 for tests of its package, 2 for others, 3 for the simulator."""
     if test.startswith("tests/sim/"):
         return 3
     words = set(module.replace("tarn_", "").split("."))
@@ -217,7 +217,7 @@ def _child(
     usual: float,
     longest: float,
 ) -> None:
-    """Never returns."""
+    """Runs the tests in the child; never returns."""
     code = 70
     try:
         os.setsid()
@@ -258,7 +258,7 @@ def _child(
 
 
 def _wait(child: int, limit: float) -> int | None:
-    """Waits for a child and ends what it started; its status, None if it took too long."""
+    """Waits for a child and ends the processes that it started; returns its status, None if it took too long."""
     until = time.monotonic() + limit
     status: int | None = None
     while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""What the operators change, that a draw stays the same, and that a mutation reaches a process alone."""
+"""The changes of the operators, the stability of a draw, and the isolation of a mutation in one process."""
 
 import ast
 import os
@@ -38,7 +38,7 @@ def pay(self, amount, limit):
 
 
 def _after(wanted: str, source: str = _FUNCTION) -> str:
-    """The source after the change of a name."""
+    """Returns the source after the change of this name."""
     tree = ast.parse(source)
     (change,) = [change for change in changes_of(tree) if change.name == wanted]
     change.apply()
@@ -118,7 +118,7 @@ def test_a_smaller_draw_is_part_of_a_larger_one() -> None:
     assert set(draw(20)) < set(draw(60))
 
 
-def test_every_mutation_has_a_name_of_its_own() -> None:
+def test_every_mutation_has_a_unique_name() -> None:
     names = [mutation.name for mutation in all_drawn()]
     assert len(set(names)) == len(names)
 
@@ -140,7 +140,7 @@ def test_a_written_mutation_still_applies(mutation: Written) -> None:
     compile(ast.fix_missing_locations(tree), mutation.module, "exec")
 
 
-def test_a_mutation_whose_code_is_gone_says_so() -> None:
+def test_a_mutation_whose_code_is_gone_is_an_error() -> None:
     with pytest.raises(MutantGoneError, match=r"0 times in tarn\.core\.refs, not once"):
         Written("gone", "tarn.core.refs", "Something.", "no such text", "").tree("X = 1")
     with pytest.raises(MutantGoneError, match="no such code"):
@@ -155,7 +155,7 @@ print(a.takes_writes_as(b))
 """
 
 
-def test_a_mutation_is_in_the_process_that_asks_for_it_and_in_no_other(tmp_path: Path) -> None:
+def test_a_mutation_is_only_in_the_process_that_requests_it(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
     file = ROOT / "libs/tarn/core/branch.py"
@@ -171,5 +171,5 @@ def test_a_mutation_is_in_the_process_that_asks_for_it_and_in_no_other(tmp_path:
 
     assert run("") == "False"
     assert run("row-of-another-life") == "True"
-    assert run("") == "False", "nothing of it is left in a cache"
+    assert run("") == "False", "no cache may keep the mutation"
     assert file.read_bytes() == before

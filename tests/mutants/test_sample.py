@@ -1,4 +1,4 @@
-"""A sample of the mutations is seen by the tests that saw them last; `make mutate` plays all."""
+"""A sample of the mutations is killed by the tests that killed them last; `make mutate` plays all."""
 
 import subprocess
 import sys

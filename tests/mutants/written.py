@@ -1,4 +1,4 @@
-"""Mutations that somebody wrote down: mistakes that one could make, each of which some test must see."""
+"""Hand-written mutations: plausible mistakes, each of which a test must detect."""
 
 from collections.abc import Sequence
 from typing import Final

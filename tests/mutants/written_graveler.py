@@ -1,5 +1,5 @@
-"""Written mutations of graveler and the branch core: orders, claims, lives and caches that a tired mind
-gets wrong. Each is stable by its text, and fails loudly when that text is gone."""
+"""Written mutations of graveler and the branch core: likely mistakes with orders, claims, incarnations and caches.
+Each is found by its text, and is an error when that text is gone."""
 
 from collections.abc import Sequence
 from typing import Final

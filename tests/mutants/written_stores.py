@@ -1,4 +1,4 @@
-"""Written mutations of the stores, the core beneath them, and the gateway's operations."""
+"""Written mutations of the stores, of the core below them, and of the gateway's operations."""
 
 from collections.abc import Sequence
 from typing import Final

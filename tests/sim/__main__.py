@@ -1,8 +1,8 @@
-"""`python -m tests.sim`: plays many seeds, or one with its log, or all with a guard off.
+"""`python -m tests.sim`: plays many seeds, or one with its log, or searches seeds that detect a missing guard.
 
 python -m tests.sim --seeds 200 [--first 0]     every seed must keep the promises
 python -m tests.sim --seed 7 [--trace]          one run, its log on stdout
-python -m tests.sim --mutate [--guard NAME]     every guard must be missed; writes which seeds do
+python -m tests.sim --mutate [--guard NAME]     searches and records seeds that detect each missing guard
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
 """
@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from functools import partial
 
-from tests.sim.jobs import keep_guard_seeds, miss, play
+from tests.sim.jobs import detect, keep_guard_seeds, play
 from tests.sim.lake_guards import GUARDS
 from tests.sim.least import ACKNOWLEDGED, KINDS, shortfalls
 from tests.sim.plan import draw
@@ -30,7 +30,7 @@ _PROGRESS_SECONDS = 30.0
 
 
 def play_many(first: int, count: int, *, salt: str, processes: int) -> int:
-    """All seeds of a range; how many broke a promise."""
+    """Plays all seeds of a range; returns how many broke a promise."""
     args = f" ARGS={shlex.quote(f'--salt {shlex.quote(salt)}')}" if salt != SALT else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
@@ -61,7 +61,7 @@ def play_many(first: int, count: int, *, salt: str, processes: int) -> int:
 
 
 def play_one(seed: int, *, is_traced: bool, salt: str) -> int:
-    """One seed with its log."""
+    """Plays one seed and prints its log; returns the number of failures."""
     run = run_seed(seed, is_traced=is_traced, salt=salt)
     print("\n".join(run.history.log))
     found = [*map(str, run.violations), *run.shortfalls]
@@ -70,32 +70,32 @@ def play_one(seed: int, *, is_traced: bool, salt: str) -> int:
 
 
 def mutate(names: list[str]) -> int:
-    """Each guard off until promises break; how many guards nobody missed.
+    """Disables each guard until promises break; returns the number of guards that no seed detected.
 
-    The seeds are kept for CI, which plays no others (`tests/sim/guard_seeds.json`).
+    Records the seeds for CI, which plays only these (`tests/sim/guard_seeds.json`).
     """
     guards = [guard for guard in GUARDS if not names or guard.name in names]
     found: dict[str, list[int]] = {}
     with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
-        for name, seeds, broken in pool.imap_unordered(miss, [g.name for g in guards]):
+        for name, seeds, broken in pool.imap_unordered(detect, [g.name for g in guards]):
             found[name] = seeds
-            told = f"broken by seeds {seeds}: {broken}" if seeds else "NOT MISSED"
+            told = f"broken by seeds {seeds}: {broken}" if seeds else "NOT DETECTED"
             print(f"{name:28} {told}", flush=True)
             keep_guard_seeds(found)
-    unmissed = sum(not seeds for seeds in found.values())
-    print(f"{len(guards)} guards, {unmissed} not missed")
-    return unmissed
+    undetected = sum(not seeds for seeds in found.values())
+    print(f"{len(guards)} guards, {undetected} not detected")
+    return undetected
 
 
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="from which on")
-    parser.add_argument("--seed", type=int, help="only this one, with its log")
-    parser.add_argument("--trace", action="store_true", help="with each operation of the stores")
-    parser.add_argument("--mutate", action="store_true", help="switch each guard off")
-    parser.add_argument("--guard", action="append", default=[], help="only this one")
+    parser.add_argument("--seeds", type=int, default=200, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--seed", type=int, help="play only this seed and print its log")
+    parser.add_argument("--trace", action="store_true", help="log each operation of the stores")
+    parser.add_argument("--mutate", action="store_true", help="disable each guard")
+    parser.add_argument("--guard", action="append", default=[], help="only this guard")
     parser.add_argument("--salt", default=SALT, help="of the injected faults; default: %(default)s")
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="that play seeds")
     given = parser.parse_args()

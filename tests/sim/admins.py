@@ -1,4 +1,4 @@
-"""Those who remove and make again what others work on."""
+"""Admins: they delete and create again the branches and repositories that clients work on."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -18,16 +18,16 @@ _ADMIN_SECONDS = 10.0
 
 
 class Admin(Client):
-    """Removes and makes again a branch or a repository while others work on it.
+    """Deletes and creates again branches or repositories while clients work on them.
 
-    A label `<repository>/main` stands for the repository, which begins empty; any other one for a
-    branch, which begins at the commit of `lake/main`.
+    A label `<repository>/main` means the repository, which is created empty; any other label means a
+    branch, which is created at the commit of `lake/main`.
     """
 
     _turns = 0
 
     async def run(self) -> None:
-        """Turns of one label after the other."""
+        """Takes the labels in turn."""
         while self.world.has_faults:
             await asyncio.sleep(self.random.expovariate(1 / self.world.plan.drop_delay_seconds))
             for branch in self.branches:
@@ -35,16 +35,16 @@ class Admin(Client):
                     await self.turn(branch)
 
     async def turn(self, branch: str) -> None:
-        """Remove, wait, make again."""
+        """Deletes, waits, and creates again."""
         await self.remove(branch)
         await asyncio.sleep(self.random.expovariate(2.0))
         if branch.endswith("/main"):
-            # A replica may know a repository for five seconds longer, and not its namesake until then.
+            # A replica may cache a repository for five seconds; until then it does not see a new one of that name.
             await asyncio.sleep(_REPOSITORY_SECONDS)
         await self.create(branch)
 
     async def remove(self, branch: str) -> None:
-        """Until it is removed. Attempts whose answer is lost are operations of their own."""
+        """Deletes until it succeeds. An attempt whose answer is lost is recorded as an operation of its own."""
         repository_id, branch_id = branch.split("/")
         was_lost = False
         while True:
@@ -59,7 +59,7 @@ class Admin(Client):
                     self.history.finish(op, is_ours, "removed before")
                     return
                 if branch_id == "main":
-                    outcome = Outcome.INFO  # some steps of several were done
+                    outcome = Outcome.INFO  # some of its steps may have been done
                 was_lost = was_lost or outcome is Outcome.INFO
                 self.history.finish(op, outcome, note_of(error))
                 await asyncio.sleep(0.1)
@@ -75,7 +75,7 @@ class Admin(Client):
             await self.graveler.delete_repository(call, repository_id)
 
     async def create(self, branch: str) -> None:
-        """Until it is there again: a branch at main's commit, or an empty repository."""
+        """Creates until it succeeds: a branch at main's commit, or an empty repository."""
         repository_id, branch_id = branch.split("/")
         self._turns += 1
         namespace = f"local://{repository_id}-{self.name}-{self._turns}" if self._turns % 2 else ""
@@ -92,7 +92,7 @@ class Admin(Client):
                 exists = error.kind is Kind.ALREADY_EXISTS
                 is_there = await self._is_there(repository_id, branch_id) if exists else None
                 if is_there:
-                    # An attempt whose answer was lost has made it, of this turn or an older one.
+                    # An attempt whose answer was lost has created it, in this turn or in an older one.
                     self.history.finish(op, Outcome.FAIL, "made before")
                     return
                 if is_there is False:
@@ -104,7 +104,7 @@ class Admin(Client):
                         self._turns += 1
                         namespace = f"local://{repository_id}-{self.name}-{self._turns}"
                 if branch_id == "main" and not exists:
-                    outcome = Outcome.INFO  # some steps of several were done
+                    outcome = Outcome.INFO  # some of its steps may have been done
                 self.history.finish(op, outcome, note_of(error))
                 await asyncio.sleep(0.1)
             else:
@@ -112,7 +112,7 @@ class Admin(Client):
                 return
 
     async def _is_there(self, repository_id: str, branch_id: str) -> bool | None:
-        """Whether it can be used; None: nobody answers."""
+        """Returns whether it exists; None if there is no answer."""
         try:
             await self.graveler.get_branch(self.call(), repository_id, branch_id)
         except TarnError as error:
@@ -141,10 +141,10 @@ class Admin(Client):
 
 
 class Namesakes(Client):
-    """Makes a branch and a tag of one name at once: one of the two at most may be acknowledged."""
+    """Creates a branch and a tag of one name concurrently: at most one of the two may be acknowledged."""
 
     async def run(self) -> None:
-        """One name after the other: nothing of an earlier one can be under way for a later one."""
+        """Takes one name after another; each name is new, so no earlier request affects it."""
         for number in range(_NAMESAKES):
             await asyncio.sleep(self.random.expovariate(1.0))
             if not self.world.has_faults:

@@ -1,4 +1,4 @@
-"""Guards of dropping tokens, and how they are switched off (see `lake_guards`)."""
+"""Guards of dropping tokens, and the replacements that disable them (see `lake_guards`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ def _all_tokens(before: Branch, after: Branch) -> tuple[Token, ...]:
 
 
 async def _drop_announced(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> None:
-    """Whatever was announced is dropped, whether its record still names it or not."""
+    """Drops every announced token, even if its record still names it."""
     del owner
     await self._add_or_raise(Drop(drop.partition, self._clock.now_us() + self._drop_delay_us))
 
@@ -38,7 +38,7 @@ def _hasty_cleaning(
 
 
 async def _look_and_drop(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> None:
-    """Drops at once what the record does not name: readers by an older record get no time to end."""
+    """Drops immediately each token that the record does not name; readers of an older record get no time."""
     keys = RepositoryKeys(owner.root)
     (found,) = await self._kv.get_many(keys.refs, [keys.branch(owner.branch_id)], settle=True)
     if found is None or not decode_branch(found.value).names(owner.token_id):
@@ -52,7 +52,7 @@ _build = Committing._build
 
 
 async def _build_and_drop(self: Committing, name: BranchName, record: Branch, request: Any) -> Any:
-    """Tokens are given up when they are scanned, before the commit is confirmed."""
+    """Registers tokens for dropping when they are scanned, before the commit is confirmed."""
     built = await _build(self, name, record, request)
     await self._cleaning.register([self._layers.partition(name, token) for token in record.sealed])
     return built
@@ -73,15 +73,15 @@ DROP_GUARDS: Sequence[Guard] = (
         "drop-looks",
         "5",
         "I1 I4",
-        "announced tokens are dropped without a look at the record that may still name them",
+        "announced tokens are dropped without reading the record that may still name them",
         (Weakening(TokenCleanup, "_look", _drop_announced),),
         runs=300,
     ),
     Guard(
-        "drop-after-d",
+        "drop-after-drop-delay",
         "5",
         "I1",
-        "tokens are dropped at once",
+        "tokens are dropped immediately",
         (
             Weakening(TokenCleanup, "__init__", _hasty_cleaning),
             Weakening(TokenCleanup, "_look", _look_and_drop),

@@ -1,7 +1,7 @@
-"""S3 gateways for uploads: production's operations, on requests that were let in already.
+"""S3 gateways for uploads: production's operations, on requests that are already authorised.
 
-What stands between a socket and an operation (signatures, routes, HTTP) is not simulated. Everything behind it
-is production's: how a completion is claimed, joined, finished, repeated and given up.
+Signatures, routes and HTTP are not simulated. The rest is production's code: how a completion is claimed,
+joined, finished, repeated and abandoned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Gateway"]
 
 
 class _GivenBody(BodyReader):
-    """A body that has come."""
+    """A request body that has arrived completely."""
 
     __slots__ = ("_rest",)
 
@@ -55,7 +55,7 @@ class Gateway(Machine):
         self.start()
 
     def start(self) -> None:
-        """A new process."""
+        """Starts a new process."""
         super().start()
         world, plan = self.world, self.world.plan
         rng = random.Random(f"gateway {plan.seed} {self.name} {self._life}")
@@ -86,12 +86,12 @@ class Gateway(Machine):
         *,
         seconds: float,
     ) -> Response:
-        """One request of a client that hangs up after `seconds`.
+        """Performs a request of a client that hangs up after `seconds`.
 
         Raises:
-            LostError: no answer.
-            S3Error: as the client gets it.
-            TarnError: of which the gateway makes an S3 error.
+            LostError: there was no answer.
+            S3Error: the error that the client gets.
+            TarnError: an error that the gateway turns into an S3 error.
         """
         pairs = [*(headers or {}).items(), ("content-length", str(len(body)))]
         request = Request("POST", b"/", b"", Headers(pairs), _GivenBody(body), request_id="0" * 20)
@@ -107,7 +107,7 @@ class Gateway(Machine):
             request=request,
             headers=request.headers,
         )
-        asked = S3Request(
+        s3_request = S3Request(
             request,
             operation,
             Address(bucket, key),
@@ -116,5 +116,7 @@ class Gateway(Machine):
             SigningGrant(b"", EVERYTHING),
         )
         return await self.ask(
-            lambda: operation.perform(self._backend, asked), seconds, expected=(TarnError, S3Error)
+            lambda: operation.perform(self._backend, s3_request),
+            seconds,
+            expected=(TarnError, S3Error),
         )

@@ -1,4 +1,4 @@
-"""What a process of a pool is given: seeds and names in, plain values out."""
+"""Jobs for the processes of a pool: they take seeds and names, and return plain values."""
 
 import json
 from collections import Counter
@@ -12,36 +12,36 @@ from tests.sim.world import SALT
 from tarn.testing.faults.guards import Guard, switched_off
 
 __all__ = [
-    "Missed",
+    "Detection",
     "broken_without",
+    "detect",
+    "detected_at",
     "guard_seeds",
     "keep_guard_seeds",
-    "miss",
-    "missed_at",
     "play",
 ]
 
-Missed = tuple[str, list[int], str]
-"""A guard, the seeds that miss it, and the invariants that broke."""
+Detection = tuple[str, list[int], str]
+"""A guard, the seeds that detect its absence, and the invariants that broke."""
 
 _SEEDS = Path(__file__).with_name("guard_seeds.json")
 _KEPT = 1
 
 
 def play(seed: int, salt: str = SALT) -> tuple[int, list[str], Counter[str]]:
-    """Plays a seed: the promises that it broke, what it fell short of, and its statistics."""
+    """Plays a seed; returns the broken promises, the shortfalls, and the statistics."""
     run = run_seed(seed, salt=salt)
     stories = [*map(str, run.violations), *run.shortfalls]
     return seed, stories, run.report.statistics
 
 
-def miss(name: str, wanted: int = _KEPT) -> Missed:
-    """Plays seeds in order without a guard until some broke a promise that they keep with it."""
+def detect(name: str, wanted: int = _KEPT) -> Detection:
+    """Plays seeds without a guard until `wanted` of them broke a promise that they keep with it."""
     guard = next(guard for guard in GUARDS if guard.name == name)
     seeds: list[int] = []
     broken: set[str] = set()
     for seed in _order(guard):
-        found = missed_at(guard, seed)
+        found = detected_at(guard, seed)
         broken |= found
         if found:
             seeds.append(seed)
@@ -51,35 +51,35 @@ def miss(name: str, wanted: int = _KEPT) -> Missed:
 
 
 def _order(guard: Guard) -> Iterator[int]:
-    """Those that missed it the last time, then all."""
+    """Yields the recorded seeds, then all others."""
     known = guard_seeds().get(guard.name, [])
     yield from known
     yield from (seed for seed in range(guard.runs) if seed not in known)
 
 
-def missed_at(guard: Guard, seed: int) -> set[str]:
-    """The guard's invariants that a seed breaks without it; none if it breaks any with it, too."""
+def detected_at(guard: Guard, seed: int) -> set[str]:
+    """Returns the guard's invariants that a seed breaks without it; none if it breaks any with it, too."""
     broken = broken_without(guard, seed)
     return broken if broken and not run_seed(seed).violations else set()
 
 
 def broken_without(guard: Guard, seed: int) -> set[str]:
-    """The guard's invariants that a seed breaks without it.
+    """Returns the guard's invariants that a seed breaks without it.
 
-    Others do not count: a weakening that no longer fits the code fails in ways of its own.
+    Other invariants do not count: a weakening that no longer fits the code may break them.
     """
     with switched_off(guard):
         return {each.invariant for each in run_seed(seed).violations} & set(guard.protects.split())
 
 
 def guard_seeds() -> dict[str, list[int]]:
-    """The seeds that are known to miss each guard (`make mutate-guards` writes them)."""
+    """Returns the recorded seeds that detect each missing guard (`make mutate-guards` writes them)."""
     known: dict[str, list[int]] = json.loads(_SEEDS.read_text())
     return known
 
 
 def keep_guard_seeds(found: Mapping[str, Sequence[int]]) -> None:
-    """Writes them down for CI; guards that nobody looked at keep theirs."""
+    """Records the seeds for CI; guards that are not in `found` keep their recorded seeds."""
     names = [guard.name for guard in GUARDS]
     known = {**guard_seeds(), **found}
     lines = [f"  {json.dumps(name)}: {json.dumps([*known.get(name, [])])}" for name in names]

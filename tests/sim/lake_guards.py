@@ -1,7 +1,7 @@
-"""Every guard of the branch protocol, and how it is switched off (docs/design/protocol.md).
+"""All guards of the branch protocol, and the replacements that disable them (docs/design/protocol.md).
 
-What stands in the place of a guarded function does what a plausible implementation without the rule
-would do; where a known system does that, it is named.
+A replacement does what a plausible implementation without the rule would do. If a known system behaves
+that way, the guard names it.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def _always_takes_writes(self: Branch, other: Branch) -> bool:
 
 
 async def _run_open(self: Batcher[Any, Any, Any], key: Any) -> None:
-    """The batch takes callers in while it is under way; who comes late gets the older answer."""
+    """Admits callers to a batch that was already sent; late callers get the older answer."""
     batch = self._open[key]
     sent = [item for item, _ in batch]
     try:
@@ -82,7 +82,7 @@ async def _by_cached_record(
     name: BranchName,
     read: Callable[[Branch], Awaitable[Any]],
 ) -> Any:
-    """Whatever a record of a moment ago says."""
+    """Reads by a cached record, without a check that it is current."""
     cached = self._branches.cached(name)
     record = cached or (await self._branches.fresh(name)).branch
     return await read(record)
@@ -97,7 +97,7 @@ def _patient_reading(self: Reading, *args: Any) -> None:
 
 
 class _OnlyItsToken(Branch):
-    """Compared by its staging token alone, as lakeFS compares."""
+    """A record that compares only its staging token, as lakeFS does."""
 
     def same_layers(self, other: Branch) -> bool:
         return self.incarnation == other.incarnation and self.staging == other.staging
@@ -163,12 +163,12 @@ _newest = ConditionalStaging._newest
 
 
 async def _newest_as_staged(self: ConditionalStaging, *args: Any) -> Any:
-    """Wherever the row lies, it counts as lying in the staging token."""
+    """Treats the row as one in the staging token, wherever it is."""
     return replace(await _newest(self, *args), is_staged=True)
 
 
 async def _no_seal(self: Committing, handle: BranchHandle, request: CommitRequest) -> BranchVersion:
-    """Scans the staging token while it takes writes, and changes tokens with the last step."""
+    """Scans the staging token while it takes writes, and replaces it only in the last step."""
     current = await handle.version()
     sealed = seal(current.branch, self._branches.new_token(), self._branches.new_op_id())
     return BranchVersion(sealed, current.predicate)
@@ -184,7 +184,7 @@ async def _set(
     after: Branch,
     attempts: Attempts,
 ) -> Any:
-    """A commit's last step overwrites whatever is there."""
+    """Overwrites the current record in a commit's last step."""
     if after.commit_id == before.branch.commit_id:
         return await _compare_and_set(self, name, before, after, attempts)
     partition = self._repositories.keys_of(name.repository).refs
@@ -201,7 +201,7 @@ async def _set(
 
 
 def _overlap(built_from: Branch, current: Branch) -> AfterLostFinish:
-    """The "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md)."""
+    """Applies the "overlapping sealed tokens" rule of the KV proposal (docs/design/departures.md)."""
     if set(built_from.sealed) & set(current.sealed):
         return AfterLostFinish.REUSE
     return AfterLostFinish.TAKEN
@@ -225,7 +225,7 @@ async def _assume_applied(
     after: Branch,
     attempts: Attempts,
 ) -> BranchChange:
-    """Unknown is taken for success."""
+    """Treats an unknown outcome as success."""
     partition = self._repositories.keys_of(name.repository).refs
     (found,) = await self._kv.get_many(partition, [RepositoryKeys.branch(name.branch_id)])
     if found is None:
@@ -243,7 +243,7 @@ _uncommitted_page = Diffing._uncommitted_page
 
 
 async def _by_oldest(self: Diffing, name: BranchName, branch: Branch, **page: Any) -> Any:
-    """Of several sealed tokens the oldest row of a path counts."""
+    """Takes the oldest row of a path of several sealed tokens."""
     record = _OldestFirst(*(getattr(branch, name) for name in Branch.__slots__))
     return await _uncommitted_page(self, name, record, **page)
 
@@ -252,7 +252,7 @@ _judge = Attempts.judge
 
 
 def _judge_for_good(self: Attempts, current: Branch) -> Branch | None:
-    """An attempt that a settling read does not find counts as not made."""
+    """Treats an attempt that a settling read does not find as not made."""
     base = _judge(self, current)
     self._pending = []
     return base
@@ -274,7 +274,7 @@ GUARDS: Sequence[Guard] = (
         "batch-closes",
         "1",
         "I1 I3",
-        "a re-check joins a read that is under way",
+        "a re-check joins a read that is already in flight",
         (Weakening(Batcher, "_run", _run_open),),
         runs=300,
     ),
@@ -294,7 +294,7 @@ GUARDS: Sequence[Guard] = (
         (Weakening(Reading, "by_record", _by_cached_record),),
     ),
     Guard(
-        "read-within-d",
+        "read-within-drop-delay",
         "2",
         "I1",
         "a read may take longer than the drop delay",
@@ -321,7 +321,7 @@ GUARDS: Sequence[Guard] = (
         "sealed-tombstone",
         "3",
         "I1 I3",
-        "a delete that finds a tombstone in a sealed token does nothing (lakeFS)",
+        "a tombstone in a sealed token is a reason to skip the write (lakeFS)",
         (Weakening(tarn_graveler.branch.staging, "_needs_tombstone", _trusts_sealed),),
         runs=300,
     ),
@@ -329,7 +329,7 @@ GUARDS: Sequence[Guard] = (
         "condition-compares",
         "3",
         "I6",
-        "a conditional write that saw what it expects writes its row, whatever is there by then",
+        "a conditional write writes its row whatever the current row is",
         (Weakening(ConditionalStaging, "_set", _set_blindly),),
         runs=600,
     ),
@@ -345,7 +345,7 @@ GUARDS: Sequence[Guard] = (
         "condition-written-is-unknown",
         "3",
         "I2",
-        "a conditional write that finds another row after its own was written is told as refused",
+        "another row after its own was written is reported as a refusal",
         (Weakening(tarn_graveler.branch.conditional, "unknown_if", _known),),
         runs=300,
     ),
@@ -353,7 +353,7 @@ GUARDS: Sequence[Guard] = (
         "condition-own-row",
         "3",
         "I1 I3 I6",
-        "its own row in a sealed token or a commit is as good as one in the staging token",
+        "its own row in a sealed token or a commit counts like one in the staging token",
         (Weakening(ConditionalStaging, "_newest", _newest_as_staged),),
         runs=600,
     ),
@@ -368,14 +368,14 @@ GUARDS: Sequence[Guard] = (
         "finish-compares",
         "4",
         "I1 I4",
-        "a commit's last step sets the record",
+        "a commit's last step sets the record unconditionally",
         (Weakening(Branches, "compare_and_set", _set),),
     ),
     Guard(
         "no-overlap-rule",
         "4",
         "I1 I3 I4",
-        "a lost last step is repeated if any sealed token is left (the KV proposal)",
+        "a failed last step is repeated if any sealed token is left (the KV proposal)",
         (
             Weakening(tarn_graveler.branch.committing, "after_lost_finish", _overlap),
             Weakening(tarn_graveler.branch.committing, "finish_commit", _finish_overlap),
@@ -388,7 +388,7 @@ GUARDS: Sequence[Guard] = (
         "unknown-is-settled",
         "8",
         "I1 I4",
-        "an unknown outcome is taken for success",
+        "an unknown outcome is treated as success",
         (Weakening(Branches, "_settle", _assume_applied),),
         runs=400,
     ),
@@ -396,7 +396,7 @@ GUARDS: Sequence[Guard] = (
         "published-is-looked-up",
         "8",
         "I4",
-        "a finish that the record has forgotten is taken for success",
+        "a finish that the record forgot is treated as success",
         (Weakening(Committing, "_is_published", _no_is_published),),
         runs=600,
     ),
@@ -405,7 +405,7 @@ GUARDS: Sequence[Guard] = (
         "difference-newest-first",
         "layers",
         "I1",
-        "uncommitted differences read sealed tokens the other way round",
+        "uncommitted differences read sealed tokens in the wrong order",
         (Weakening(Diffing, "_uncommitted_page", _by_oldest),),
         runs=300,
     ),
@@ -413,7 +413,7 @@ GUARDS: Sequence[Guard] = (
         "late-is-pending",
         "8",
         "I4",
-        "an attempt that a settling read did not find is taken for not made",
+        "an attempt that a settling read did not find is treated as not made",
         (Weakening(Attempts, "judge", _judge_for_good),),
         runs=400,
     ),

@@ -1,9 +1,9 @@
-"""How many operations a run must have acknowledged at least to prove anything.
+"""How many operations a run must acknowledge at least to prove anything.
 
-Clients that are refused everything break no promise. So a plan states how many operations of each kind are
-acknowledged at least; a run that falls short fails. The number follows from the plan: how many operations of
-a kind its clients ask for on average, times the share that is acknowledged in its sort of profile, less what
-chance may take away. Where that leaves nothing of one run, it leaves something of many runs together.
+A run in which every request is refused breaks no promise. So each plan has a least number of acknowledged
+operations of each kind, and a run that falls short fails. The number follows from the plan: the mean number of
+requests of a kind, times the share that is acknowledged in such a profile, less the deviation that chance
+causes. If that is 0 for one run, it is greater for many runs together.
 """
 
 import math
@@ -24,29 +24,29 @@ __all__ = [
 ]
 
 _CHANCE = 1e-4
-"""How probable a smaller number is in a run that is as it should be."""
+"""Probability that a correct run falls short."""
 
 _ALWAYS = ("put", "get")
-"""No run, however bad its day, goes without these."""
+"""Kinds of which every run acknowledges some."""
 
 _PATIENT_SECONDS = 10.0
 _MEAN_MAX = 600.0
-"""Above this e^-mean is no number any more, and the distribution is normal."""
+"""Above this mean, e^-mean underflows, and the normal distribution is close enough."""
 _COMPLETED = 0.5
-"""Of the uploads that begin; some are aborted, forgotten or conditional."""
+"""Share of the uploads that are completed; the others are aborted, abandoned or conditional."""
 _TURNS = 2.0
-"""Of one admin; most have some more."""
+"""Turns of one admin; most admins have more."""
 
-ACKNOWLEDGED = "acknowledged in the storm: "
-"""Before a kind: the name of its count in a run's statistics."""
+ACKNOWLEDGED = "acknowledged under faults: "
+"""Prefix of a kind: together they name its count in a run's statistics."""
 
 DIFFERENCE = "difference"
-"""The note of a read that a line of uncommitted differences is."""
+"""The note of reads that are lines of uncommitted differences."""
 
 KINDS = ("put", "conditional put", "delete", "get", "list", "commit", "upload", "create", "remove")
 
-# By profile: nothing fails; nothing fails but much is slow; anything. Each is some way below the least share
-# of a run, 2026-11-22, 200 seeds; where single runs have none, far below the mean.
+# By profile: no faults; no faults but many slow hops; any faults. Each share is below the least one of 200
+# seeds on 2026-11-22; for kinds of which some runs have none, it is far below the mean.
 _SHARES: Mapping[str, tuple[float, float, float]] = {
     "put": (0.6, 0.3, 0.15),
     "conditional put": (0.1, 0.1, 0.05),
@@ -61,7 +61,7 @@ _SHARES: Mapping[str, tuple[float, float, float]] = {
 
 
 def _asked(plan: Plan) -> dict[str, float]:
-    """How many operations of each kind the clients of a plan ask for on average (`Client.run`)."""
+    """Returns how many operations of each kind the clients of a plan request on average (`Client.run`)."""
     weights = plan.weights
     turn = plan.clients * plan.operations / sum(weights.values())
     admins = plan.has_branch_turns + plan.has_repository_turns
@@ -79,7 +79,7 @@ def _asked(plan: Plan) -> dict[str, float]:
 
 
 def _profile(plan: Plan) -> int:
-    """Which of the shares is the plan's."""
+    """Returns the index of the plan's share."""
     profile = plan.profile
     rates = (
         *(profile.refused_rate, profile.lost_rate, profile.late_rate, profile.down_rate),
@@ -91,7 +91,7 @@ def _profile(plan: Plan) -> int:
 
 
 def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
-    """For each kind, how many operations runs of these plans acknowledge at least, all together."""
+    """Returns for each kind how many operations the runs of these plans acknowledge at least, all together."""
     expected = dict.fromkeys(KINDS, 0.0)
     for plan in plans:
         for kind, count in _asked(plan).items():
@@ -100,7 +100,7 @@ def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
 
 
 def _least(mean: float) -> int:
-    """The least number of events that is not improbable when there are `mean` on average (Poisson)."""
+    """Returns the least number of events that is not improbable if the mean is `mean` (Poisson)."""
     if mean > _MEAN_MAX:
         return math.floor(mean - 5 * math.sqrt(mean))
     count, below = 0, math.exp(-mean)
@@ -113,11 +113,11 @@ def _least(mean: float) -> int:
 
 
 def acknowledged(history: History) -> Counter[str]:
-    """What clients were told before the quiet end, by kind; the set-up does not count.
+    """Counts the operations that were acknowledged before the quiet end, by kind; the set-up does not count.
 
     An operation counts for the kind whose code answered it, so that a system that refuses all of a kind falls
-    short of it: a conditional completion is an upload; uncommitted differences are no listings; and that
-    there is no branch says nothing about reads.
+    short: a conditional completion is an upload; uncommitted differences are not listings; and the answer that
+    there is no branch is not a read.
     """
     told = (op for op in history.ops if op.is_ok and op.inv < history.quiet_at)
     return Counter(_kind(op) for op in told if op.proc != "admin" and not _is_other(op))
@@ -132,12 +132,12 @@ def _kind(op: Op) -> str:
 
 
 def _is_other(op: Op) -> bool:
-    """Whether a read was answered by something else than what looks up or lists entries."""
+    """Whether a read was answered by other code than the lookup and the listing of entries."""
     return op.note == DIFFERENCE or (op.value == GONE and op.kind in {OpKind.GET, OpKind.LIST})
 
 
 def shortfalls(counts: Mapping[str, int], plans: Iterable[Plan]) -> list[str]:
-    """Which kinds of operations were acknowledged too rarely for a proof."""
+    """Describes the kinds of operations that were acknowledged too rarely."""
     return [
         f"{counts.get(kind, 0)} operations {kind!r} were acknowledged, {least} are the least: "
         "the run proves nothing about them; find out who refused the others"

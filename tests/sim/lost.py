@@ -1,7 +1,7 @@
-"""The answer that never comes."""
+"""The error for a request without an answer."""
 
 __all__ = ["LostError"]
 
 
 class LostError(Exception):
-    """Nobody will ever tell the caller what became of its request."""
+    """The caller gets no answer, so the outcome of its request stays unknown to it."""

@@ -1,4 +1,4 @@
-"""A process of the installation: it runs what it is asked to, stands still now and then, and dies."""
+"""A machine of the installation: its process runs work, pauses sometimes, and crashes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ R = TypeVar("R")
 
 
 class Machine:
-    """A place where one process runs at a time; `crash` and `start` make it another one.
+    """A machine that runs one process at a time; `crash` ends the process and `start` starts a new one.
 
     Attributes:
-        clock: of the machine: it outlives the process.
-        ids: of the process.
-        tasks: of the process.
-        wire: from the process to the stores.
+        clock: clock of the machine; it outlives the process.
+        ids: ids of the process.
+        tasks: tasks of the process.
+        wire: connection of the process to the stores.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -43,7 +43,7 @@ class Machine:
         self._life = 0
 
     def start(self) -> None:
-        """A new process: nothing cached, new ids."""
+        """Starts a new process, with empty caches and new ids."""
         world, seed = self.world, self.world.plan.seed
         self._life += 1
         world.log(f"{self.name} starts")
@@ -55,7 +55,7 @@ class Machine:
         self.is_up = True
 
     def crash(self) -> None:
-        """Everything that it does ends where it is; what it has sent is on its way."""
+        """Cancels every task of the process; requests that were sent continue."""
         self.world.log(f"{self.name} crashes")
         self.is_up = False
         self.wire.cut()
@@ -75,15 +75,15 @@ class Machine:
         seconds: float,
         expected: tuple[type[Exception], ...] = (TarnError,),
     ) -> R:
-        """Has this process do some work.
+        """Runs work in this process.
 
         Args:
-            work: what.
+            work: the work.
             seconds: how long the caller waits.
-            expected: answers; any other error is a bug.
+            expected: errors that are answers; any other error is a bug.
 
         Raises:
-            LostError: it crashed, or took longer than `seconds` (and goes on with it).
+            LostError: the process crashed, or the work took longer than `seconds` (and continues).
         """
         if not self.is_up:
             raise LostError("it is down")

@@ -1,8 +1,8 @@
-"""Plans that look at one thing: few keys, one branch, and what has to meet is late.
+"""Narrow plans: few keys, one branch, and only those hops slow that make certain requests collide.
 
-A wide plan plays everything at once, on many keys; that two requests meet on one key in one order is rare there.
-Each plan here makes one sort of meeting common. It changes a plan that was drawn before, so that store, replicas
-and the rest vary as in the others.
+A wide plan plays all operations on many keys; two requests rarely meet there on one key in a given order. Each
+narrow plan makes one kind of collision frequent. It changes a plan that was drawn before, so that store,
+replicas and the rest vary as in the other plans.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Narrowing = Callable[["Plan", random.Random], "Plan"]
 
 
 def _narrow(plan: Plan, rng: random.Random) -> Plan:
-    """One branch, one or two keys, and nothing that takes turns from what has to meet."""
+    """Restricts a plan to one branch and one or two keys, without operations that a narrow plan does not need."""
     return replace(
         plan,
         keys=rng.choice([1, 1, 2]),
@@ -57,10 +57,10 @@ def _narrow(plan: Plan, rng: random.Random) -> Plan:
 
 
 def uploads(plan: Plan, rng: random.Random) -> Plan:
-    """Completions meet each other, and puts of the same few keys.
+    """Completions collide with each other and with puts of the same few keys.
 
-    Claims live about as long as a slow write takes; some processes pause for longer. Every other plan keeps off
-    all that seals a token: then nothing but a second effect explains that an object comes back.
+    Claims live about as long as a slow write takes; some processes pause for longer. Every other plan has no
+    operation that seals a token: then only a second effect explains an object that comes back.
     """
     is_sealed = rng.random() < 0.4
     also = ["read record", "write rows"] if is_sealed else ["read record"]
@@ -89,7 +89,7 @@ def uploads(plan: Plan, rng: random.Random) -> Plan:
 
 
 def queues(plan: Plan, rng: random.Random) -> Plan:
-    """Nothing fails but that Cassandra's coordinators are behind, while commits meet."""
+    """Cassandra's coordinators queue requests during concurrent commits; there are no other faults."""
     profile = FaultProfile(
         hop_seconds=0.005,
         queued_rate=rng.choice([0.05, 0.1]),
@@ -108,15 +108,15 @@ def queues(plan: Plan, rng: random.Random) -> Plan:
 
 
 def late_deletes(plan: Plan, rng: random.Random) -> Plan:
-    """Deletes read layers for longer than tokens live that a commit gives up; in every other plan their tombstones
-    land later than a commit scans. Some keys come and go between two commits."""
+    """Deletes read layers for longer than a dropped token lives. In every other plan their tombstones land after
+    the scan of a commit. Some keys are created and deleted between two commits."""
     also = {"write rows"} if plan.seed % 32 >= 16 else set[str]()
     plan = _late_layers(plan, rng, also)
     return replace(plan, put_weight=6, delete_weight=4, scratch_weight=10)
 
 
 def late_conditions(plan: Plan, rng: random.Random) -> Plan:
-    """Conditional writes read layers for longer than tokens live that a commit gives up."""
+    """Conditional writes read layers for longer than a dropped token lives."""
     plan = _late_layers(plan, rng, set())
     return replace(plan, put_weight=2, delete_weight=10, conditional_weight=10)
 
@@ -135,7 +135,7 @@ def _late_layers(plan: Plan, rng: random.Random, also: AbstractSet[str]) -> Plan
 
 
 def late_scans(plan: Plan, rng: random.Random) -> Plan:
-    """Commits scan for longer than tokens live that other commits give up."""
+    """Commits scan for longer than the tokens live that other commits removed."""
     profile = FaultProfile(hop_seconds=0.001, slow_seconds=3.0, slow_what=frozenset({"scan"}))
     return replace(
         _narrow(plan, rng),
@@ -149,7 +149,7 @@ def late_scans(plan: Plan, rng: random.Random) -> Plan:
 
 
 def late_rechecks(plan: Plan, rng: random.Random) -> Plan:
-    """Records are read for longer than a commit takes that another replica makes."""
+    """Reads of records take longer than a commit by another replica."""
     slow_what = frozenset({"read record"})
     return replace(
         _narrow(plan, rng),
@@ -168,7 +168,7 @@ def late_rechecks(plan: Plan, rng: random.Random) -> Plan:
 
 
 def hasty_drops(plan: Plan, rng: random.Random) -> Plan:
-    """Layers are read slowly, and within the drop delay: only a token that is dropped too early is missed."""
+    """Layers are read slowly, but within the drop delay, so only a token that is dropped too early is missing."""
     return replace(
         _narrow(plan, rng),
         replicas=rng.choice([1, 2]),
@@ -183,7 +183,7 @@ def hasty_drops(plan: Plan, rng: random.Random) -> Plan:
 
 
 def contention(plan: Plan, rng: random.Random) -> Plan:
-    """Conditional writes of one key meet each other, deletes and commits."""
+    """Conditional writes of one key collide with each other, with deletes and with commits."""
     profile = FaultProfile(
         hop_seconds=0.001,
         slow_seconds=1.5,
@@ -206,7 +206,7 @@ def contention(plan: Plan, rng: random.Random) -> Plan:
 
 
 def clocks(plan: Plan, rng: random.Random) -> Plan:
-    """Replicas on Cassandra whose clocks are apart write the same few plain rows."""
+    """Replicas on Cassandra with different clocks write the same few plain rows."""
     return replace(
         _narrow(plan, rng),
         store="cassandra",

@@ -1,4 +1,4 @@
-"""What one seed means: how large the installation is, how bad its day, how busy its clients."""
+"""Draws the plan of a run from its seed: the size of the installation, its faults, and its clients' load."""
 
 import random
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ __all__ = ["Plan", "draw"]
 
 @dataclass(frozen=True)
 class Plan:
-    """One run.
+    """The parameters of a run.
 
     Attributes:
         store: `sqlite` or `cassandra`.
-        drop_delay_seconds: the delay of rules 2 and 5.
-        cache_seconds: how long a replica trusts a branch record that it has read.
-        skew_seconds: wall clocks are wrong by up to this.
+        drop_delay_seconds: the drop delay of rules 2 and 5.
+        cache_seconds: how long a replica uses a cached branch record.
+        skew_seconds: greatest error of a wall clock.
         crash_seconds: mean time between crashes of a replica; 0: none.
-        hang_up_seconds: clients wait so long for an answer.
+        hang_up_seconds: how long clients wait for an answer.
         claim_seconds: how long a completion of an upload may be silent before another one takes over; a
             gateway waits a fifth of it for an answer, as in production.
         away_seconds: mean time between outages in which the block store takes no writes; 0: none.
-        is_narrow: it looks at one thing (`tests.sim.narrow`).
-        quiet_rate: turns in which a client does nothing for a while, so that caches grow old.
+        is_narrow: whether the plan is narrow (`tests.sim.narrow`).
+        quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
     """
 
     seed: int
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def registered_seconds(self) -> float:
-        """The drop delay that is configured: what readers count on, and what clocks may be apart."""
+        """The configured drop delay: the drop delay that readers rely on, plus the difference of two clocks."""
         return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
 
     @property
     def weights(self) -> dict[str, int]:
-        """How often a client does what, by the name of its method."""
+        """How often a client performs each operation, by the name of the method."""
         return {
             "put": self.put_weight,
             "delete": self.delete_weight,
@@ -86,7 +86,7 @@ class Plan:
         }
 
     def line(self) -> str:
-        """The run in one line."""
+        """Describes the plan in one line."""
         return (
             f"seed {self.seed}: {self.store}, {self.replicas} replicas, {self.clients} clients, "
             f"{self.keys} keys, drop delay {self.drop_delay_seconds} s, cache {self.cache_seconds} s, "
@@ -111,20 +111,20 @@ _KINDS: Mapping[int, Narrowing] = {
     14: narrow.hasty_drops,
     15: narrow.contention,
 }
-"""Of sixteen seeds, those whose plan looks at one thing."""
+"""The narrow plans, by the remainder of the seed modulo 16."""
 
 
 def draw(seed: int) -> Plan:
-    """The run of a seed: of sixteen, twelve look at one thing; of the others, three are storms."""
+    """Draws the plan of a seed: of sixteen, twelve are narrow, three are mixed, and one is a race."""
     rng = random.Random(f"plan {seed}")
     kind = _KINDS.get(seed % 16)
     if kind is not None:
         return kind(_race(seed, rng), rng)
-    return _race(seed, rng) if seed % 2 else _storm(seed, rng)
+    return _race(seed, rng) if seed % 2 else _mixed(seed, rng)
 
 
 def _race(seed: int, rng: random.Random) -> Plan:
-    """Nothing fails; one or two sorts of hops take longer than the drop delay now and then, the rest is quick."""
+    """No faults; one or two kinds of hops sometimes take longer than the drop delay, the others are quick."""
     return Plan(
         seed=seed,
         store=rng.choice(["sqlite", "cassandra"]),
@@ -167,7 +167,8 @@ def _race(seed: int, rng: random.Random) -> Plan:
     )
 
 
-def _storm(seed: int, rng: random.Random) -> Plan:
+def _mixed(seed: int, rng: random.Random) -> Plan:
+    """Any combination of faults."""
     store = rng.choice(["sqlite", "cassandra"])
     delay = rng.choice([0.2, 0.5, 1.0])
     faults = rng.random() < 0.75

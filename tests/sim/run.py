@@ -1,4 +1,4 @@
-"""Plays one seed: sets up an installation, lets clients loose on it, and holds what they saw to account."""
+"""Plays one seed: sets up an installation, runs clients on it, and checks their answers."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ _SWEEP_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a seed."""
+    """The result of a seed."""
 
     plan: Plan
     history: History
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def shortfalls(self) -> list[str]:
-        """What it acknowledged too rarely to prove anything."""
+        """The kinds of operations that were acknowledged too rarely."""
         return shortfalls(acknowledged(self.history), [self.plan])
 
     @property
@@ -57,7 +57,7 @@ class Run:
 def run_seed(seed: int, *, is_traced: bool = False, salt: str = SALT) -> Run:
     """One run; the same seed and salt give the same history, line by line."""
     plan = draw(seed)
-    worlds: list[World] = []  # `main` returns nothing when the run gets stuck
+    worlds: list[World] = []  # `main` returns nothing if the run gets stuck
 
     async def main(loop: SimLoop) -> None:
         world = World(loop, plan, is_traced=is_traced, salt=salt)
@@ -85,7 +85,7 @@ def run_seed(seed: int, *, is_traced: bool = False, salt: str = SALT) -> Run:
 
 @contextlib.contextmanager
 def _aggressive(plan: Plan) -> Iterator[None]:
-    """Constants that are seconds and minutes in production, scaled to a run of half a minute."""
+    """Scales constants that are seconds and minutes in production to a run of half a minute."""
     claim_us = int(plan.claim_seconds * 1_000_000)
     instead: list[tuple[object, str, object]] = [
         (tarn_graveler.branch.records, "_CACHE_SECONDS", plan.cache_seconds),
@@ -103,7 +103,7 @@ def _aggressive(plan: Plan) -> Iterator[None]:
 
 
 async def _play(world: World) -> None:
-    """Set up, storm, calm, look."""
+    """Sets up, runs clients under faults, ends the faults, and reads everything."""
     plan = world.plan
     world.log(plan.line())
     for replica in world.replicas:
@@ -122,7 +122,7 @@ async def _play(world: World) -> None:
         admins.append(Admin(world, "admin-tmp", ["tmp/main"]))
     if plan.has_namesakes:
         admins.append(Namesakes(world, "namesakes", []))
-    world.storm()
+    world.start_faults()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(client.run()) for client in clients]
@@ -137,7 +137,7 @@ async def _play(world: World) -> None:
 
 
 async def _look(world: World, branches: list[str]) -> None:
-    """Reads everything when nothing moves: what was acknowledged must be there."""
+    """Reads everything at the quiet end: acknowledged writes must be there."""
     last = Replica(world, "last")
     last.start()
     world.replicas = [last]
@@ -156,7 +156,7 @@ async def _look(world: World, branches: list[str]) -> None:
                 if not op.is_ok:
                     world.problem(f"a commit without injected faults failed: {op.line()}")
         if step == "committed":
-            # Announced, looked for, dropped.
+            # Tokens are announced, checked against the record, and dropped.
             await asyncio.sleep(3 * world.plan.registered_seconds + 2)
     graveler = last.graveler
     for branch in branches:
@@ -166,7 +166,7 @@ async def _look(world: World, branches: list[str]) -> None:
 
 
 def _check_tags(world: World) -> None:
-    """What was read through tags is what their commits hold, and nothing was read through a removed one."""
+    """Checks that reads through tags returned the contents of their commits, and through removed tags nothing."""
     for name, commit_id, key, value in world.commit_reads:
         commit = world.history.commits.get(commit_id)
         if commit is None:
@@ -178,7 +178,7 @@ def _check_tags(world: World) -> None:
 
 
 async def _collect(world: World, graveler: Graveler, branch: str) -> None:
-    """Fills in the commits that a branch's operations name, and its history."""
+    """Adds to the history the commits that a branch's operations name, and the branch's head."""
     history = world.history
     repository_id, branch_id = branch.split("/")
     try:
@@ -205,7 +205,7 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
 async def _read_commit(
     world: World, graveler: Graveler, repository: Repository, commit_id: CommitId
 ) -> tuple[str, ...]:
-    """Notes a commit with its contents; its parents. One that is not there is the checker's business."""
+    """Adds a commit with its contents to the history; returns its parents. The checker reports a missing one."""
     history = world.history
     try:
         commit = await graveler.commits.get(repository, commit_id)

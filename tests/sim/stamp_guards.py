@@ -1,4 +1,4 @@
-"""Guards of the timestamps of plain rows: other rules for the simulated Cassandra (see `lake_guards`)."""
+"""Guards of the timestamps of plain rows: they replace the rule of the simulated Cassandra (see `lake_guards`)."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ STAMP_GUARDS: Sequence[Guard] = (
         "stamp-by-reading",
         "timestamps",
         "I1 I4",
-        "a plain row goes above what its process has met, and nothing is read for it",
+        "a plain row goes above all timestamps that its process has seen, without a read",
         (Weakening(SimCassandra, "stamps", ProcessMaximum),),
         runs=300,
     ),
@@ -29,7 +29,7 @@ STAMP_GUARDS: Sequence[Guard] = (
         "stamp-always-read",
         "timestamps",
         "I1 I4",
-        "nothing is read for a row that the process has just written itself",
+        "no read for a row that the process has just written itself",
         (Weakening(SimCassandra, "stamps", OwnRowsRecent),),
         runs=600,
     ),

@@ -1,4 +1,4 @@
-"""The checker itself: histories by hand that keep the promises, and such that break them."""
+"""The checker itself: hand-written histories that keep the promises, and others that break them."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
 
 
 class Story:
-    """A history of key `k` of one branch that begins empty."""
+    """A history of key `k` of one branch, which is empty at first."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -75,7 +75,7 @@ class Story:
         return made
 
     def broken(self) -> list[str]:
-        """The invariants that do not hold."""
+        """Returns the violated invariants."""
         return [violation.invariant for violation in check(self.history).violations]
 
 
@@ -104,7 +104,7 @@ def test_a_read_of_nothing_after_an_acknowledged_write_is_stale(story: Story) ->
     assert story.broken() == ["I1"]
 
 
-def test_a_read_beside_a_write_may_see_either(story: Story) -> None:
+def test_a_read_concurrent_with_a_write_may_see_either_value(story: Story) -> None:
     story.put(1, 1, 2)
     story.put(2, 3, 9)
     story.get(1, 4, 5)
@@ -121,7 +121,7 @@ def test_a_write_that_was_seen_vanishes_only_with_a_seal(story: Story) -> None:
     story.commit("c", {"k": 1}, 5, 6)
     assert story.broken() == []
     story.get(2, 8, 9)
-    assert story.broken() == [], "it is written again"
+    assert story.broken() == [], "the sealed write is written again"
 
 
 def test_concurrent_writes_end_in_one_order(story: Story) -> None:
@@ -162,7 +162,7 @@ def test_an_unsettled_write_that_was_seen_vanishes_only_with_a_seal(story: Story
     assert story.broken() == []
 
 
-def test_a_write_that_surely_failed_must_not_be_seen(story: Story) -> None:
+def test_a_failed_write_must_not_be_seen(story: Story) -> None:
     story.put(1, 1, 2, FAIL)
     story.get(1, 3, 4)
     assert story.broken() == ["I2"]
@@ -176,12 +176,12 @@ def test_an_unsettled_delete_does_not_excuse_an_older_value(story: Story) -> Non
     assert story.broken() == ["I1"]
 
 
-def test_a_value_that_nobody_wrote_is_told(story: Story) -> None:
+def test_a_value_that_was_never_written_is_reported(story: Story) -> None:
     story.get(7, 3, 4)
     assert story.broken() == ["I2"]
 
 
-def test_a_value_before_it_was_written_is_told(story: Story) -> None:
+def test_a_value_that_is_read_before_it_was_written_is_reported(story: Story) -> None:
     story.get(1, 1, 2)
     story.put(1, 3, 4)
     assert story.broken() == ["I2"]
@@ -215,7 +215,7 @@ def test_a_commit_must_hold_what_was_acknowledged_before_it(story: Story) -> Non
     assert story.broken() == ["I3"]
 
 
-def test_a_commit_may_hold_what_was_written_beside_it(story: Story) -> None:
+def test_a_commit_may_hold_a_concurrent_write(story: Story) -> None:
     story.put(1, 1, 2)
     story.put(2, 3, 9)
     story.commit("c1", {"k": 2}, 4, 5)
@@ -245,7 +245,7 @@ def test_commits_lie_in_the_order_in_which_they_were_made(story: Story) -> None:
     assert story.broken() == ["I4"]
 
 
-def test_a_commit_that_surely_failed_must_not_be_in_the_history(story: Story) -> None:
+def test_a_failed_commit_must_not_be_in_the_history(story: Story) -> None:
     story.commit("c1", {}, 1, 2, FAIL)
     story.history.heads["b"] = "c1"
     assert story.broken() == ["I4"]
@@ -265,7 +265,7 @@ def test_a_commit_may_be_gone_with_its_branch(story: Story) -> None:
     assert story.broken() == []
 
 
-def test_a_removed_branch_holds_nothing_and_its_namesake_what_it_was_made_of(story: Story) -> None:
+def test_a_removed_branch_is_empty_and_a_new_one_of_its_name_holds_its_source(story: Story) -> None:
     story.put(1, 1, 2)
     story.history.commits["c"] = Commit("c", "", (), {"k": 5})
     story.op(OpKind.REMOVE, None, 3, 4)
@@ -277,12 +277,12 @@ def test_a_removed_branch_holds_nothing_and_its_namesake_what_it_was_made_of(sto
     assert story.broken() == ["I1"]
 
 
-def test_a_missing_block_is_told(story: Story) -> None:
+def test_a_missing_block_is_reported(story: Story) -> None:
     story.history.dangling.append("commit c, path k: no block")
     assert story.broken() == ["I9"]
 
 
-def test_a_violation_tells_the_story_of_its_key(story: Story) -> None:
+def test_a_violation_shows_the_history_of_its_key(story: Story) -> None:
     story.put(1, 1, 2)
     story.op(OpKind.PUT, 9, 1, 2, key="other")
     story.get(ABSENT, 3, 4)
@@ -337,11 +337,11 @@ def test_a_write_that_meets_a_seal_may_come_back_once(story: Story) -> None:
     put_if(story, 3, 1, 9, 10)
     assert story.broken() == [], "the first conditional write seals"
     put_if(story, 4, 1, 5, 6)
-    assert story.broken() == ["I6"], "the others do not"
+    assert story.broken() == ["I6"], "later conditional writes do not seal"
     story.commit("c", {"k": 1}, 2, 5)
-    assert story.broken() == [], "a commit does"
+    assert story.broken() == [], "a commit seals"
     put_if(story, 5, 1, 9.5, 12)
-    assert story.broken() == ["I6"], "its answer ends it"
+    assert story.broken() == ["I6"], "an acknowledged write takes no further effect"
 
 
 def test_a_conditional_write_does_not_come_back(story: Story) -> None:
@@ -352,7 +352,7 @@ def test_a_conditional_write_does_not_come_back(story: Story) -> None:
     assert story.broken() == ["I6"]
 
 
-def test_a_conditional_write_does_not_see_what_was_overwritten(story: Story) -> None:
+def test_a_conditional_write_does_not_see_an_overwritten_value(story: Story) -> None:
     story.put(1, 1, 2)
     story.put(2, 3, 4)
     put_if(story, 3, 1, 5, 6)

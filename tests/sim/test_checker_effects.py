@@ -1,4 +1,4 @@
-"""How often a write takes effect: seven histories that an earlier checker let pass, and their neighbours."""
+"""How often a write takes effect: seven histories that an earlier checker accepted, each beside an allowed one."""
 
 import pytest
 from tests.sim.test_checker import Story, put_if
@@ -80,7 +80,7 @@ def test_a_write_meets_one_seal_of_the_conditional_writes_after_a_commit(story: 
     assert story.broken() == ["I1"], "the other ones found a conditional token"
 
 
-def test_an_upload_seals_whatever_becomes_of_it(story: Story) -> None:
+def test_an_upload_seals_whatever_its_outcome(story: Story) -> None:
     story.delete(0, 1, INFO)
     story.put(1, 10, 11)
     story.get(ABSENT, 12, 13)
@@ -119,7 +119,7 @@ def test_a_write_that_was_seen_may_hide_one_that_began_since(story: Story) -> No
     story.get(1, 2, 3)
     story.put(2, 10, 30)
     story.get(1, 40, 41)
-    assert story.broken() == ["I1"], "it has no reason to be written again"
+    assert story.broken() == ["I1"], "without a seal the write has no reason to be written again"
     story.commit("c", {"k": 1}, 4, 5)
     assert story.broken() == []
 
@@ -129,9 +129,9 @@ def test_an_unsettled_creation_vanishes_before_another_one_wins(story: Story) ->
     story.commit("c", {"k": 1}, 12, 20)
     put_if(story, 2, ABSENT, 14, 15)
     story.get(2, 30, 31)
-    assert story.broken() == [], "its row lay in the token that the commit sealed"
+    assert story.broken() == [], "the creation's row was in the token that the commit sealed"
     story.get(1, 16, 17)
-    assert story.broken() != [], "afterwards it shows to no one"
+    assert story.broken() != [], "after the seal no reader sees the row"
 
 
 def test_an_upload_that_was_written_over_does_not_come_back(story: Story) -> None:
@@ -145,7 +145,7 @@ def test_an_upload_that_was_written_over_does_not_come_back(story: Story) -> Non
     assert story.broken() == ["I1"]
 
 
-def test_an_upload_that_nobody_saw_lands_over_a_newer_write(story: Story) -> None:
+def test_an_upload_that_was_not_read_may_land_over_a_newer_write(story: Story) -> None:
     write = story.put(1, 0, 50)
     write.is_upload = True
     story.put(2, 10, 11)
@@ -170,7 +170,7 @@ def test_an_unsettled_write_rises_over_one_acknowledged_write(story: Story) -> N
     story.get(1, 12, 13)
     assert story.broken() == []
     story.get(2, 14, 15)
-    assert story.broken() == ["I1"], "and does not go again"
+    assert story.broken() == ["I1"], "once it is on top, it does not vanish again"
 
 
 def test_an_unsettled_write_does_not_rise_over_four_acknowledged_ones(story: Story) -> None:
@@ -207,7 +207,7 @@ def test_nothing_takes_effect_at_the_quiet_end(story: Story) -> None:
     assert story.broken() == ["I4"]
 
 
-def test_what_is_unsettled_may_have_come_before_the_quiet_end(story: Story) -> None:
+def test_an_unsettled_write_may_have_taken_effect_before_the_quiet_end(story: Story) -> None:
     story.put(1, 1, 2, INFO)
     story.put(2, 3, 4)
     quiet(story, 9)
@@ -219,7 +219,7 @@ def test_what_is_unsettled_may_have_come_before_the_quiet_end(story: Story) -> N
 
 
 @pytest.mark.parametrize("committed", [1, 2])
-def test_the_commit_of_the_quiet_end_is_what_is_read(story: Story, committed: int) -> None:
+def test_the_commit_of_the_quiet_end_equals_the_reads(story: Story, committed: int) -> None:
     story.put(1, 1, 5)
     story.put(2, 2, 4)
     quiet(story, 9)
@@ -228,7 +228,7 @@ def test_the_commit_of_the_quiet_end_is_what_is_read(story: Story, committed: in
     assert story.broken() == ([] if committed == 1 else ["I4"])
 
 
-def test_the_head_is_what_is_read_at_the_quiet_end(story: Story) -> None:
+def test_the_head_equals_the_reads_at_the_quiet_end(story: Story) -> None:
     story.put(1, 1, 2)
     quiet(story, 9)
     story.get(1, 10, 11)
@@ -257,10 +257,10 @@ def test_an_unsettled_removal_alone_loses_no_commit(story: Story) -> None:
     story.history.heads["b"] = "c0"
     assert story.broken() == ["I4"]
     story.op(OpKind.CREATE, None, 12, 13, INFO)
-    assert story.broken() == [], "with a creation it may: another life of the branch"
+    assert story.broken() == [], "with a creation it may: the branch then has another history"
 
 
-def test_a_commit_does_not_say_that_there_was_nothing_to_commit(story: Story) -> None:
+def test_a_call_that_made_a_commit_does_not_answer_nothing_to_commit(story: Story) -> None:
     story.put(1, 1, 2)
     op = story.commit("c1", {"k": 1}, 3, 4)
     story.history.heads["b"] = "c1"
@@ -286,7 +286,9 @@ def test_a_conditional_write_takes_effect_only_on_what_it_expects(story: Story) 
     assert story.broken() == []
 
 
-def test_a_branch_that_goes_with_its_repository_is_gone_for_some_earlier(story: Story) -> None:
+def test_a_branch_removed_with_its_repository_may_vanish_earlier_on_some_replicas(
+    story: Story,
+) -> None:
     removal = story.op(OpKind.REMOVE, None, 1, 10)
     story.get(GONE, 2, 3)
     story.put(1, 4, 5)
@@ -296,7 +298,7 @@ def test_a_branch_that_goes_with_its_repository_is_gone_for_some_earlier(story: 
     assert story.broken() == []
 
 
-def test_a_line_that_is_there_twice_is_told(story: Story) -> None:
+def test_a_line_that_occurs_twice_is_reported(story: Story) -> None:
     pairs = [("a", 1), ("b", 2), ("b", 3), ("a", 1), ("c", 4)]
     assert story.history.lines("a page", pairs) == {"a": 1, "b": 3, "c": 4}
     told = [violation.text for violation in check(story.history).violations]
@@ -304,10 +306,10 @@ def test_a_line_that_is_there_twice_is_told(story: Story) -> None:
     assert story.broken() == ["I2", "I2"]
 
 
-def test_a_read_that_is_under_way_may_see_what_showed_between_two_other_writes(
+def test_a_concurrent_read_may_see_a_value_that_was_on_top_between_two_other_writes(
     story: Story,
 ) -> None:
-    """An unsettled write was seen and vanished; then another one came; a slow read looked between."""
+    """An unsettled write was seen and vanished, then another write took effect; a slow read saw the state between."""
     story.put(1, 0, 1)
     story.commit("c", {"k": 1}, 2, 30)
     story.put(2, 3, 4, INFO)
@@ -321,7 +323,7 @@ def test_a_read_that_is_under_way_may_see_what_showed_between_two_other_writes(
 
 
 def test_a_write_that_was_seen_may_vanish_before_its_call_writes_it_again(story: Story) -> None:
-    """Its row came after the scan of a commit; "nothing to commit" looked between its two rows."""
+    """Its row landed after the scan of a commit; "nothing to commit" read between its two rows."""
     story.put(1, 0, 1)
     story.commit("c", {"k": 1}, 2, 10)
     story.put(2, 3, 12)
@@ -330,7 +332,7 @@ def test_a_write_that_was_seen_may_vanish_before_its_call_writes_it_again(story:
     story.get(2, 14, 15)
     assert story.broken() == []
     claim.inv = 13
-    assert story.broken() == ["I3"], "no call writes again once it was acknowledged"
+    assert story.broken() == ["I3"], "an acknowledged call does not write again"
 
 
 def test_a_write_that_lies_beneath_another_one_may_be_written_again_after_both_vanish(

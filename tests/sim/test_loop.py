@@ -1,4 +1,4 @@
-"""The loop's promise: a seed is one run, and no time passes while it is played."""
+"""The promise of the loop: a seed determines one run, and no real time passes while it is played."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 
 
 def order_of(seed: int) -> list[str]:
-    """In which order tasks that are ready at one moment run."""
+    """Returns the order in which tasks run that are ready at one moment."""
     seen: list[str] = []
 
     async def step(name: str) -> None:
@@ -25,7 +25,7 @@ def order_of(seed: int) -> list[str]:
     return seen
 
 
-def test_one_seed_is_one_order_and_others_are_others() -> None:
+def test_a_seed_determines_the_order_and_other_seeds_give_other_orders() -> None:
     assert order_of(1) == order_of(1)
     assert len({tuple(order_of(seed)) for seed in range(10)}) > 5
 
@@ -50,7 +50,7 @@ def test_an_executor_call_runs_in_the_loop() -> None:
     assert simulate(main, 0) == 42
 
 
-def test_tasks_that_wait_for_each_other_are_told() -> None:
+def test_tasks_that_wait_for_each_other_are_reported() -> None:
     async def main(loop: SimLoop) -> None:
         await asyncio.Event().wait()
 

@@ -1,6 +1,7 @@
 """Real graveler replicas under injected faults keep the promises; without a guard they do not.
 
-The same 200 seeds as `make sim`. Each guard is off for the seeds that `make mutate-guards` has found to miss it.
+Plays the same 200 seeds as `make sim`, and without each guard the seeds that detect its absence (recorded by
+`make mutate-guards`).
 """
 
 import os
@@ -56,11 +57,19 @@ def test_no_promise_is_broken(first: int) -> None:
         (Uploads, "finish_complete", "upload"),
     ],
 )
-def test_what_is_always_refused_is_missed(owner: object, name: str, kind: str) -> None:
+def test_a_kind_that_is_always_refused_is_reported(owner: object, name: str, kind: str) -> None:
     async def refuse(*_: object, **__: object) -> None:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused by a test")
 
-    seeds = (1, 3, 5, 9, 11, 15, 19)  # together they do everything that the rows above refuse
+    seeds = (
+        1,
+        3,
+        5,
+        9,
+        11,
+        15,
+        19,
+    )
     counts: Counter[str] = Counter()
     with mock.patch.object(owner, name, refuse):
         for seed in seeds:
@@ -80,13 +89,13 @@ def test_one_run_whose_writes_are_refused_falls_short() -> None:
             assert "operations 'put'" in run.shortfalls[0]
 
 
-def test_the_seeds_together_state_a_number_of_each_kind() -> None:
+def test_the_seeds_together_require_a_number_of_each_kind() -> None:
     least = least_acknowledged(map(draw, range(_SEEDS)))
     assert [kind for kind in KINDS if not least[kind]] == []
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_seed_is_one_run_in_any_process(seed: int) -> None:
+def test_a_seed_gives_the_same_run_in_any_process(seed: int) -> None:
     here = run_seed(seed, is_traced=True).history.log
     code = (
         "from tests.sim.run import run_seed\n"
@@ -124,19 +133,19 @@ def test_every_guard_has_a_recorded_seed() -> None:
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
-def test_a_guard_is_missed(guard: Guard) -> None:
-    """The first of its seeds breaks a promise without it, and keeps all with it: `test_no_promise_is_broken`
-    plays it."""
+def test_a_disabled_guard_is_detected(guard: Guard) -> None:
+    """A recorded seed breaks a promise without the guard. It keeps all promises with it:
+    `test_no_promise_is_broken` plays it."""
     seeds = guard_seeds()[guard.name]
-    assert max(seeds) < _SEEDS, "played with all guards, too"
+    assert max(seeds) < _SEEDS, "these seeds must also be played with all guards"
     assert any(broken_without(guard, seed) for seed in seeds), (
         f"without {guard.name}, seeds {seeds} break none of {guard.protects}. If a plan or the "
-        f"simulator has changed, seeds mean other runs: `make mutate-guards ARGS='--guard {guard.name}'` searches "
-        "anew and writes tests/sim/guard_seeds.json. If it finds none, no test misses this guard."
+        f"simulator has changed, seeds give other runs: `make mutate-guards ARGS='--guard {guard.name}'` searches "
+        "again and writes tests/sim/guard_seeds.json. If it finds none, no seed detects that this guard is missing."
     )
 
 
-def test_every_guard_is_told_on_its_page() -> None:
+def test_every_guard_is_documented() -> None:
     page = Path("docs/design/simulation.md").read_text()
     lines = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")}
     assert {guard.name for guard in GUARDS} - lines == set()

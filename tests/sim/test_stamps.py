@@ -1,6 +1,6 @@
-"""Rules for the timestamps of plain rows: which of them let a lagging clock lose an acknowledged write.
+"""Rules for the timestamps of plain rows: which of them lose an acknowledged write when a clock lags.
 
-The seeds of whole runs in which the wrong ones break a promise are found by `make mutate-guards` (`stamp-…`).
+`make mutate-guards` finds the seeds of whole runs in which a wrong rule breaks a promise (`stamp-…`).
 """
 
 import random
@@ -33,9 +33,9 @@ SEEDS = 40
 
 
 def is_lost(rule: type[StampRule], seed: int) -> bool:
-    """Whether a write was acknowledged, and then the next read of somebody did not show it.
+    """Returns whether a read missed a write that was acknowledged before it.
 
-    Three processes take turns, one after the other, on two keys; one node may be down.
+    Three processes take turns on two keys; one node may be down.
     """
     rng = random.Random(f"stamps {seed}")
     lost = False
@@ -74,13 +74,13 @@ def test_a_rule_that_reads_or_waits_loses_none(rule: type[StampRule]) -> None:
 
 @pytest.mark.parametrize("seed", [2, 18])
 def test_reading_beside_the_write_keeps_the_promises_of_a_whole_run(seed: int) -> None:
-    """Seeds in which the others break them."""
+    """Plays seeds in which the wrong rules break a promise."""
     guard = Guard("stamps", "", "", "", (Weakening(SimCassandra, "stamps", BesideWrite),))
     with switched_off(guard):
         assert not run_seed(seed).violations
 
 
-def test_each_wrong_rule_is_a_guard_that_is_missed() -> None:
+def test_each_wrong_rule_has_a_guard_with_a_recorded_seed() -> None:
     rules = {
         weakening.instead
         for guard in GUARDS

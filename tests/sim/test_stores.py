@@ -1,4 +1,4 @@
-"""The simulated stores without faults are stores like the others; with faults, they stay within their rules."""
+"""The simulated stores: without faults they keep the contract; with faults they stay within their rules."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ _skies: dict[int, FaultInjector] = {}
 
 
 def injector_of(link: KvLink) -> FaultInjector:
-    """The profile of a scene, for one that changes it."""
+    """Returns the fault injector of a scene, so that the scene can change the profile."""
     return _skies[id(link)]
 
 
@@ -66,7 +66,7 @@ def row(key: bytes, value: bytes) -> Group:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "cassandra"])
-def test_a_write_is_seen_by_the_next_read_of_anybody(store: str) -> None:
+def test_a_write_is_seen_by_the_next_read_of_any_process(store: str) -> None:
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
         one, two = links
         for turn in range(10):
@@ -75,7 +75,7 @@ def test_a_write_is_seen_by_the_next_read_of_anybody(store: str) -> None:
             assert await writer.set_many(ROWS, [row(b"k", value)]) == [None]
             (found,) = await reader.get_many(ROWS, [b"k"])
             assert found is not None
-            assert found.value == value  # although one clock is two seconds behind
+            assert found.value == value  # even if one clock is two seconds behind
 
     for seed in range(10):
         play(store, scene, seed=seed)
@@ -101,7 +101,7 @@ def test_one_of_two_compare_and_sets_wins(store: str) -> None:
             group.create_task(change(links[1], b"b"))
         (found,) = await links[0].get_many(RECORDS, [b"k"])
         assert found is not None
-        assert [found.value] == won == lost  # the loser was told who won
+        assert [found.value] == won == lost  # the loser was told the winner's value
 
     for seed in range(20):
         play(store, scene, seed=seed)
@@ -120,7 +120,7 @@ def test_a_scan_in_pages_is_in_order_and_a_dropped_partition_is_empty(store: str
     play(store, scene)
 
 
-def test_an_undecided_change_is_decided_by_a_settling_read_and_stays_so() -> None:
+def test_a_settling_read_decides_an_undecided_change_for_good() -> None:
     seen: set[bool] = set()
 
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
@@ -137,7 +137,7 @@ def test_an_undecided_change_is_decided_by_a_settling_read_and_stays_so() -> Non
     assert seen == {True, False}
 
 
-def test_a_lost_change_may_be_missed_by_quorum_reads_but_never_again_once_it_was_seen() -> None:
+def test_quorum_reads_may_miss_a_change_with_a_lost_answer_but_not_after_one_saw_it() -> None:
     missed = 0
 
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
@@ -153,7 +153,7 @@ def test_a_lost_change_may_be_missed_by_quorum_reads_but_never_again_once_it_was
     assert missed
 
 
-def test_what_a_dead_process_had_not_committed_never_lands() -> None:
+def test_queued_writes_of_a_dead_process_never_land() -> None:
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
         store = SimSqlite(FaultInjector(FaultProfile(hop_seconds=0.1), random.Random(1)))
         process, other = store.open(clocks[0]), store.open(clocks[0])
@@ -190,14 +190,14 @@ def test_a_queued_compare_and_set_runs_after_the_read_that_settles_it_if_nothing
         injector_of(links[0]).profile = CALM
         (settled,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
         if settled is not None:
-            return  # it was quick
+            return  # the late write ran before the read
         with contextlib.suppress(PredicateFailedError):
             await links[1].set_if(RECORDS, b"k", b"mine", None)
             mine += 1
         (before,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
         await asyncio.sleep(3)
         (after,) = await links[1].get_many(RECORDS, [b"k"], settle=True)
-        assert after == before, "its predicate holds no more"
+        assert after == before, "its predicate no longer holds"
 
     for seed in range(20):
         play("cassandra", scene, QUEUED, seed)
@@ -214,7 +214,7 @@ def test_a_queued_row_comes_late_with_the_timestamp_it_was_sent_with() -> None:
         (error,) = await links[0].set_many(ROWS, [row(b"k", b"late")])
         assert isinstance(error, OutcomeUnknownError)
         injector_of(links[0]).profile = CALM
-        # By the other process's clock, which is behind: it goes above what it has seen, or has not.
+        # The newer row was read before it was written, so its timestamp is above the rows that have landed.
         assert await links[0].set_many(ROWS, [row(b"k", b"newer")]) == [None]
         await asyncio.sleep(3)
         (found,) = await links[0].get_many(ROWS, [b"k"])
@@ -223,7 +223,7 @@ def test_a_queued_row_comes_late_with_the_timestamp_it_was_sent_with() -> None:
 
     for seed in range(10):
         play("cassandra", scene, CALM, seed)
-    assert kept == {b"newer"}, "one clock: the later one has the greater timestamp"
+    assert kept == {b"newer"}, "both rows have timestamps of one clock, so the later one is greater"
 
 
 @pytest.mark.parametrize("store", ["sqlite", "cassandra"])
@@ -263,7 +263,7 @@ def test_a_process_stands_still_between_two_steps_and_what_it_sent_goes_on() -> 
             for _ in range(50):
                 begun = loop.time()
                 await wire.send("x", arrive)
-                assert arrived[-1] == begun, "the wire stood still with its sender"
+                assert arrived[-1] == begun, "a pause of the sender must not stop its sent requests"
 
         outside = STRAND.set(Strand(process, may_stop=True))
         running = loop.create_task(run())
@@ -306,7 +306,7 @@ def test_a_process_that_is_killed_ends_at_once_although_it_stands_still(seed: in
 
 @pytest.mark.parametrize("kind", PartitionKind)
 def test_rows_beside_their_anchor_are_found_by_scans_only(kind: PartitionKind) -> None:
-    """As on real nodes, where they lie in the bucket of the anchor."""
+    """On real nodes, too, they are stored in the bucket of the anchor."""
 
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
         one, two = links

@@ -1,4 +1,4 @@
-"""The search for an order of effects: honest histories are explained, and it finds what trying everything finds."""
+"""The search for an order of effects: it explains every allowed history, and agrees with an exhaustive search."""
 
 import random
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from tarn.testing.check.witness import explain
 
 
 class Model:
-    """A key as the protocol has it, with writers and readers that are interleaved at random.
+    """A model of one key under the protocol, with writers and readers that are interleaved at random.
 
-    Each operation acts at one moment between its beginning and its end, an attempt at a time.
+    Each attempt of an operation acts at one moment between the beginning and the end of the operation.
     """
 
     def __init__(self, seed: int) -> None:
@@ -38,7 +38,7 @@ class Model:
         op.outcome = Outcome.OK
 
     def act(self) -> None:
-        """Somebody begins something, or somebody who is under way does his next step."""
+        """Begins a new operation, or performs the next step of a running one."""
         if len(self.under_way) < 4 and self.random.random() < 0.4:
             kind = self.random.choices([*_WEIGHTS], [*_WEIGHTS.values()])[0]
             value = None
@@ -58,7 +58,7 @@ class Model:
                 del self.under_way[place]
 
     def step(self, op: Op, step: str) -> bool:
-        """Whether the operation goes on; one that does not is never answered."""
+        """Performs a step; returns whether the operation continues. One that does not is never answered."""
         if self.random.random() < 0.08:
             return False
         if step == "answer":
@@ -74,7 +74,7 @@ class Model:
         return True
 
     def seal(self) -> None:
-        """The newest effects of writes that are under way came too late; they are written again."""
+        """Seals: the newest effects of running writes came too late, and these writes are written again."""
         while self.random.random() < 0.7:
             _, op = self.stack[-1]
             steps = next((steps for other, steps in self.under_way if other is op), None)
@@ -101,7 +101,7 @@ def _writes(op: Op) -> bool:
 
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
-def test_an_honest_history_is_explained(first: int) -> None:
+def test_every_history_of_the_model_is_explained(first: int) -> None:
     for seed in range(first, first + 100):
         model = Model(seed)
         for _ in range(150):
@@ -114,7 +114,7 @@ def test_an_honest_history_is_explained(first: int) -> None:
 
 
 def _is_linearizable(ops: Sequence[Op]) -> bool:
-    """Tries every order of operations on a register, of which those without an answer may be left out."""
+    """Tries every order of operations on a register; operations without an answer may be left out."""
     seen: set[tuple[frozenset[int], int]] = set()
 
     def go(done: frozenset[int], value: int) -> bool:
@@ -141,7 +141,7 @@ def _is_linearizable(ops: Sequence[Op]) -> bool:
 
 
 @pytest.mark.parametrize("first", range(0, 4000, 1000))
-def test_without_seals_it_decides_what_trying_every_order_decides(first: int) -> None:
+def test_without_seals_it_agrees_with_an_exhaustive_search(first: int) -> None:
     explained = 0
     for seed in range(first, first + 1000):
         rng = random.Random(seed)
@@ -152,7 +152,7 @@ def test_without_seals_it_decides_what_trying_every_order_decides(first: int) ->
             value = ABSENT if kind is OpKind.DELETE else rng.choice([ABSENT, 1, 1, 2])
             value = value or (1 if kind is OpKind.PUT else ABSENT)
             begin, end = min(one, other), max(one, other)
-            end = min(end, begin + rng.choice([7, 21, 81]))  # no two are equal but ends
+            end = min(end, begin + rng.choice([7, 21, 81]))  # all times differ
             op = Op(number, "p", kind, "b", "k", value, begin, end, end, Outcome.OK)
             if kind is OpKind.PUT and rng.random() < 0.3:
                 op.expected = rng.choice([ABSENT, 1, 2])
@@ -170,4 +170,4 @@ def test_without_seals_it_decides_what_trying_every_order_decides(first: int) ->
         explained += is_explained
         story = "\n".join(op.line() for op in ops)
         assert is_explained == _is_linearizable(ops), f"seed {seed}\n{story}"
-    assert 100 < explained < 900, "both answers are tried"
+    assert 100 < explained < 900, "the histories must include explained and unexplained ones"

@@ -1,7 +1,7 @@
-"""From clients and gateways to replicas: production's client library, and its only place that resends.
+"""The transport from clients and gateways to replicas: production's, including its only place that resends.
 
-`GrpcTransport` without its connections: `unary` is production's own, with its attempts after UNAVAILABLE. A
-hot operation is sent once; one that only reads is sent again when its replica died, as a connection does.
+It is `GrpcTransport` without connections: `unary` is production's code, with its attempts after UNAVAILABLE.
+A hot operation is sent once; a read-only one is sent again if its replica died, as a connection does.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _LOOK_AGAIN_SECONDS = 0.05
 _ON_THE_WAY_SECONDS = 0.01
 
 EVERYTHING = Grant(UserId("ann"), Policy([Statement(True, ("*",), ("*",))]), "token", 1_000_000)
-"""Who may do what is not what is simulated."""
+"""Permissions are not simulated."""
 
 
 class _OpenAccess:
-    """Lets everybody in."""
+    """Admits every caller."""
 
     def check_cached(self, call: Call, action: Action, resource: str) -> Grant:
         return EVERYTHING
@@ -59,8 +59,8 @@ class SimTransport(GrpcTransport):
     """A `Transport` to any replica that is up.
 
     Args:
-        world: whose replicas.
-        rng: which replica, and how long between attempts.
+        world: the installation.
+        rng: chooses the replica and the time between attempts.
     """
 
     def __init__(self, world: World, rng: random.Random) -> None:
@@ -71,17 +71,17 @@ class SimTransport(GrpcTransport):
         self._ids = itertools.count(1)
 
     def call(self, seconds: float) -> Call:
-        """A request of a client that waits so long."""
+        """Returns a call of a client that waits for `seconds`."""
         return Call(f"{next(self._ids):020X}", "token", self.clock.monotonic() + seconds)
 
     def _start(self) -> None:
-        """There is nothing to connect to."""
+        """Does nothing: there are no connections."""
 
     async def _ready_peer(self, call: Call) -> Peer:
-        """Any replica that is up, as soon as there is one.
+        """Returns any replica that is up; waits until there is one.
 
         Raises:
-            TarnError: UNAVAILABLE.
+            TarnError: UNAVAILABLE; no replica came up in time.
         """
         while not any(replica.is_up for replica in self._world.replicas):
             if call.deadline <= self.clock.monotonic() + _LOOK_AGAIN_SECONDS:
@@ -132,10 +132,10 @@ class _Peer:
     async def operate(
         self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
     ) -> Message:
-        """One hot operation.
+        """Performs one hot operation.
 
         Raises:
-            LostError: nobody will ever tell.
+            LostError: there was no answer.
         """
         replica = self._replica
         seconds = max(0.0, call.deadline - self._world.loop.time()) + _ON_THE_WAY_SECONDS

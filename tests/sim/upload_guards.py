@@ -1,4 +1,4 @@
-"""Guards of multipart uploads, and how they are switched off (see `lake_guards`)."""
+"""Guards of multipart uploads, and the replacements that disable them (see `lake_guards`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,13 +18,13 @@ __all__ = ["UPLOAD_GUARDS"]
 
 
 async def _no_attempts(self: RecordedAttempts) -> Sequence[StagingAttempt]:
-    """Every attempt takes itself for the first one."""
+    """Lets every attempt act as if it were the first one."""
     self._read = await self._records.read(self._repository, self._upload_id)
     return []
 
 
 async def _not_landed(self: Any, record: Branch, attempts: Sequence[StagingAttempt]) -> Any:
-    """A later attempt never asks what became of the earlier ones."""
+    """Lets a later attempt ignore the outcome of the earlier ones."""
     del record, attempts
     return _Fate.NOT_LANDED, frozenset()
 
@@ -35,7 +35,7 @@ _begin_complete = Uploads.begin_complete
 async def _always_claims(
     self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
 ) -> Claim:
-    """A repeated completion completes again, although the upload is complete."""
+    """Lets a repeated completion complete a completed upload again."""
     claim = await _begin_complete(self, repository, upload_id, manifest_hash)
     return claim if claim.op_id else Claim(self._ids.nonce(), b"")
 
@@ -43,12 +43,12 @@ async def _always_claims(
 async def _any_manifest(
     self: Uploads, repository: Repository, upload_id: str, manifest_hash: bytes
 ) -> Claim:
-    """Whatever parts a repeated completion names, it gets the answer of the first one."""
+    """Answers a repeated completion with other parts like the first one."""
     return await _begin_complete(self, repository, upload_id, bytes(32))
 
 
 async def _record_anyway(self: Uploads, repository: Repository, upload_id: str, part: Any) -> None:
-    """A part is recorded whatever became of its upload."""
+    """Records a part even if its upload has ended."""
     key = RepositoryKeys.upload_part(UploadId(upload_id), part.part_number)
     row = (key, part.SerializeToString())
     (error,) = await self._kv.set_many(self._days.of(repository, upload_id), [Group(key, (row,))])
@@ -80,7 +80,7 @@ UPLOAD_GUARDS: Sequence[Guard] = (
         "completion-looks",
         "uploads",
         "I1 I3",
-        "a later attempt does not look whether an earlier one landed",
+        "a later attempt does not check whether an earlier one landed",
         (Weakening(tarn_graveler.uploads.completion._Staging, "_fate", _not_landed),),
         runs=600,
     ),
@@ -88,7 +88,7 @@ UPLOAD_GUARDS: Sequence[Guard] = (
         "completion-compares",
         "uploads",
         "I0",
-        "a completion by other parts gets the answer of the one that was",
+        "a completion with other parts gets the answer of the earlier one",
         (Weakening(Uploads, "begin_complete", _any_manifest),),
         runs=300,
     ),

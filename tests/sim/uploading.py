@@ -1,5 +1,5 @@
-"""One upload with all that may happen to it, through any gateways: parts that are replaced, completions that
-are repeated and meet, aborts, listings; and afterwards what may not happen any more.
+"""Uploads through any gateways: replaced parts, repeated and concurrent completions, aborts, listings, and
+requests that must fail after the end of an upload.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLIENT_ERRORS = {
     Kind.DENIED,
     Kind.FAILED_PRECONDITION,
 }
-"""What becomes a 4xx. After a 5xx nobody knows, S3 says."""
+"""Kinds that become a 4xx status. After a 5xx the outcome is unknown in S3."""
 
 Error = TarnError | S3Error | LostError
 
@@ -50,11 +50,11 @@ class _Upload:
     """An upload as its client knows it.
 
     Attributes:
-        parts: the bodies that count, by number.
+        parts: acknowledged bodies, by part number.
         op: its completion.
-        calls: completions that were asked for.
-        refusals: whether every attempt so far was refused for sure.
-        is_aborted: an abort was acknowledged.
+        calls: number of completions that were requested.
+        refusals: whether every attempt so far was surely refused.
+        is_aborted: whether an abort was acknowledged.
     """
 
     branch: str
@@ -71,13 +71,13 @@ class _Upload:
 
     @property
     def etag(self) -> str:
-        """Of the whole."""
+        """Returns the ETag of the object."""
         digests = [hashlib.md5(self.parts[n]).digest() for n in sorted(self.parts)]
         return f"{multipart_md5(digests).hex()}-{len(digests)}"
 
     @property
     def manifest(self) -> bytes:
-        """What CompleteMultipartUpload sends."""
+        """Returns the body of the CompleteMultipartUpload request."""
         lines = "".join(
             f"<Part><PartNumber>{n}</PartNumber>"
             f"<ETag>{hashlib.md5(self.parts[n]).hexdigest()}</ETag></Part>"
@@ -87,7 +87,7 @@ class _Upload:
 
 
 class Uploading:
-    """Uploads of one client."""
+    """The uploads of one client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -95,7 +95,7 @@ class Uploading:
         self._random = client.random
 
     async def upload(self, branch: str, key: str) -> None:
-        """One upload from its beginning to after its end."""
+        """Plays one upload from its creation until after its end."""
         upload = await self._begin(branch, key)
         if upload is None or not await self._send_parts(upload):
             return
@@ -114,9 +114,8 @@ class Uploading:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._complete(upload))
             if self._random.random() < 0.4:
-                group.create_task(
-                    self._complete(upload)
-                )  # a client that hung up and asks elsewhere
+                # A client that hung up asks another gateway.
+                group.create_task(self._complete(upload))
             if self._random.random() < 0.15:
                 group.create_task(self._abort(upload))
         op = upload.op
@@ -152,7 +151,7 @@ class Uploading:
             answer = await self._request(
                 _Upload(branch, key, pb.Upload()), BY_NAME["CreateMultipartUpload"], {}
             )
-            assert isinstance(answer.body, bytes), "it is a short document"
+            assert isinstance(answer.body, bytes), "the document is short"
             found = re.search(rb"<UploadId>(\w+)</UploadId>", answer.body)
             assert found is not None, answer.body
             upload_id = found[1].decode()
@@ -164,14 +163,14 @@ class Uploading:
         return _Upload(branch, key, made)
 
     async def _send_parts(self, upload: _Upload) -> bool:
-        """Two or three bodies for one or two parts; the last one of a number that was acknowledged counts."""
+        """Sends one to three bodies for one or two parts; of each number the last acknowledged body counts."""
         for number in self._random.choice([(1,), (1, 1), (1, 2), (2, 1, 2)]):
             body = f"{upload.made.upload_id} {number} {self._random.random()}".encode()
             try:
                 await self._send_part(upload, number, body)
             except (TarnError, S3Error, LostError):
                 if self._random.random() < 0.5:
-                    return False  # its client dies, too: an upload that nobody ends
+                    return False  # the client dies, too, and the upload is never ended
             else:
                 upload.parts[number] = body
         return bool(upload.parts)
@@ -180,7 +179,7 @@ class Uploading:
         await self._request(upload, BY_NAME["UploadPart"], {"partNumber": str(number)}, body)
 
     def _condition(self, upload: _Upload) -> None:
-        """Some are completed only if the key is as the client believes."""
+        """Chooses a condition for some completions: the key must be as the client believes."""
         if self._random.random() >= min(1.0, self._world.plan.conditional_weight / 8):
             return
         seen = self._client.saw(upload.branch, upload.key)
@@ -191,9 +190,9 @@ class Uploading:
             upload.condition = {"if-match": f'"{self._world.values.etag(upload.expected)}"'}
 
     async def _complete(self, upload: _Upload) -> None:
-        """Asks until there is an answer, as SDKs do."""
+        """Repeats the completion until there is an answer, as SDKs do."""
         op, history = upload.op, self._world.history
-        assert op is not None, "it has begun"
+        assert op is not None, "the completion has begun"
         for _ in range(_TRIES):
             upload.calls += 1
             op.calls = upload.calls
@@ -220,7 +219,7 @@ class Uploading:
         return await self._request(upload, operation, {}, upload.manifest, upload.condition)
 
     def _check_answer(self, upload: _Upload, answer: Response) -> None:
-        assert isinstance(answer.body, bytes), "it is a short document"
+        assert isinstance(answer.body, bytes), "the document is short"
         if upload.etag.encode() not in answer.body:
             text = f"upload {upload.made.upload_id} was answered with another object"
             self._world.problem(f"{text}: {answer.body!r} instead of {upload.etag}")
@@ -237,7 +236,7 @@ class Uploading:
         await self._listed(upload, is_open=False)
 
     async def _afterwards(self, upload: _Upload) -> None:
-        """What a client does whose answer was lost, and what nobody may do any more."""
+        """Plays what happens after a completion: repeats by a client without an answer, and requests that must fail."""
         await asyncio.sleep(self._random.uniform(0, 3.0))
         chance = self._random.random()
         upload_id = upload.made.upload_id
@@ -257,7 +256,7 @@ class Uploading:
             pass
 
     async def _listed(self, upload: _Upload, *, is_open: bool) -> None:
-        """Looks whether the upload is among those that have not ended."""
+        """Checks that a listing has the upload if and only if it is open."""
         repository_id, branch_id = upload.branch.split("/")
         client = self._client
         try:
@@ -267,7 +266,7 @@ class Uploading:
         except TarnError:
             return
         is_there = any(each.upload_id == upload.made.upload_id for each in page.uploads)
-        is_of_lake = repository_id == "lake"  # another one may be removed at any time
+        is_of_lake = repository_id == "lake"  # other repositories may be removed at any time
         if is_there and not is_open:
             self._world.problem(f"upload {upload.made.upload_id} has ended and is listed")
         elif is_open and not is_there and not page.is_truncated and is_of_lake:

@@ -1,4 +1,4 @@
-"""Numbers that stand for objects: every write has one of its own, and entries tell theirs."""
+"""Values: numbers that stand for objects. Every write has a unique one, which can be read from its entry."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ _PLACE = "local://data"
 
 
 def packed_value(value: int, operation_id: str = "") -> bytes:
-    """The entry of a value that came in one piece: size, address and MD5 all say which."""
+    """Returns the entry of a value written by a PUT: its size, address and MD5 each encode the value."""
     md5 = value.to_bytes(16, "big")
     return pack(Entry(value, 0, _address(value), md5, operation_id=operation_id))
 
@@ -28,7 +28,7 @@ class Values:
     """The values of a run.
 
     Attributes:
-        blocks: where their bytes are.
+        blocks: store of their bytes.
     """
 
     blocks: MemBlockStore
@@ -38,13 +38,13 @@ class Values:
     _joined: dict[int, tuple[str, bytes, bytes]] = field(default_factory=dict)
 
     async def new(self) -> int:
-        """A value that nobody has written, and its block."""
+        """Returns a new value, and writes its block."""
         self._count += 1
         await self.blocks.put(BlockKey(_PLACE, physical_path(_address(self._count))), b"x")
         return self._count
 
     def joined(self, etag: str, namespace: str, address: bytes, body: bytes) -> int:
-        """The value that an upload becomes when these bytes are completed."""
+        """Returns the value of an upload that is completed with these bytes."""
         self._count += 1
         self._by_etag[etag] = self._count
         self._etags[self._count] = etag
@@ -52,15 +52,15 @@ class Values:
         return self._count
 
     def etag(self, value: int) -> str:
-        """What S3 calls it."""
+        """Returns the ETag of a value."""
         return self._etags.get(value) or etag_of(packed_value(value))
 
     def by_etag(self, etag: str) -> int:
-        """The value of an ETag."""
+        """Returns the value of an ETag."""
         return self._by_etag[etag] if etag in self._by_etag else int(etag, 16)
 
     def of(self, packed: bytes) -> int:
-        """The value of an entry; a number that nobody wrote if its parts do not agree."""
+        """Returns the value of an entry; a number that no write has if its fields do not agree."""
         entry = unpack(packed)
         joined = self._by_etag.get(entry.etag)
         if joined is not None:
@@ -72,7 +72,7 @@ class Values:
         return entry.size if agrees and not is_tombstone(packed) else -1000 - entry.size
 
     async def has_block(self, value: int) -> bool:
-        """Whether the bytes of a value are there."""
+        """Whether the bytes of a value exist."""
         namespace, address, body = self._joined.get(value, (_PLACE, _address(value), b"x"))
         try:
             return await self.blocks.read(BlockKey(namespace, physical_path(address))) == body

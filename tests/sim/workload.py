@@ -1,4 +1,4 @@
-"""What clients do, and how their answers are written down."""
+"""The clients: the operations that they perform, and the record of their answers."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ _SURE = {
     Kind.UNAVAILABLE,
     Kind.UNIMPLEMENTED,
 }
-"""Kinds that say that nothing was done (`tarn.core.errors`); after any other one nobody knows."""
+"""Kinds that say that nothing was done (`tarn.core.errors`); after any other kind the outcome is unknown."""
 
 _SCRATCH = "t/"
 
@@ -42,31 +42,31 @@ _KEYS = (
     *("a/", "a/b", "a/b/c", "a0", "aa", "b", "b/", "b/10", "b/é", "b/é/x", "c/", "d/e", "é", "é/1"),
     *("ß", "日", "日/本", "日/語", "\ue000", "\U0001f600", "\U0001f600/x", "~"),
 )
-"""The first few share prefixes with each other; the others share all that can be shared, and some need
-two, three and four bytes for a character. (`e000` and `1f600` change places in UTF-16.)"""
+"""The first keys share some prefixes; the others share as many as possible, and some have characters of two,
+three and four bytes. (`e000` and `1f600` change places in UTF-16.)"""
 
 
 def keys_of(count: int) -> list[str]:
-    """The paths of a run, in byte order."""
+    """Returns the paths of a run, in byte order."""
     return sorted(_KEYS[:count])
 
 
 def outcome_of(error: Exception) -> Outcome:
-    """What an error says about the effect of what was asked."""
+    """Returns the outcome of a request that failed with this error."""
     if isinstance(error, TarnError) and error.kind in _SURE:
         return Outcome.FAIL
     return Outcome.INFO
 
 
 def note_of(error: Exception) -> str:
-    """An error in a few words."""
+    """Describes an error in a few words."""
     if isinstance(error, TarnError):
         return f"{error.kind.name} {error.message[:80]}"
     return str(error)
 
 
 def _observed(world: World, error: TarnError) -> int | None:
-    """What a refused conditional write says was there."""
+    """Returns the value that a refused conditional write reports."""
     if error.reason is Reason.ENTRY_NOT_FOUND:
         return ABSENT
     if error.reason is Reason.PRECONDITION_FAILED:
@@ -75,10 +75,10 @@ def _observed(world: World, error: TarnError) -> int | None:
 
 
 class Client:
-    """Does one thing after another, through any replica that is up.
+    """Performs one operation after another, through any replica that is up.
 
     Args:
-        branches: `repository/branch` labels that it works on.
+        branches: labels `repository/branch` of the branches that it works on.
     """
 
     def __init__(self, world: World, name: str, branches: list[str]) -> None:
@@ -99,7 +99,7 @@ class Client:
         self._uploading = Uploading(self)
 
     async def run(self) -> None:
-        """All operations of this client."""
+        """Performs all operations of this client."""
         plan = self.world.plan
         acts, weights = [*plan.weights], [*plan.weights.values()]
         for _ in range(plan.operations):
@@ -113,15 +113,15 @@ class Client:
             await asyncio.sleep(self.random.expovariate(1 / mean))
 
     def call(self) -> Call:
-        """A request that waits as long as this client does."""
+        """Returns a call that waits as long as this client does."""
         return self.transport.call(self.patience_seconds)
 
     def saw(self, branch: str, key: str) -> int:
-        """What this client believes is there."""
+        """Returns the value that this client has last seen."""
         return self._seen.get((branch, key), ABSENT)
 
     async def put(self, branch: str, key: str) -> None:
-        """A new value; sometimes an old one again."""
+        """Writes a new value, or sometimes an old one again."""
         value = await self.world.values.new()
         if self.random.random() < 0.05:
             value = self.random.choice(self._mine)
@@ -138,9 +138,9 @@ class Client:
         await self.graveler.stage(self.call(), *place, condition or WriteCondition())
 
     async def put_if(self, branch: str, key: str) -> None:
-        """A new value, if there is none or if it is the one that was seen; asked for again, as SDKs do,
-        while nobody knows what became of it."""
-        if looks := self.random.random() < 0.5:  # as who changes what he has read
+        """Writes a new value if the key has none, or the one that the client saw. Repeats the request, as SDKs do,
+        while its outcome is unknown."""
+        if looks := self.random.random() < 0.5:  # as in a read-modify-write
             await self.get(branch, key)
         expected = self._seen.get((branch, key), ABSENT)
         if not looks and self.random.random() < 0.6:
@@ -152,8 +152,8 @@ class Client:
         if expected != ABSENT:
             condition = WriteCondition(if_match=self.world.values.etag(expected))
         for _ in range(3):
-            # Each attempt may still do its work after a later one was answered; but a later one's
-            # condition may have been judged by the first.
+            # Each attempt may take effect even after a later one was answered. A later attempt's condition may
+            # have been evaluated by the first, so it begins with the first.
             op = self.history.begin(self.name, OpKind.PUT, branch, key, value, inv=first)
             op.expected, first = expected, op.inv
             try:
@@ -178,11 +178,11 @@ class Client:
             self.history.finish(op, Outcome.OK)
 
     async def delete(self, branch: str, key: str) -> None:
-        """One key."""
+        """Deletes one key."""
         await self._delete(branch, [key])
 
     async def scratch(self, branch: str, key: str) -> None:
-        """A key of its own that comes and goes, as temporary files do: nobody hides what is lost."""
+        """Writes and deletes a key of this client only, as temporary files do: no other write can hide a lost one."""
         own = f"{_SCRATCH}{self.name}"
         await self.put(branch, own)
         await asyncio.sleep(self.random.expovariate(1 / self.world.plan.think_seconds))
@@ -191,7 +191,7 @@ class Client:
             await self.get(branch, own)
 
     async def delete_many(self, branch: str, key: str) -> None:
-        """Several keys in one request."""
+        """Deletes several keys in one request."""
         await self._delete(branch, self.random.sample(self.keys, (len(self.keys) + 1) // 2))
 
     async def _delete(self, branch: str, keys: list[str]) -> None:
@@ -214,7 +214,7 @@ class Client:
                 self.history.finish(op, outcome_of(outcome), note_of(outcome))
 
     async def get(self, branch: str, key: str) -> Op:
-        """One key."""
+        """Reads one key."""
         repository_id, branch_id = branch.split("/")
         op = self.history.begin(self.name, OpKind.GET, branch, key)
         try:
@@ -229,13 +229,13 @@ class Client:
         return op
 
     def _finish_read(self, op: Op, error: TarnError) -> None:
-        """Nothing there, no branch, or no answer."""
+        """Records a read without a value: no entry, no branch, or no answer."""
         if error.reason is Reason.ENTRY_NOT_FOUND:
             op.value = ABSENT
         elif error.reason in NO_BRANCH:
             op.value = GONE
         elif error.reason is Reason.COMMIT_NOT_FOUND and op.branch.startswith("tmp/"):
-            op.value = GONE  # slower than the drop delay, and the repository was removed meanwhile
+            op.value = GONE  # the read took longer than the drop delay, and the repository was removed meanwhile
         else:
             if error.kind in {Kind.NOT_FOUND, Kind.CORRUPT}:
                 self.world.problem(f"{op.line()}: {error!r}")
@@ -244,7 +244,7 @@ class Client:
         self.history.finish(op, Outcome.OK)
 
     async def list_page(self, branch: str, key: str) -> list[Op]:
-        """One page; each key that it covers is a read."""
+        """Reads one page; each key that it covers is a read."""
         after = self.random.choice(["", key])
         limit = self.random.choice([1, 2, 1000])
         if self.random.random() < 0.6:
@@ -256,14 +256,14 @@ class Client:
     async def list_keys(
         self, branch: str, after: str, limit: int, prefix: str = "", delimiter: str = ""
     ) -> list[Op]:
-        """One page as a read of each key that it covers, listed or not.
+        """Reads one page and records a read of each key that it covers, listed or not.
 
-        A key that is rolled up tells nothing by itself; one whose common prefix is missing is absent.
+        A common prefix says nothing about a single key below it; if the prefix is missing, all its keys are absent.
         """
         repository_id, branch_id = branch.split("/")
         scratches = [f"{_SCRATCH}c{n}" for n in range(self.world.plan.clients)]
-        asked = [k for k in [*self.keys, *scratches] if k.startswith(prefix)]
-        covered = sorted(k for k in asked if k > after != _line(k, prefix, delimiter))
+        matching = [k for k in [*self.keys, *scratches] if k.startswith(prefix)]
+        covered = sorted(k for k in matching if k > after != _line(k, prefix, delimiter))
         ops = [self.history.begin(self.name, OpKind.LIST, branch, k) for k in covered]
         try:
             page = await self.graveler.list_entries(
@@ -295,7 +295,7 @@ class Client:
         unknown = set(lines)
         last = page.paths[-1] if page.paths else ""
         for op in ops:
-            assert op.key is not None, "a line of a page is about a key"
+            assert op.key is not None, "a line of a page has a key"
             line = _line(op.key, prefix, delimiter)
             unknown.discard(line)
             packed = lines.get(line)
@@ -310,7 +310,7 @@ class Client:
             self.world.problem(f"a page of {what} has {sorted(unknown)}")
 
     async def difference(self, branch: str, key: str) -> list[Op]:
-        """What is uncommitted: each line is a read of its key, and what is not there tells nothing."""
+        """Reads uncommitted differences: each line is a read of its key; a missing line says nothing."""
         repository_id, branch_id = branch.split("/")
         ops = {k: self.history.begin(self.name, OpKind.LIST, branch, k) for k in self.keys}
         try:
@@ -337,7 +337,7 @@ class Client:
         return [*ops.values()]
 
     async def tag(self, branch: str, key: str) -> None:
-        """Names the commit of a branch, reads through the name, and removes it."""
+        """Creates a tag at a branch's commit, reads through it, and deletes it."""
         tag, lake = self._tag, "lake"
         try:
             if not tag.commit_id:
@@ -348,7 +348,7 @@ class Client:
                 await self.graveler.delete_tag(self.call(), lake, tag.name)
                 tag.commit_id = ""
         except TarnError as error:
-            # Nobody knows whether it is there, and a later answer of it may be the old one.
+            # The tag may exist or not, and a later answer may be that of this request, so use a new name.
             if outcome_of(error) is not Outcome.FAIL:
                 self._tag = _Tag(f"{self.name}-{int(tag.name.split('-')[1]) + 1}")
             elif error.kind is Kind.UNAVAILABLE:
@@ -372,7 +372,7 @@ class Client:
             self.world.commit_reads.append((tag.name, tag.commit_id, key, value))
 
     async def commit(self, branch: str, key: str = "") -> Op:
-        """Everything that is on the branch."""
+        """Commits all changes of the branch."""
         repository_id, branch_id = branch.split("/")
         op = self.history.begin(self.name, OpKind.COMMIT, branch)
         allow_empty = self.random.random() < 0.05
@@ -392,15 +392,15 @@ class Client:
         return op
 
     async def multipart(self, branch: str, key: str) -> None:
-        """An upload with all that may happen to it: one write, or none."""
+        """Plays an upload: it is one write, or none."""
         await self._uploading.upload(branch, key)
 
 
 class _Tag:
-    """A tag of one client, which does one thing after the other.
+    """A tag of one client.
 
     Attributes:
-        commit_id: what it names; empty: it is not there.
+        commit_id: the commit that it names; empty if it does not exist.
     """
 
     def __init__(self, name: str) -> None:
@@ -410,6 +410,6 @@ class _Tag:
 
 
 def _line(key: str, prefix: str, delimiter: str) -> str:
-    """The line of a page that a key is in."""
+    """Returns the line of a page that a key belongs to."""
     at = key.find(delimiter, len(prefix)) if delimiter else -1
     return key if at < 0 else key[: at + len(delimiter)]

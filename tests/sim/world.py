@@ -42,16 +42,16 @@ class _Store(Protocol):
 
 
 class Replica(Machine):
-    """One graveler process: production's services, in bad company.
+    """One graveler process: production's services on simulated stores.
 
     Attributes:
-        server: answers calls as a server of production does.
-        services: of it, by name.
-        graveler: its nouns, for whoever looks at the end.
+        server: the in-process server, which answers calls as production's server does.
+        services: its services, by name.
+        graveler: its parts, for the checks at the end.
     """
 
     def start(self) -> None:
-        """A new process."""
+        """Starts a new process."""
         super().start()
         world, plan = self.world, self.world.plan
         self._end = world.store.open(self.clock)
@@ -76,14 +76,14 @@ class Replica(Machine):
         self.spawn(self.graveler.cleaning.run(), may_stop=False)
 
     def crash(self) -> None:
-        """Also ends what outlives its caller."""
+        """Also cancels handlers that outlive their caller."""
         self._end.crash()
         super().crash()
         self.world.tasks.spawn(self.server.close())
 
 
 class World:
-    """Everything of one run but its clients."""
+    """The installation of one run, without its clients."""
 
     def __init__(
         self, loop: SimLoop, plan: Plan, *, is_traced: bool = False, salt: str = SALT
@@ -94,7 +94,7 @@ class World:
         self.history = History()
         self.problems: list[str] = []
         self.random = random.Random(f"world {plan.seed}")
-        # The names of random streams stay as they are: others would make other runs of all recorded seeds.
+        # Do not rename random streams: all recorded seeds would give other runs.
         self.faults = FaultInjector(CALM, random.Random(f"{salt} {plan.seed}"))
         self.tasks = TaskSet()
         self.blocks = MemBlockStore(SimClock(loop))
@@ -108,31 +108,31 @@ class World:
             self.store = SimSqlite(self.faults)
         self.replicas = [Replica(self, f"r{n}") for n in range(plan.replicas)]
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
-        # Tag, its commit, key, value: what was read through tags.
+        # Reads through tags: tag, its commit, key, value.
         self.commit_reads: list[tuple[str, str, str, int]] = []
         self.has_faults = False
 
     def log(self, text: str) -> None:
-        """A line of the run's log."""
+        """Adds a line to the run's log."""
         self.history.log.append(f"{self.loop.time():9.4f} {text}")
 
     def problem(self, text: str) -> None:
-        """Something that must never happen, whatever faults are injected."""
+        """Records an event that must never happen under any faults."""
         self.log(f"PROBLEM {text}")
         self.problems.append(text)
 
     def some_replica(self, rng: random.Random) -> Replica:
-        """Any one; one that is up if there is one."""
+        """Returns any replica, preferably one that is up."""
         up = [replica for replica in self.replicas if replica.is_up]
         return rng.choice(up or self.replicas)
 
     def some_gateway(self, rng: random.Random) -> Gateway:
-        """Any one."""
+        """Returns any gateway, preferably one that is up."""
         up = [gateway for gateway in self.gateways if gateway.is_up]
         return rng.choice(up or self.gateways)
 
-    def storm(self) -> None:
-        """Faults and crashes begin."""
+    def start_faults(self) -> None:
+        """Starts faults and crashes."""
         self.has_faults = True
         self.faults.profile = self.plan.profile
         if self.cassandra is not None and self.plan.profile.down_rate:
@@ -156,7 +156,7 @@ class World:
             machine.start()
 
     async def _outages(self) -> None:
-        """The block store takes no writes for a while: commits fail half-way."""
+        """Makes the block store refuse writes for a while, so that commits fail half-way."""
         rng = random.Random(f"outages {self.plan.seed}")
         while self.has_faults:
             await asyncio.sleep(rng.expovariate(1 / self.plan.away_seconds))
@@ -174,7 +174,7 @@ class World:
             )
 
     async def calm_down(self) -> None:
-        """No more faults; whatever is under way arrives; tokens are dropped."""
+        """Ends all faults; waits until requests in flight have arrived and tokens are dropped."""
         self.has_faults = False
         self.faults.profile = CALM
         self.faults.are_blocks_away = False

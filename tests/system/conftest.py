@@ -24,7 +24,7 @@ ON_CASSANDRA = ("one", "three")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks everything here; what shares a worker is decided in `tests/conftest.py`."""
+    """Marks all tests here; `tests/conftest.py` decides which of them share a test worker."""
     here = Path(__file__).parent
     items[:] = [item for item in items if not is_too_much(item)]
     for item in items:
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test that uses a running Tarn, in all forms that are meant for it."""
+    """Runs each test that uses a running Tarn in all forms that are meant for it."""
     forms: list[Any] = list(FORMS)
     if marker := metafunc.definition.get_closest_marker("on_cassandra"):
         wanted = marker.args or ON_CASSANDRA
@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def is_too_much(item: pytest.Item) -> bool:
-    """On Cassandra only the parameters that the mark names: `on_cassandra(committer="magic")`."""
+    """Whether a test runs on Cassandra with these parameters, as in `on_cassandra(committer="magic")`."""
     marker = item.get_closest_marker("on_cassandra")
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     if marker is None or not set(ON_CASSANDRA) & {str(each) for each in parameters.values()}:
@@ -57,7 +57,7 @@ def is_too_much(item: pytest.Item) -> bool:
 
 
 def started(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[RunningTarn]:
-    """A Tarn of the form that a fixture was asked for; on Cassandra with a keyspace of its own."""
+    """Starts a Tarn in the requested form; on Cassandra with a keyspace of its own."""
     keyspace = "tarn_" + hashlib.sha256(bytes(folder)).hexdigest()[:8]
     match request.param:
         case "one":
@@ -76,14 +76,14 @@ def started(request: pytest.FixtureRequest, folder: Path) -> AbstractContextMana
 def tarn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningTarn]:
-    """A running Tarn, in all forms."""
+    """A running Tarn; the test runs once in each form."""
     with started(request, tmp_path_factory.mktemp(request.param)) as running:
         yield running
 
 
 @pytest.fixture
 def own_tarn(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningTarn]:
-    """A Tarn of this test alone, to be hurt."""
+    """A Tarn for this test only, which the test may damage."""
     with started(request, tmp_path) as running:
         yield running
 
@@ -106,7 +106,7 @@ def s3(tarn: RunningTarn) -> Iterator[Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attaches what Tarn said to the report of a failure."""
+    """Attaches the end of Tarn's log to the report of a failure."""
     report = yield
     running = getattr(item, "funcargs", {}).get("tarn")
     if report.failed and isinstance(running, RunningTarn):

@@ -1,4 +1,4 @@
-"""Clients that break off a GET leave nothing in the log but the lines of their requests."""
+"""Clients that break off a GET leave only the lines of their requests in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 MIB = 1 << 20
 SIZES = (1_000, 200_000, 48 * MIB)
-"""A body in one write, a larger one, and one that fills every buffer on its way."""
+"""Sizes of bodies: sent in one write, sent in several, and larger than all buffers together."""
 ROUNDS = 60
 BLOCKS_IN_S3 = """\
 blockstore:
@@ -43,7 +43,7 @@ gateways:
 
 
 def make_certificate(folder: Path) -> None:
-    """A key, and the certificate that it signs for itself."""
+    """A key and its self-signed certificate."""
     subject = ("-subj", "/CN=tarn test", "-addext", "subjectAltName=IP:127.0.0.1", "-nodes")
     files = ("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"))
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", *subject, *files]
@@ -66,7 +66,7 @@ def start(folder: Path, config: str) -> RunningTarn:
 
 
 def break_off(url: str, received: int, certificate: Path) -> None:
-    """Asks for an object, takes some bytes of the answer, and resets as a killed client does."""
+    """Requests an object, reads some bytes of the answer, and resets the connection as a killed client does."""
     where = urlsplit(url)
     assert where.port is not None
     plain = socket.create_connection(("127.0.0.1", where.port), timeout=30)
@@ -105,19 +105,19 @@ def test_a_get_that_is_broken_off_leaves_no_defect_in_the_log(
             s3 = tarn.s3(signature_version="s3v4")
             urls = []
             for size in SIZES:
-                asked = {"Bucket": lake, "Key": f"main/{size}"}
-                s3.put_object(**asked, Body=bytes(size))
-                urls.append(s3.generate_presigned_url("get_object", Params=asked))
+                place = {"Bucket": lake, "Key": f"main/{size}"}
+                s3.put_object(**place, Body=bytes(size))
+                urls.append(s3.generate_presigned_url("get_object", Params=place))
             for number in range(ROUNDS):
                 for url, size in zip(urls, SIZES, strict=True):
                     received = min(number % 4 * 150_000, size)
                     break_off(url, received, tmp_path / "cert.pem")
-            for size in SIZES:  # it serves on
+            for size in SIZES:  # it still serves
                 found = s3.get_object(Bucket=lake, Key=f"main/{size}")["Body"].read()
                 assert len(found) == size
             s3.close()
         finally:
             stop(tarn)
-    # Of those that take nothing, some are gone before they were heard.
+    # Some of the clients that read nothing disconnect before their request is read.
     assert tarn.log.read_text().count("GET") >= len(SIZES) * ROUNDS // 2
-    check_log(tarn.log)  # `stop` has looked; this test is about it
+    check_log(tarn.log)

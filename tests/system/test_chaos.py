@@ -1,4 +1,4 @@
-"""Real processes that are killed, stopped and started again while clients work: the promises hold."""
+"""Real processes are killed, stopped and restarted while clients work: the promises hold."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from chaos.sockets import waiting_for
 from chaos.wire import BrokenError, Wires
 
 HITS = 30
-STORM_SECONDS = 400.0
-"""At most: each kill costs the start of a worker, which takes long on a machine that is busy."""
+FAULT_SECONDS = 400.0
+"""Greatest length: each kill costs the start of a worker, which takes long on a busy machine."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_kills_under_way_break_no_promise(tmp_path: Path) -> None:
+def test_kills_during_operations_break_no_promise(tmp_path: Path) -> None:
     with installation(tmp_path) as (target, nodes):
-        run = asyncio.run(play(Plan(seed=1, seconds=STORM_SECONDS, hits=HITS), target, nodes))
+        run = asyncio.run(play(Plan(seed=1, seconds=FAULT_SECONDS, hits=HITS), target, nodes))
     print(*run.lines(), sep="\n")  # noqa: T201 - the counts belong into the log of a test run
     assert [str(violation) for violation in run.violations] == []
     assert run.hits >= HITS
@@ -33,7 +33,7 @@ def test_kills_under_way_break_no_promise(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_node_that_acknowledges_too_early_is_found_out(tmp_path: Path) -> None:
+def test_a_node_that_acknowledges_too_early_is_detected(tmp_path: Path) -> None:
     plan = Plan(seed=1, seconds=4, clients=4, drop_seconds=0, habits=Habits(think_seconds=0.02))
     options = ("--workers", "2")
     with installation(tmp_path, options, without="write-is-durable") as (target, nodes):
@@ -52,7 +52,7 @@ def port_of(end: socket.socket) -> int:
     return port
 
 
-def test_a_request_is_under_way_from_accepting_the_connection_to_the_answer(
+def test_a_request_is_open_from_accepting_the_connection_to_the_answer(
     listener: socket.socket,
 ) -> None:
     port, here = port_of(listener), os.getpid()
@@ -90,7 +90,7 @@ async def test_a_connection_that_ends_before_its_answer_is_a_hit(
     wires.close(wire)
 
 
-async def test_a_client_that_hangs_up_is_no_hit(listener: socket.socket) -> None:
+async def test_a_client_that_hangs_up_is_not_a_hit(listener: socket.socket) -> None:
     wires = Wires()
     wire = await wires.open("127.0.0.1", port_of(listener))
     server, _ = listener.accept()

@@ -1,4 +1,4 @@
-"""The command line end to end, as people and scripts use it."""
+"""The command line from end to end, as people and scripts use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
 
 
-def test_a_day_with_a_lake(tarn: RunningTarn, repository: str, tmp_path: Path) -> None:
+def test_a_typical_session(tarn: RunningTarn, repository: str, tmp_path: Path) -> None:
     lake = repository
     raw = tmp_path / "raw"
     (raw / "deep").mkdir(parents=True)
@@ -140,10 +140,10 @@ def test_set_up_works_once(tarn: RunningTarn, tmp_path: Path) -> None:
     saved = tarn.cli(
         "auth", "setup", "--if-needed", "--data-dir", str(tarn.data), "--save", str(tmp_path / "x")
     )
-    assert saved.code == 4  # nobody can save a secret that was shown once
+    assert saved.code == 4  # the secret cannot be shown a second time
 
 
-def test_logging_in_keeps_the_key_for_later(tarn: RunningTarn, tmp_path: Path) -> None:
+def test_logging_in_saves_the_key(tarn: RunningTarn, tmp_path: Path) -> None:
     def plain(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(BIN / "tarn"), *arguments],
@@ -166,7 +166,7 @@ def test_logging_in_keeps_the_key_for_later(tarn: RunningTarn, tmp_path: Path) -
         TARN_SECRET_ACCESS_KEY=tarn.secret_access_key,
         TARN_SETTINGS="",
     )
-    # Without a terminal it must not wait for an answer: the key comes from the environment.
+    # Without a terminal it must not wait for input: the key comes from the environment.
     assert done.returncode == 0, done.stderr
     file = tmp_path / "config" / "tarn" / "config.yaml"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

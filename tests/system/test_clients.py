@@ -1,4 +1,4 @@
-"""The S3 clients that people use, unchanged, each through the same round trip."""
+"""Common S3 clients, unmodified, each through the same round trip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from running_tarn import BIN, RunningTarn, clean_environment
 
 SMALL = b"hello, lake\n" * 100
-LARGE = bytes(range(256)) * (12 * 4096)  # 12 MiB: two or three parts everywhere
+LARGE = bytes(range(256)) * (12 * 4096)  # 12 MiB: two or three parts with every client
 TRICKY = "raw/day=2026-05-01/ü & +%20.csv"
 
 
@@ -89,7 +89,7 @@ def test_boto3_copies_and_deletes_many(s3: Any, repository: str) -> None:
         )
     wanted = [{"Key": f"main/from/{number}"} for number in range(6)]
     answer = s3.delete_objects(Bucket=repository, Delete={"Objects": wanted})
-    assert len(answer["Deleted"]) == 6  # what is not there counts as deleted
+    assert len(answer["Deleted"]) == 6  # a missing key counts as deleted
     left = s3.list_objects_v2(Bucket=repository, Prefix="main/")["Contents"]
     assert [each["Key"] for each in left] == [f"main/to/{number}" for number in range(5)]
     assert s3.get_object(Bucket=repository, Key="main/to/4")["Body"].read() == SMALL
@@ -106,7 +106,7 @@ def test_boto3_reads_a_committed_version_beside_the_branch(
     assert s3.get_object(Bucket=repository, Key="main/a")["Body"].read() == b"two"
 
 
-def test_boto3_is_told_what_is_wrong(tarn: RunningTarn, s3: Any, repository: str) -> None:
+def test_boto3_gets_the_error_codes_of_s3(tarn: RunningTarn, s3: Any, repository: str) -> None:
     def code(call: Callable[..., Any], **arguments: Any) -> str:
         with pytest.raises(ClientError) as caught:
             call(**arguments)
@@ -173,7 +173,7 @@ def run(tarn: RunningTarn, tmp_path: Path) -> Cli:
 
 
 def assert_same(left: Path, right: Path) -> None:
-    """Two folders hold the same files."""
+    """Checks that two folders hold the same files."""
     found = {
         folder: {
             path.relative_to(folder).as_posix(): hashlib.md5(path.read_bytes()).hexdigest()

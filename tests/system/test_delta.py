@@ -1,4 +1,4 @@
-"""Delta tables by delta-rs: writers in processes of their own that coordinate by conditional PUTs alone."""
+"""Delta tables by delta-rs: writers in separate processes coordinate only by conditional PUTs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from running_tarn import RunningTarn, clean_environment
 WRITERS = 4
 APPENDS = 8
 RETRIES = 100
-"""delta-rs tries again at once, so that its default of 15 retries is a matter of luck with many writers, on
-any store (docs/user/delta.md)."""
+"""Number of retries. delta-rs retries immediately, so its default of 15 may not be enough for many writers, on any
+store (docs/user/delta.md)."""
 
 WRITER = """
 import json, sys
@@ -46,7 +46,7 @@ for number in range(int(appends)):
 
 
 def storage_options(tarn: RunningTarn) -> dict[str, str]:
-    """As docs/user/delta.md tells them."""
+    """Returns the storage options of docs/user/delta.md."""
     return {
         "AWS_ENDPOINT_URL": tarn.endpoint,
         "AWS_ALLOW_HTTP": "true",
@@ -58,7 +58,7 @@ def storage_options(tarn: RunningTarn) -> dict[str, str]:
 
 
 def start_writer(uri: str, number: int, appends: int, options: dict[str, str]) -> Any:
-    """A writer that waits for a line before it begins."""
+    """Runs a writer that waits for a line on stdin before it begins."""
     arguments = [uri, str(number), str(appends), str(RETRIES), json.dumps(options)]
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, *arguments],
@@ -126,21 +126,21 @@ def test_several_writers_append_to_one_table_on_a_branch(
         finish(writer)
 
     table = DeltaTable(uri, storage_options=options)
-    assert table.version() == WRITERS * APPENDS, "version 0 is the first append of all"
+    assert table.version() == WRITERS * APPENDS, "version 0 is the first append"
     rows = table.to_pyarrow_table().to_pylist()
     wanted = [(number, each) for number in range(WRITERS) for each in range(APPENDS)]
     found = Counter((row["writer"], row["number"]) for row in rows)
-    assert found == Counter([(WRITERS, 0), *wanted]), "each append is there, and once"
+    assert found == Counter([(WRITERS, 0), *wanted]), "each append is there exactly once"
 
     puts = puts_of_versions(tarn.log, repository)
-    assert {put.status for put in puts} == {200, 412}, "nobody is told to come again"
+    assert {put.status for put in puts} == {200, 412}, "no writer is told to retry"
     assert Counter(put.version for put in puts if put.status == 200) == Counter(
         range(WRITERS * APPENDS + 1)
     )
     winners = {put.version: put for put in puts if put.status == 200}
     late = [put for put in puts if put.status == 412 and put.begin_ms > winners[put.version].end_ms]
-    assert late, "writers learn of a version by losing it"
-    if tarn.form == "single":  # rpc between services would hide much of the difference
+    assert late, "some writers must try a version that is already written"
+    if tarn.form == "single":  # otherwise rpcs take time and hide much of the difference
         told_ms = median(put.duration_ms for put in late)
         won_ms = median(put.duration_ms for put in winners.values())
         reason = "who has lost is told by a read, not after a block was written and removed"

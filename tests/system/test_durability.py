@@ -1,8 +1,8 @@
-"""What was acknowledged is there: under concurrent commits, and when workers are killed.
+"""Acknowledged writes are there: under concurrent commits, and after workers are killed.
 
-Keys are written over and deleted, so that a lost overwrite and a deleted object that comes back can be seen.
-Each key has one writer, which does one thing after the other and never sends a request twice: every value
-names its operation, and what a key holds tells which operation was the last to take effect.
+Keys are overwritten and deleted, so that a lost overwrite and a deleted object that comes back are detected. Each
+key has one writer, which performs one operation after another and never repeats a request. Every value names its
+operation, so the value of a key shows which operation was the last to take effect.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ KEYS_PER_WRITER = 12
 COMMITS = 20
 
 NOTHING = 0
-"""What a deleted key holds, and one that was never written."""
+"""The value of a key that was deleted or never written."""
 
 
 @dataclass
 class Key:
-    """What its writer knows of one key.
+    """The state of one key as its writer knows it.
 
     Attributes:
-        is_set: the last operation that was acknowledged: its number, or `NOTHING` after a delete.
+        is_set: number of the last acknowledged operation; `NOTHING` after a delete.
         unsettled: operations without an answer: each may take effect at any time, or never.
-        replaced: what an acknowledged operation has replaced, and must never be seen again.
+        replaced: values that an acknowledged operation has replaced; they must never be seen again.
     """
 
     is_set: int = NOTHING
@@ -47,7 +47,7 @@ class Key:
     acknowledged: int = 0
 
     def acknowledge(self, number: int) -> None:
-        """An operation has its answer."""
+        """Records the answer to an operation."""
         self.replaced.add(self.is_set)
         self.replaced.discard(number)
         self.is_set = number
@@ -74,7 +74,7 @@ class Writer:
         self._number = 0
 
     def run(self, seconds: float, count_max: int, delete_rate: float) -> None:
-        """Works for so long, or until so much is done."""
+        """Performs up to `count_max` writes and deletes, for at most `seconds`."""
         end = time.monotonic() + seconds
         for _ in range(count_max):
             if time.monotonic() > end:
@@ -98,7 +98,7 @@ class Writer:
 
     def _delete(self, name: str) -> None:
         key = self.keys[name]
-        was_unsettled = NOTHING in key.unsettled  # an earlier one may still come
+        was_unsettled = NOTHING in key.unsettled  # an earlier delete may still take effect
         key.unsettled.add(NOTHING)
         if self._done(lambda: self._object("delete_object", name)):
             key.acknowledge(NOTHING)
@@ -123,7 +123,7 @@ class Writer:
 
     @staticmethod
     def _done(act: Callable[[], object]) -> bool:
-        """Whether it was acknowledged."""
+        """Performs one operation; returns whether it was acknowledged."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -143,9 +143,9 @@ def write(
     count_max: int,
     delete_rate: float,
 ) -> tuple[dict[str, Key], list[str]]:
-    """One writer in a process of its own: what it knows of its keys, and what it saw that was wrong."""
+    """Runs one writer in a separate process; returns the states of its keys, and the wrong answers."""
     tarn = RunningTarn("", Path(), Path(), None, **connection)  # type: ignore[arg-type]  # a client only
-    # A request that boto sends again could take effect after a newer one was acknowledged.
+    # A request that boto repeats could take effect after a newer one was acknowledged.
     client = tarn.s3(retries={"mode": "standard", "max_attempts": 1}, read_timeout=20)
     writer = Writer(client, repository, name, seed)
     writer.run(seconds, count_max, delete_rate)
@@ -162,7 +162,7 @@ def connection_of(tarn: RunningTarn) -> dict[str, str]:
 
 
 def etags_of(client: Any, repository: str, ref: str = "main") -> dict[str, str]:
-    """Keys as of branch main, and the ETag of what a ref holds there."""
+    """Returns the ETags of a ref, by the key on branch main."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=repository, Prefix=f"{ref}/")
     return {
         f"main/{each['Key'].partition('/')[2]}": each["ETag"].strip('"')
@@ -172,7 +172,7 @@ def etags_of(client: Any, repository: str, ref: str = "main") -> dict[str, str]:
 
 
 def number_of(name: str, etag: str | None, numbers_max: int) -> int:
-    """The operation whose body has an ETag; -1 if there is none."""
+    """Returns the operation whose body has an ETag; -1 if there is none."""
     if etag is None:
         return NOTHING
     for number in range(1, numbers_max + 1):
@@ -191,7 +191,7 @@ def write_from_many_processes(
     count_max: int,
     delete_rate: float,
 ) -> dict[str, Key]:
-    """What is known of every key after all writers are done; `meanwhile` runs until its event is set."""
+    """Runs all writers; returns the state of every key. `meanwhile` runs until its event is set."""
     # "spawn": this process has threads and open connections that a fork would copy.
     context = multiprocessing.get_context("spawn")
     are_done = threading.Event()
@@ -213,7 +213,7 @@ def write_from_many_processes(
 
 
 def check_all(client: Any, repository: str, known: dict[str, Key], ref: str = "main") -> None:
-    """Listing and GET agree on what each key holds, and it is what was acknowledged."""
+    """Checks that listing and GET agree on each key, and that its value is the acknowledged one."""
     listed = etags_of(client, repository, ref)
     wrong = [f"{name} was never written" for name in listed.keys() - known.keys()]
     for name, key in known.items():
@@ -254,7 +254,7 @@ def test_no_acknowledged_write_is_lost_while_another_commits(
     check_all(s3, repository, known)
     log = tarn.ok("--json", "log", f"{repository}/main", "-n", "0").json
     assert len(log) >= COMMITS + 2
-    # Every commit holds what the one before it held, or something newer.
+    # Every commit holds the value of the previous commit or a newer one.
     numbers_max = max(key.is_set for key in known.values())
     newer = {name: key.is_set for name, key in known.items()}
     for each in log[::4]:
@@ -265,7 +265,7 @@ def test_no_acknowledged_write_is_lost_while_another_commits(
 
 
 def is_healed(state: dict[str, Any], killed_count: int) -> bool:
-    """Every death was noticed, and every worker runs."""
+    """Whether every killed worker was restarted and every worker runs."""
     return state["restart_count"] == killed_count and all(state["processes"].values())
 
 
@@ -292,7 +292,7 @@ def test_killed_workers_are_restarted_and_lose_nothing(own_tarn: RunningTarn) ->
     known = write_from_many_processes(
         tarn, repository, kill, seed=seed, seconds=30, count_max=5_000, delete_rate=0.2
     )
-    assert len(killed) >= 4, "a run without kills shows nothing"
+    assert len(killed) >= 4, "a run without kills proves nothing"
     end = time.monotonic() + 60
     while not is_healed(tarn.state(), len(killed)):
         assert time.monotonic() < end, f"not every worker was restarted: {tarn.state()}"
@@ -304,6 +304,6 @@ def test_killed_workers_are_restarted_and_lose_nothing(own_tarn: RunningTarn) ->
     assert overwritten > WRITERS * KEYS_PER_WRITER / 2
     client = tarn.s3()
     check_all(client, repository, known)
-    tarn.ok("commit", f"{repository}/main", "-m", "after the storm", "--allow-empty")
+    tarn.ok("commit", f"{repository}/main", "-m", "after the kills", "--allow-empty")
     check_all(client, repository, known)
     client.close()

@@ -1,4 +1,4 @@
-"""`tarn fsck` on real stores: beside a running Tarn, after it has stopped, on Cassandra too."""
+"""`tarn fsck` on real stores: while Tarn runs, after it has stopped, and on Cassandra."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 
 def fsck(data: Path, *options: str, timeout: float = 120) -> Done:
-    """Runs the command without a running Tarn's settings: it needs none."""
+    """Runs the command without the settings of a running Tarn, which it does not need."""
     command = [str(BIN / "tarn"), "fsck", "--data-dir", str(data), *options]
     done = subprocess.run(
         command, capture_output=True, timeout=timeout, env=clean_environment(), check=False
@@ -24,7 +24,7 @@ def fsck(data: Path, *options: str, timeout: float = 120) -> Done:
 
 
 def codes(done: Done) -> list[str]:
-    """What was found."""
+    """Returns the findings."""
     return [each["code"] for each in done.json["findings"]]
 
 
@@ -75,7 +75,7 @@ def test_damage_is_found_on_cassandra(tmp_path: Path, cassandra_nodes: Cassandra
 
 
 def snapshot(data: Path) -> dict[str, bytes]:
-    """What is stored; sqlite's side files hold nothing of their own once they are folded in."""
+    """Returns the stored files. sqlite's side files are left out: they hold no data after a checkpoint."""
     files = (path for folder in ("kv", "blocks") for path in (data / folder).rglob("*"))
     return {
         str(path): path.read_bytes()
@@ -84,7 +84,7 @@ def snapshot(data: Path) -> dict[str, bytes]:
     }
 
 
-def test_an_interrupted_check_goes_on(tarn: RunningTarn, repository: str, tmp_path: Path) -> None:
+def test_an_interrupted_check_resumes(tarn: RunningTarn, repository: str, tmp_path: Path) -> None:
     tarn.ok("fs", "upload", "-", f"{repository}/main/a", stdin=b"a")
     tarn.ok("commit", f"{repository}/main", "-m", "one")
     options = ("--repository", repository, "--state", str(tmp_path / "state"))
@@ -110,8 +110,8 @@ def catches(process: subprocess.Popen[bytes], number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path, tarn: RunningTarn) -> None:
+def test_a_missing_repository_ref_or_store_is_reported(tmp_path: Path, tarn: RunningTarn) -> None:
     nowhere = fsck(tmp_path / "nowhere")
     assert (nowhere.code, "there is no store" in nowhere.err) == (3, True)
-    assert not (tmp_path / "nowhere").exists(), "a check makes nothing"
-    assert fsck(tarn.data, "--repository", "nobody").code == 3
+    assert not (tmp_path / "nowhere").exists(), "a check creates nothing"
+    assert fsck(tarn.data, "--repository", "missing").code == 3

@@ -1,4 +1,4 @@
-"""A large commit of a running Tarn is built by a process below the one that answers."""
+"""A large commit of a running Tarn is built in a child process of the worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = HeavyLimits().rows_here + 1
 
 
 def heavy_processes(tarn: RunningTarn) -> list[psutil.Process]:
-    """Those below the workers."""
+    """Returns the child processes of the workers."""
     return [
         child
         for pid in tarn.state()["processes"].values()

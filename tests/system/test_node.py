@@ -1,4 +1,4 @@
-"""`tarn up` in the background, ports, and what becomes of workers when the supervisor dies."""
+"""`tarn up` in the background, ports, and the end of the workers when the supervisor dies."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def eventually(look: Callable[[], bool], seconds: float = 30) -> None:
-    """Waits until it is so."""
+    """Waits until the condition holds."""
     end = time.monotonic() + seconds
     while not look():
-        assert time.monotonic() < end, "it never became so"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(0.05)
 
 
@@ -67,10 +67,10 @@ def test_a_detached_node_serves_and_is_stopped(node: Node) -> None:
     node("status", code=6)
     assert not any(worker.is_running() for worker in workers)
     assert not (node.data / "tarn.json").exists()
-    node("down")  # nothing to do is no failure
+    node("down")  # a stop without a running node is not a failure
 
 
-def test_what_was_written_is_there_after_a_restart_on_the_same_port(node: Node) -> None:
+def test_objects_survive_a_restart_on_the_same_port(node: Node) -> None:
     first = node("up", "--detach", *FREE)
     key = node("auth", "setup")
     flags = ("--access-key-id", key["access_key_id"], "--secret-access-key")
@@ -102,7 +102,7 @@ def test_what_was_written_is_there_after_a_restart_on_the_same_port(node: Node) 
     assert tarn("fs", "cat", "lake/main/a") == "hello"
 
 
-def test_a_taken_port_is_named(node: Node) -> None:
+def test_the_error_names_a_port_that_is_in_use(node: Node) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         said = node("up", "--port", port, "--rpc-port", "0", code=5)
@@ -111,7 +111,7 @@ def test_a_taken_port_is_named(node: Node) -> None:
         assert f"127.0.0.1:{port}" in detached
 
 
-def test_a_wrong_configuration_is_named(node: Node, tmp_path: Path) -> None:
+def test_the_error_names_a_wrong_configuration(node: Node, tmp_path: Path) -> None:
     file = tmp_path / "tarn.yaml"
     file.write_text("gateways: {s3: {listen_adress: '127.0.0.1:0'}}\n")
     said = node("up", "--config", str(file), code=2)
@@ -130,7 +130,7 @@ def test_workers_die_with_their_supervisor(node: Node) -> None:
 @pytest.mark.parametrize(
     ("form", "services"), [((), {"node"}), (("--separate",), {"auth", "graveler"})]
 )
-def test_who_keeps_metadata_exports_counts_of_its_store(
+def test_a_process_with_metadata_exports_counts_of_its_store(
     node: Node, form: tuple[str, ...], services: set[str]
 ) -> None:
     node.environment = {

@@ -1,4 +1,4 @@
-"""How a node keeps its ports, and what it tells its workers about them."""
+"""How a node holds its ports and passes them to its workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_held_port_is_free_for_workers_and_takes_no_connection(reuse_port: boo
     held.close()
 
 
-def test_a_port_where_somebody_listens_is_refused_even_if_shared() -> None:
+def test_a_port_with_a_listener_is_refused_even_if_it_is_shared() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
@@ -66,7 +66,7 @@ def test_workers_of_a_single_node_share_their_ports(tmp_path: Path) -> None:
         assert Path(told["TARN_INSTALLATION_SECRET_FILE"]).read_text().strip()
 
 
-def test_separate_services_have_addresses_of_their_own(tmp_path: Path) -> None:
+def test_separate_services_have_separate_addresses(tmp_path: Path) -> None:
     with plan(tmp_path, NodeFlags(**FREE, separate=True)) as found:  # type: ignore[arg-type]  # ints
         assert [part.name for part in found.specs] == ["auth", "graveler", "gateway"]
         listens = [part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in found.specs[:2]]
@@ -95,7 +95,7 @@ def test_by_default_there_is_a_worker_for_each_core(tmp_path: Path) -> None:
         assert found.specs[0].count == len(os.sched_getaffinity(0))
 
 
-def test_a_second_tarn_up_is_told_the_same_flags(tmp_path: Path) -> None:
+def test_flags_become_arguments_of_a_second_tarn_up(tmp_path: Path) -> None:
     flags = NodeFlags(tmp_path / "c.yaml", tmp_path, "127.0.0.9", 0, 1, 2, separate=True)
     assert flags.arguments() == [
         *("--config", str(tmp_path / "c.yaml"), "--data-dir", str(tmp_path)),

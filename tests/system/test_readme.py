@@ -1,4 +1,4 @@
-"""The tour of the README works when it is pasted into a shell."""
+"""The tour in the README works when it is pasted into a shell."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_five_minute_tour_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (tour,) = re.findall(r"## Five minutes\n.*?```\n(.*?)```", text, re.DOTALL)
-    assert tour.count("\ntarn ") >= 10, "the tour is there"
-    # One name per form of Tarn; the reader's shell finds `tarn` by the tour's first line.
+    assert tour.count("\ntarn ") >= 10, "the tour has its commands"
+    # Each form of Tarn gets its own repository name; the first line of the tour puts `tarn` on the path.
     script = tour.replace("shop", f"shop-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-"))
     script = script.replace("$PWD/.venv/bin", str(BIN))
     environment = clean_environment(TARN_SETTINGS=str(tarn.settings))

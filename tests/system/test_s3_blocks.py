@@ -1,4 +1,4 @@
-"""A whole Tarn whose blocks are in a bucket of a real S3 server."""
+"""A complete Tarn whose blocks are in a bucket of a real S3 server."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def list_all(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
 @pytest.mark.timeout(400)
 def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server: S3Server) -> None:
     tarn = start(tmp_path, server)
-    weather = FaultProfile(1, 0.02, (Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.LOST_REQUEST))
+    faults = FaultProfile(1, 0.02, (Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.LOST_REQUEST))
     try:
         set_up(tarn)
         admin = (tarn.access_key_id, tarn.secret_access_key)
-        server.proxy.decide = weather
+        server.proxy.decide = faults
         lake = tarn.new_repository()
         s3 = tarn.s3()
         bodies = {"small": b"x", "empty": b"", "large": body_of(11 * MIB)}
@@ -90,7 +90,7 @@ def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server:
         server.proxy.clear()
         sizes = [5 * MIB, 5 * MIB, 1000]
         bodies["parts"] = upload_in_parts(s3, lake, "main/parts", sizes)
-        # The parts of 5 MiB passed through, each once but for what the weather took.
+        # The parts of 5 MiB were forwarded, each once except for those that a fault hit.
         sent = {target for _, target, _ in server.proxy.seen if "partNumber=" in target}
         assert sorted(target.rpartition("partNumber=")[2] for target in sent) == ["1", "2", "3"]
         commit = tarn.ok("--json", "commit", f"{lake}/main", "-m", "first").json["commit"]
@@ -99,7 +99,7 @@ def test_a_lake_lives_in_a_bucket_and_survives_a_restart(tmp_path: Path, server:
         s3.close()
     finally:
         stop(tarn)
-    # Whatever is read now comes out of the bucket.
+    # All later reads come from the bucket.
     shutil.rmtree(tmp_path / "data" / "cache")
     tarn = start(tmp_path, server)
     try:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(JOB_SECON
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    """Where Spark's S3 jars are; `tools/setup jars` brings them."""
+    """The folder of Spark's S3 jars; `tools/setup jars` downloads them."""
     done = subprocess.run(
         [str(ROOT / "tools" / "jars-dir")], capture_output=True, text=True, check=True
     )
@@ -31,7 +31,7 @@ def jars() -> Path:
 
 
 def run_job(command: list[str], folder: Path, **environment: str) -> str:
-    """Runs a Spark driver; everything that it started is dead at the end.
+    """Runs a Spark driver; all processes that it started have ended afterwards.
 
     The driver dies with this process (`tarn_cli.node.lifeline`), and its Java with the driver.
     """

@@ -1,4 +1,4 @@
-"""The supervisor with workers that are nothing but processes."""
+"""The supervisor, with plain processes as workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spec(name: str, code: str, count: int = 1) -> WorkerSpec:
 
 @dataclass(slots=True)
 class Watched:
-    """A supervisor and what it said."""
+    """A supervisor and its messages."""
 
     specs: list[WorkerSpec]
     limits: Limits = QUICK
@@ -50,7 +50,7 @@ class Watched:
 
 
 async def during(watched: Watched, story: Callable[[], Awaitable[None]]) -> None:
-    """Runs the supervisor around a story, then stops it."""
+    """Runs the supervisor during the block, then stops it."""
     supervisor = watched.supervisor()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(supervisor.run())
@@ -108,7 +108,7 @@ async def test_a_worker_that_never_serves_stops_everything() -> None:
     assert any("exit code 3" in line for line in watched.lines)
 
 
-async def test_a_worker_that_takes_too_long_is_no_longer_waited_for() -> None:
+async def test_a_worker_that_starts_too_slowly_is_given_up() -> None:
     slow = Limits(ready_s=0.3, stop_s=1)
     watched = Watched([spec("slow", "import signal; signal.pause()")], slow)
     async with asyncio.timeout(60):
@@ -130,7 +130,7 @@ async def test_a_worker_that_does_not_drain_is_killed() -> None:
     assert any("did not stop within" in line for line in watched.lines)
 
 
-async def test_parts_start_in_order_and_end_in_the_other(tmp_path: Path) -> None:
+async def test_parts_start_in_order_and_stop_in_reverse_order(tmp_path: Path) -> None:
     log = tmp_path / "order"
     code = (
         "import os, signal\n"

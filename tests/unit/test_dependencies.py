@@ -1,4 +1,4 @@
-"""What is declared, pinned, imported and explained are the same packages."""
+"""The declared, pinned, imported and explained packages are the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TESTING = ROOT / "libs" / "tarn" / "testing"
 
 
 def direct(*extras: str) -> set[str]:
-    """Packages that the project itself asks for; without extras: what every part needs."""
+    """Returns the packages that the project declares; without extras, those that every part needs."""
     lists = [PROJECT["optional-dependencies"][name] for name in extras] or [PROJECT["dependencies"]]
     names = (canonicalize_name(Requirement(text).name) for texts in lists for text in texts)
     return {name for name in names if name != OURS}
@@ -34,7 +34,7 @@ ALL = RUNTIME | direct("dev")
 
 
 def imported(files: Iterable[Path]) -> set[str]:
-    """Top-level modules that files import, those of the standard library left out."""
+    """Returns the top-level modules that files import, without the standard library."""
     found: set[str] = set()
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
@@ -56,12 +56,12 @@ def test_all_extras_are_known_here() -> None:
     }
 
 
-def test_what_the_product_imports_is_declared_and_the_other_way_round() -> None:
+def test_imports_and_declarations_of_the_product_agree() -> None:
     modules = {name for name in imported(product_files()) if not name.startswith(OURS)}
     sources = packages_distributions()
     found = {name: {canonicalize_name(each) for each in sources.get(name, ())} for name in modules}
     undeclared = {name for name, packages in found.items() if not packages & RUNTIME}
-    # What boto3 is made of, and what ADBC's driver for sqlite is.
+    # Parts of boto3, and of ADBC's driver for sqlite.
     assert undeclared == {"botocore", "adbc_driver_manager"}
     unused = RUNTIME - {package for packages in found.values() for package in packages}
     assert unused == set()
@@ -84,7 +84,7 @@ def test_every_package_is_explained_and_no_other() -> None:
 
 
 def needed(name: str, extras: frozenset[str], *, here: bool) -> Iterator[Requirement]:
-    """What a package requires; `here`: by the markers of this machine, else of any."""
+    """Returns the packages that a package requires; `here`: on this machine, otherwise on any."""
     for text in requires(name) or ():
         requirement = Requirement(text)
         marker = requirement.marker
@@ -98,7 +98,7 @@ def needed(name: str, extras: frozenset[str], *, here: bool) -> Iterator[Require
 
 
 def closure(*, here: bool) -> set[str]:
-    """Everything that a development environment holds."""
+    """Returns all packages of a development environment."""
     todo = [Requirement(name) for name in sorted(ALL)]
     todo += [Requirement(text) for text in PROJECT["dependencies"]]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -121,9 +121,9 @@ def pinned() -> set[str]:
 
 
 def test_every_package_of_an_environment_is_pinned() -> None:
-    # pip itself brings setuptools, and its `freeze` leaves it out.
+    # pip installs setuptools itself, and `pip freeze` omits it.
     assert closure(here=True) - pinned() <= {"setuptools"}
 
 
-def test_no_package_is_pinned_that_nothing_needs() -> None:
+def test_every_pinned_package_is_needed() -> None:
     assert pinned() - closure(here=False) == set()

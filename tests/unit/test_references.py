@@ -1,4 +1,4 @@
-"""Every reference leads to something that a reader of this repository can open."""
+"""Every reference leads to a file or heading of this repository."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ELSEWHERE = re.compile(r"(design §|\bfacts/|\bfacts A\d|\bseed 00\d|/work/|sta
 
 
 def files() -> list[Path]:
-    """Text files of the repository, committed or about to be."""
+    """Returns the text files of the repository, committed or not ignored."""
     done = subprocess.run(
         ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -56,7 +56,7 @@ def files() -> list[Path]:
 
 
 def without_code(text: str) -> str:
-    """Markdown without its code blocks, whose contents are no references and no headings."""
+    """Returns Markdown without its code blocks, which contain no references and no headings."""
     return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
@@ -66,13 +66,13 @@ def headings(text: str) -> set[str]:
 
 
 def anchor(heading: str) -> str:
-    """What GitHub makes of a heading."""
+    """Returns GitHub's anchor of a heading."""
     kept = re.sub(r"[^\w\- ]", "", heading.lower())
     return kept.replace(" ", "-")
 
 
 def broken_links(text: str, folder: Path) -> Iterator[str]:
-    """Relative links of a Markdown text that lead nowhere."""
+    """Returns the broken relative links of a Markdown text."""
     for target in _LINK.findall(without_code(text)):
         if re.match(r"[a-z]+:", target):
             continue
@@ -87,7 +87,7 @@ def broken_links(text: str, folder: Path) -> Iterator[str]:
 
 
 def missing_paths(text: str) -> Iterator[str]:
-    """Documents, models and tests that a text names by their path and that do not exist."""
+    """Returns the documents, models and tests that a text names by path and that do not exist."""
     for name in _NAMED.findall(text):
         if not (ROOT / name).exists():
             yield name
@@ -112,7 +112,7 @@ def missing_modules(text: str) -> Iterator[str]:
 
 
 def missing_headings(text: str, folder: Path) -> Iterator[str]:
-    """Headings that a text names after a document that has none like it."""
+    """Returns the headings that a text names for a document that does not have them."""
     joined = re.sub(r"\s*\n\s*(?:#\s|//\s)?\s*", " ", text)
     found = [(ROOT / name, heading) for name, heading in _HEADING_OF_PATH.findall(joined)]
     found += [(folder / name, heading) for name, heading in _HEADING_OF_LINK.findall(joined)]

@@ -1,4 +1,4 @@
-"""The code's own tidiness (after TigerBeetle's tidy.zig): what a reviewer should never have to say."""
+"""The tidiness of the code (after TigerBeetle's tidy.zig): checks that no reviewer should have to make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUNCTION_LINES_MAX = 70
 FILE_BYTES_MAX = 512 * 1024
 CODE = ("libs", "services", "cli", "jobs", "bench", "tests", "tools")
 NO_PACKAGES = ("services", "tests", "protos", "deploy")
-"""Folders that are no Python packages; those inside them may be."""
+"""Folders that are not Python packages; folders inside them may be."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 HOSTS = re.compile(
     r"(pypi\.org|pythonhosted\.org|repo1?\.maven\.apache\.org|proxy\.golang\.org|registry\.npmjs\.org)"
@@ -61,12 +61,12 @@ def test_functions_are_short() -> None:
     assert long == {}
 
 
-def test_modules_are_named_for_what_they_are() -> None:
+def test_modules_have_no_generic_names() -> None:
     assert [shown(path) for path in python_files() if path.stem in FORBIDDEN_NAMES] == []
 
 
-def test_modules_say_what_they_are() -> None:
-    """Tests may leave it to their names."""
+def test_modules_have_docstrings() -> None:
+    """Test modules may do without one: their names say it."""
     silent = [
         shown(path)
         for path in python_files()
@@ -76,7 +76,7 @@ def test_modules_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("folder", NO_PACKAGES)
-def test_folders_of_packages_are_none_themselves(folder: str) -> None:
+def test_folders_of_packages_are_not_packages(folder: str) -> None:
     found = [*(ROOT / folder).glob("__init__.py"), *(ROOT / folder).glob("*/__init__.py")]
     assert [shown(path) for path in found] == []
 
@@ -91,7 +91,7 @@ def test_tests_have_the_names_that_pytest_looks_for() -> None:
 
 
 def tracked_files() -> list[Path]:
-    """Files of the repository, committed or about to be."""
+    """Returns the files of the repository, committed or not ignored."""
     done = subprocess.run(
         ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -127,7 +127,7 @@ def snake(name: str) -> str:
 
 
 def test_every_rpc_appears_in_a_test() -> None:
-    """By its own name or by that of the client's method."""
+    """An rpc appears by its own name or by that of the client's method."""
     text = "\n".join(
         path.read_text() for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)
     )

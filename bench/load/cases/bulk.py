@@ -118,8 +118,8 @@ def _ranges(trial: Trial) -> None:
         requests, start = [], 0
         for _ in range(_RANGES):
             start = rng.randrange(total - MIB)
-            asked = {"range": f"bytes={start}-{start + MIB - 1}"}
-            requests.append(node.signer.request("GET", f"/{REPOSITORY}/main/huge", headers=asked))
+            headers = {"range": f"bytes={start}-{start + MIB - 1}"}
+            requests.append(node.signer.request("GET", f"/{REPOSITORY}/main/huge", headers=headers))
         got = exchange(node.address, requests[-1])
         if got != (part.data * 2)[start % len(part.data) :][:MIB]:
             raise RuntimeError("a range is not what was put")

@@ -1,16 +1,16 @@
-"""Batches by the tick of the event loop: what tasks ask in one tick goes together.
+"""Batches by the tick of the event loop: the requests of all tasks in one tick are sent together.
 
-The first caller opens a batch; whoever comes before the loop's next tick joins it; then it is closed and sent.
-There is no timer: an idle process adds no delay, a busy one forms batches by itself (docs/design/hot-path.md). The
-DataLoader of GraphQL servers does the same; the word is theirs.
+The first caller opens a batch; callers before the loop's next tick join it; then it is closed and sent. There is no
+timer: an idle process adds no delay, and a busy one forms batches by itself (docs/design/hot-path.md). The
+DataLoader of GraphQL servers works in the same way.
 
-A batch is closed *before* it is sent, always. A guard of the branch protocol rests on that (rule 1; guard `issued
+A batch is always closed *before* it is sent. A guard of the branch protocol depends on that (rule 1; guard `issued
 after` of tests/models/branch_model.py): a writer's re-check must be issued after its write was acknowledged, so it
-must never join a read that is under way.
+must never join a running read.
 
-Queues that look alike, and are not: `kv.cassandra.lanes` and `rpc.lane` send what has gathered when an answer or the
-peer makes room; `block.local.commit` takes what waits when it has the lock; `rpc.log_lines` takes lines from any
-thread.
+Some queues look similar but differ: `kv.cassandra.rows.partition_queues` and `rpc.client.stream_connection` send the
+waiting requests when an answer or the peer makes room; `block.local.group_writer` takes the waiting writes when it has
+the lock; `rpc.log_lines` takes lines from any thread.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ R = TypeVar("R")
 
 
 class TickBatch(Generic[T]):
-    """Gathers items until the next tick, then hands them over as one list. Belongs to one event loop.
+    """Gathers items until the next tick, then passes them on as one list. Belongs to one event loop.
 
-    - An item is handed over once, in the order of `add`, never to a list that has been handed over before.
-    - `send` runs in the loop, after every task that was ready when the first item came; it does not wait.
-      It must not raise: it answers for its items. If it does, they are lost, and the loop's exception handler is told.
-    - Nothing is left after `flush`, so a close is: refuse, then flush.
+    - Each item is passed on once, in the order of `add`. A list that was passed on does not grow.
+    - `send` runs in the loop, after every task that was ready when the first item was added; it does not wait.
+      It must not raise, because it answers for its items. If it raises, the items are lost, and the loop's exception
+      handler is called.
+    - After `flush` no item is left. So to close, refuse new items and then flush.
     """
 
     __slots__ = ("_items", "_loop", "_send")
@@ -43,7 +44,7 @@ class TickBatch(Generic[T]):
     def __init__(self, send: Callable[[list[T]], object]) -> None:
         self._send = send
         self._items: list[T] = []
-        # Of the first caller, like everybody's; asking for the running one is a system call.
+        # The loop of the first caller is that of all; getting the running loop costs a system call.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
@@ -65,17 +66,17 @@ class TickBatch(Generic[T]):
 
 
 class Batcher(Generic[K, T, R]):
-    """Gathers items by key, sends those of a key and a tick as one batch, and answers each.
+    """Gathers items by key, sends the items of one key and tick as one batch, and answers each.
 
-    - The batch runs in a task of its own: a caller that is cancelled leaves its item in, and nothing else happens.
+    - The batch runs in a separate task: a cancelled caller's item stays in it, and nothing else happens.
     - Every caller is answered once: with its result, its error, or the error of the whole batch. If the batch is
-      cancelled, even before it began, its callers are.
-    - Batches of a key may overlap; whoever needs them one after the other waits for its answer.
+      cancelled, even before it began, its callers are cancelled.
+    - Batches of a key may overlap; a caller that needs them in sequence waits for its answer.
 
-    Not on top of `TickBatch`: the task's first step closes the batch, which saves a tick for each request.
+    It does not use `TickBatch`: the first step of the task closes the batch, which saves a tick for each request.
 
     Args:
-        send: answers the items in order, one result or error for each; or raises for all of them.
+        send: returns one result or error for each item, in order; or raises for all of them.
         tasks: runs the batches; closing it cancels them.
     """
 
@@ -87,7 +88,7 @@ class Batcher(Generic[K, T, R]):
         self._send = send
         self._tasks = tasks
         self._open: dict[K, list[tuple[T, asyncio.Future[R]]]] = {}
-        # Of the first caller, like everybody's; asking for the running one is a system call.
+        # The loop of the first caller is that of all; getting the running loop costs a system call.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, key: K, item: T) -> asyncio.Future[R]:

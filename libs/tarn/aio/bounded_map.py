@@ -1,4 +1,4 @@
-"""A map that forgets its oldest entries, for what can be found again: look-ups at the price of a dict."""
+"""A map that drops its oldest entries, for values that can be fetched again; a look-up costs as much as in a dict."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ V = TypeVar("V")
 
 
 class BoundedMap(Generic[K, V]):
-    """At most `size_max` entries; the one that was put longest ago goes first (FIFO). O(1) for each call.
+    """A map of at most `size_max` entries, which drops the oldest first (FIFO). O(1) for each call.
 
-    For small things of which there are rarely too many, looked up several times per request: a look-up is the
-    dict's own C function, while `LruCache` notes each use (some 0.1 µs). Belongs to one thread.
+    It is for small values that rarely exceed the limit and are looked up several times per request: a look-up is the
+    dict's own C function, while `LruCache` records each use (some 0.1 µs). Belongs to one thread.
 
     Attributes:
-        get: the value of a key, None for none.
+        get: returns the value of a key, None if there is none.
     """
 
     __slots__ = ("_entries", "_size_max", "get")
@@ -27,7 +27,7 @@ class BoundedMap(Generic[K, V]):
     def __init__(self, size_max: int) -> None:
         assert size_max > 0
         self._size_max = size_max
-        # Not a dict: finding its first entry after deletions at the front costs a walk over what was deleted.
+        # Not a dict: after deletions at the front, finding its first entry walks over the deleted entries.
         self._entries: OrderedDict[K, V] = OrderedDict()
         self.get: Callable[[K], V | None] = self._entries.get
 
@@ -35,7 +35,7 @@ class BoundedMap(Generic[K, V]):
         return len(self._entries)
 
     def put(self, key: K, value: V) -> None:
-        """Sets an entry, which is the youngest now."""
+        """Sets an entry, which becomes the newest."""
         entries = self._entries
         entries[key] = value
         entries.move_to_end(key)
@@ -43,9 +43,9 @@ class BoundedMap(Generic[K, V]):
             entries.popitem(last=False)
 
     def pop(self, key: K) -> None:
-        """Forgets an entry; none is no error."""
+        """Removes an entry, if there is one."""
         self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all entries."""
         self._entries.clear()

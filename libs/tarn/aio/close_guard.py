@@ -1,4 +1,4 @@
-"""Counts who uses a thing, so that it is closed when nobody does."""
+"""Counts the uses of a resource, so that it is closed when no use is running."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["CloseGuard", "UseCount"]
 class UseCount:
     """Counts uses (`with count:`). Belongs to one event loop.
 
-    A user that fails or is cancelled leaves like any other. Costs some 0.3 µs for a use: no task, no future.
+    A user that fails or is cancelled ends its use like any other. A use costs some 0.3 µs: no task, no future.
     """
 
     __slots__ = ("_idle", "_users")
 
     def __init__(self) -> None:
         self._users = 0
-        self._idle: asyncio.Event | None = None  # made by the first that waits
+        self._idle: asyncio.Event | None = None  # created by the first waiter
 
     def __enter__(self) -> None:
         self._users += 1
@@ -30,11 +30,11 @@ class UseCount:
 
     @property
     def users(self) -> int:
-        """Uses under way."""
+        """Number of running uses."""
         return self._users
 
     async def drain(self, timeout_s: float) -> bool:
-        """Waits for a moment without users, and refuses nobody; False if time ran out."""
+        """Waits for a moment without users; new users may come meanwhile. Returns False if time ran out."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wait_idle()
@@ -43,21 +43,22 @@ class UseCount:
         return True
 
     async def _wait_idle(self) -> None:
-        while self._users:  # between the event and this step another one may have come
+        while self._users:  # a new use may begin between the event and this step
             if self._idle is None or self._idle.is_set():
                 self._idle = asyncio.Event()
             await self._idle.wait()
 
 
 class CloseGuard(UseCount):
-    """Counts uses of what can be closed.
+    """Counts uses of a resource that can be closed.
 
-    - After `close` was called no use begins; those under way go on, and `close` returns when all have ended.
-    - A `close` that is cancelled leaves the guard closed. Calling it again waits again, so several may.
+    - After `close` was called no new use begins; running ones continue, and `close` returns when all have ended.
+    - A `close` that is cancelled leaves the guard closed. `close` may be called again, also concurrently, and waits
+      again.
     - A user that waits for `close` waits for itself, for ever.
 
     Args:
-        closed: makes the error of a use that comes too late.
+        closed: makes the error for a use after `close`.
     """
 
     __slots__ = ("_closed_error", "_is_closed")
@@ -73,6 +74,6 @@ class CloseGuard(UseCount):
         self._users += 1
 
     async def close(self) -> None:
-        """Refuses new users and waits for those under way. Idempotent."""
+        """Refuses new users and waits for the running ones. Idempotent."""
         self._is_closed = True
         await self._wait_idle()

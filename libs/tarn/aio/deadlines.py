@@ -1,9 +1,9 @@
-"""Many deadlines by one timer.
+"""Many deadlines with one timer.
 
-A timer of the event loop per hot operation (what `asyncio.timeout` makes) costs more than the
-operation. Deadlines of seconds need no microseconds: whatever waits is entered here, and one timer,
-which runs only while something waits, ends what is overdue. (A timer wheel would save the walk over all
-entries; with thousands of them that walk is less than one operation per tick of the wheel.)
+A timer of the event loop for each hot operation (as `asyncio.timeout` creates it) costs more than the operation.
+Deadlines of seconds do not need precision: operations that wait are entered here, and one timer, which runs only
+while there are entries, ends the overdue ones. (A timer wheel would save the walk over all entries; with thousands
+of entries that walk costs less than one operation per tick of the wheel.)
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tarn.core.clock import Clock
 __all__ = ["RESOLUTION_SECONDS", "DeadlineSweep"]
 
 RESOLUTION_SECONDS = 0.02
-"""How late an expiry may come. 4,096 entries looked at 50 times a second are 1 % of a core."""
+"""Greatest delay of an expiry. Checking 4,096 entries 50 times a second takes 1 % of a core."""
 
 
 class DeadlineSweep:
-    """Calls back what is overdue. O(1) to enter and leave, O(entries) per sweep. Belongs to one event loop.
+    """Calls back overdue entries. O(1) to enter and leave, O(entries) per sweep. Belongs to one event loop.
 
-    - Each entry is called at most once, never before its deadline, and not any more once it has left; an
-      expiry may enter and leave others.
-    - An expiry that raises is a bug: the loop's exception handler is told, and the others are called.
-    - A sweep that was closed calls nothing; it may be used again.
+    - Each entry is called at most once, never before its deadline, and not after it has left; an expiry may enter
+      and remove others.
+    - An expiry that raises is a bug: the loop's exception handler is called, and the other entries are called, too.
+    - A closed sweep calls no entry; it may be used again.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -35,7 +35,7 @@ class DeadlineSweep:
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, deadline: float, expire: Callable[[], object]) -> int:
-        """Has `expire` called once, soon after `deadline` on the monotonic clock; gives its key."""
+        """Enters `expire`, which is called once soon after `deadline` on the monotonic clock; returns its key."""
         key = self._next_key = self._next_key + 1
         self._entries[key] = (deadline, expire)
         if self._timer is None:
@@ -43,11 +43,11 @@ class DeadlineSweep:
         return key
 
     def leave(self, key: int) -> None:
-        """Forgets an entry; one that has expired or left is no error."""
+        """Removes an entry, unless it has expired or left already."""
         self._entries.pop(key, None)
 
     def close(self) -> None:
-        """Forgets everything. Idempotent."""
+        """Removes all entries. Idempotent."""
         self._entries.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,8 +1,8 @@
-"""One error out of a group.
+"""Picks one error of an exception group.
 
-A `TaskGroup` raises every failure of its tasks as an `ExceptionGroup`. Callers of a port know one error at a
-time: `except TarnError` does not see one inside a group. So whoever spawns inside of a port's method
-collapses the group on its way out. (Starlette and trio call it the same: collapsing exception groups.)
+A `TaskGroup` raises every failure of its tasks as an `ExceptionGroup`. Callers of a port expect a single error:
+`except TarnError` does not see an error inside a group. So a port's method that spawns tasks must collapse the
+group. (Starlette and trio also call it collapsing exception groups.)
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ __all__ = ["collapse_error_groups", "first_error"]
 
 
 def first_error(error: BaseException, prefer: type[BaseException] = BaseException) -> BaseException:
-    """The error itself, or of a group the first leaf; groups may be nested.
+    """Returns the error itself, or the first leaf of a group; groups may be nested.
 
     Args:
-        error: tasks that failed are in it in the order of their failures.
-        prefer: the first leaf of this type, if there is one, goes before the others.
+        error: the error; a group holds the failures in the order in which they happened.
+        prefer: the first leaf of this type, if there is one, is preferred to the others.
     """
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if isinstance(leaf, prefer)), leaves[0])
@@ -28,8 +28,8 @@ def first_error(error: BaseException, prefer: type[BaseException] = BaseExceptio
 def collapse_error_groups(prefer: type[BaseException] = BaseException) -> Iterator[None]:
     """Raises the first error instead of a group that the block raises (see `first_error`).
 
-    The others are dropped: those tasks were cancelled on account of the first one, or failed beside it. What is
-    no group passes unchanged, a cancellation above all. Goes around the `async with` of the group.
+    The other errors are dropped: their tasks were cancelled because of the first one, or failed concurrently. Other
+    exceptions pass unchanged, in particular a cancellation. Put it around the `async with` of the group.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Outcomes of futures that no caller waits for any more."""
+"""Futures whose outcome is no longer needed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["ignore_outcome"]
 
 
 def ignore_outcome(future: asyncio.Future[Any]) -> None:
-    """Lets a future end unheard: its error, if it gets one, is not reported by asyncio as never retrieved.
+    """Ignores the outcome of a future: asyncio does not report its error as never retrieved.
 
-    For work that cannot be taken back and whose result is of no use, because its caller has left. The future
-    may still be awaited by others.
+    Use it for work that cannot be cancelled and whose result is not needed, because its caller has left. Other
+    callers may still await the future.
     """
     future.add_done_callback(_retrieve)
 

@@ -1,4 +1,4 @@
-"""A map that forgets what was not used for longest, by number or by size."""
+"""A map that drops the least recently used entries, by number or by size."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Entries of `size_max` in all; the least recently used go first. O(1) for each call. Belongs to one thread.
+    """A map with a limit of the total size; it drops the least recently used entries first. O(1) for each call.
 
-    The entry that was put last stays, however large it is. Values are not None. `functools.lru_cache` serves where
-    a pure function is remembered for good.
+    The last entry that was set stays, however large it is. Values must not be None. Belongs to one thread. For the
+    results of a pure function that stay valid for ever, use `functools.lru_cache`.
 
     Args:
-        size_max: of all entries together.
-        size_of: the size of a value, which must not change while it is here; None: each counts as 1.
+        size_max: greatest size of all entries together.
+        size_of: returns the size of a value, which must not change while it is stored; None: each counts as 1.
     """
 
     __slots__ = ("_entries", "_size", "_size_max", "_size_of")
@@ -37,18 +37,18 @@ class LruCache(Generic[K, V]):
 
     @property
     def size(self) -> int:
-        """Of all entries together."""
+        """Size of all entries together."""
         return self._size
 
     def get(self, key: K) -> V | None:
-        """The value, which counts as a use; None for none."""
+        """Returns the value, which counts as a use; None if there is none."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Sets an entry, the most recently used one now, and makes room for it."""
+        """Sets an entry, which becomes the most recently used one, and makes room for it."""
         self.pop(key)
         self._entries[key] = value
         self._size += self._size_of(value)
@@ -57,12 +57,12 @@ class LruCache(Generic[K, V]):
             self._size -= self._size_of(old)
 
     def pop(self, key: K) -> None:
-        """Forgets an entry; none is no error."""
+        """Removes an entry, if there is one."""
         old = self._entries.pop(key, None)
         if old is not None:
             self._size -= self._size_of(old)
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all entries."""
         self._entries.clear()
         self._size = 0

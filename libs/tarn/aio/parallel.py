@@ -1,4 +1,4 @@
-"""The same work on many items, a few at a time."""
+"""The same work on many items, with bounded concurrency."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 async def for_each(
     items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int
 ) -> None:
-    """Does some work on every item, at most `concurrency` at a time, begun in the order of the items.
+    """Calls `work` for every item, at most `concurrency` at a time, in the order of the items.
 
-    - Items are taken when they are needed, so they may come from a query that pages.
-    - The first failure cancels what is under way, and is raised when that has ended; no further item is taken.
-      It is raised by itself, not in a group.
-    - A caller that is cancelled cancels the work and waits for its end.
+    - Items are taken when they are needed, so they may come from a paged query.
+    - The first failure cancels the running calls, and is raised when they have ended; no further item is taken.
+      It is raised as such, not in a group.
+    - A caller that is cancelled cancels the calls and waits for their end.
 
     Raises:
-        Exception: what `work` or the iterator raised first.
+        Exception: the first error of `work` or of the iterator.
     """
     left = iter(items)
 

@@ -1,10 +1,10 @@
-"""Single flight: what several callers want at one time is fetched once (Go's `golang.org/x/sync/singleflight`).
+"""Single flight: concurrent callers of one key share one piece of work (Go's `golang.org/x/sync/singleflight`).
 
-The first caller of a key does the work in its own task; the others wait for it. No task is spawned, so nothing runs
-that no caller waits for, and the work has the context (request id, deadline) of a caller that wants it.
+The first caller of a key does the work in its own task; the others wait for it. No task is spawned, so no work runs
+without a waiting caller, and the work has the context (request id, deadline) of a caller that needs it.
 
-A value may have been fetched before a waiter asked, hence is as old as the work that brought it: never for a read
-that must be issued after a write. Those go through `tarn.aio.batcher`.
+The work may have begun before a waiter called, so the value may be that old. Do not use it for a read that must be
+issued after a write; use `tarn.aio.batcher`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ T = TypeVar("T")
 
 
 class FlightTimeoutError(TimeoutError):
-    """A caller waited for another caller's work for as long as it may."""
+    """A caller waited too long for another caller's work."""
 
 
 class SingleFlight(Generic[K, T]):
     """One piece of work at a time for each key. Belongs to one event loop.
 
-    - It succeeds: all who wait get the value.
-    - It fails: its caller gets the error. Those who wait get what `error_for_waiters` makes of it; where that is
-      None, the first of them does its own work, and the others wait for that one.
-    - Its caller is cancelled: as a failure that is not shared. So a caller that hangs up costs the others time,
-      never their answer.
-    - A waiter that is cancelled leaves, and nothing else happens.
-    - Whoever comes after the end begins anew: keeping values is a cache's business.
+    - If it succeeds, all waiters get the value.
+    - If it fails, its caller gets the error. Waiters get the error that `error_for_waiters` makes of it; if that is
+      None, the first of them does its own work, and the others wait for that.
+    - If its caller is cancelled, this is a failure that is not shared. So a caller that hangs up costs the others
+      time, but never their answer.
+    - A waiter that is cancelled affects no other caller.
+    - A caller after the end begins new work: keeping values is the task of a cache.
     - Work that waits for its own key waits for ever.
 
     Args:
-        error_for_waiters: makes the error that one waiter raises: a new one each time, since one exception object
-            raised in many tasks collects all their tracebacks. None, or by default: errors are not shared.
+        error_for_waiters: makes the error that one waiter raises: a new one each time, because one exception object
+            raised in many tasks collects all their tracebacks. If it returns None, and by default, errors are not
+            shared.
     """
 
     def __init__(
@@ -52,16 +53,16 @@ class SingleFlight(Generic[K, T]):
     async def run(
         self, key: K, work: Callable[[], Awaitable[T]], *, timeout_s: float | None = None
     ) -> T:
-        """The value of a key: of work that is under way, or of this caller's own.
+        """Returns the value of a key, from running work of another caller or from this caller's own.
 
         Args:
-            key: of the value.
-            work: brings it; not called if somebody else's serves.
-            timeout_s: how long to wait for others; own work has its own bounds. None: no limit.
+            key: key of the value.
+            work: fetches the value; not called if another caller's work serves.
+            timeout_s: how long to wait for other callers; own work has its own bounds. None: no limit.
 
         Raises:
             FlightTimeoutError: the time to wait is over.
-            Exception: what the work raised.
+            Exception: the error that the work raised.
         """
         end = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         while (flight := self._flights.get(key)) is not None:

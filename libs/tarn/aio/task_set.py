@@ -1,9 +1,9 @@
 """Tasks that outlive the block that started them.
 
-Everything else spawns in an `asyncio.TaskGroup`. A transport or a server lives from its construction
-to `close()`, often across tasks, and what it started must outlive its caller (a write that has begun
-is not stopped because its client hung up), so it cannot be a block. This is the one place that
-spawns without one; like a group it keeps every task, never loses an error and leaves none behind.
+All other code spawns tasks in an `asyncio.TaskGroup`. A transport or a server exists from its construction to
+`close()`, often across tasks, and its tasks must outlive their callers (a write that has begun is not stopped
+because its client hung up), so it cannot use a block. Only this module spawns tasks without a group. Like a group
+it keeps every task, never loses an error and leaves no task behind.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _log = structlog.get_logger()
 class TaskSet:
     """Tasks with a common end. Belongs to one event loop.
 
-    - A caller that is cancelled leaves the tasks that it spawned alone.
-    - A task that fails is logged as an error; the other tasks go on.
+    - A cancelled caller does not affect the tasks that it spawned.
+    - The failure of a task is logged as an error; the other tasks continue.
     - After `close` no task of the set runs. It may be used again.
     """
 
@@ -38,12 +38,12 @@ class TaskSet:
         work: Coroutine[object, object, None],
         when_done: Callable[[asyncio.Task[None]], object] | None = None,
     ) -> asyncio.Task[None]:
-        """Starts a task. It must deal with its own errors: one that escapes is a bug, and logged.
+        """Starts a task. It must handle its own errors: an error that escapes is a bug, and is logged.
 
         Args:
-            work: what it does.
-            when_done: is told of its end, also of a task that was cancelled before its first step, which runs
-                none of its code.
+            work: the work of the task.
+            when_done: called at its end, even if the task was cancelled before its first step and ran none of its
+                code.
         """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -52,7 +52,7 @@ class TaskSet:
         return task
 
     async def drain(self, timeout_s: float) -> bool:
-        """Waits for all tasks, those that start meanwhile included; False if time ran out."""
+        """Waits for all tasks, including those that start meanwhile; returns False if time ran out."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._tasks:
@@ -62,7 +62,7 @@ class TaskSet:
         return True
 
     async def close(self) -> None:
-        """Cancels all tasks, again and again if they spawn others, and waits for their end. Idempotent."""
+        """Cancels all tasks, repeatedly if they spawn others, and waits for their end. Idempotent."""
         while self._tasks:
             for task in self._tasks:
                 task.cancel()

@@ -1,9 +1,9 @@
-"""Work in threads, finished also for a caller that was cancelled.
+"""Work in threads, which is finished even if its caller is cancelled.
 
-A thread cannot be stopped. asyncio cancels the *wait* for it (`to_thread`, `run_in_executor`) and lets it run: on
-a descriptor that the caller then closes, whose number may be another file's a moment later, or on a buffer
-that is used again. So whoever lends a thread something waits for its end whatever happens. Work on values that
-nobody changes needs none of this: there `asyncio.to_thread` serves.
+A thread cannot be stopped. asyncio cancels only the *wait* for it (`to_thread`, `run_in_executor`) and lets the
+thread run: on a descriptor that the caller then closes, whose number may belong to another file a moment later, or
+on a buffer that is reused. So a caller that passes such things to a thread must wait for its end in every case.
+Work on immutable values does not need this; use `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ async def run_in_thread(work: Callable[[], T], executor: Executor | None = None)
 async def finish_work(
     job: asyncio.Future[T], on_lost_error: Callable[[BaseException], None] | None = None
 ) -> T:
-    """The result of begun work.
+    """Returns the result of started work.
 
-    A caller that is cancelled, once or several times, is held until the thread is done; the cancellation is
-    raised then, and the result is dropped.
+    A caller that is cancelled, once or several times, waits until the thread is done; then the cancellation is
+    raised, and the result is dropped.
 
     Args:
-        job: what `run_in_executor` gave.
-        on_lost_error: is told the error of work whose caller was cancelled. None: it is of no interest, as the
-            cancellation usually is its cause.
+        job: the future that `run_in_executor` returned.
+        on_lost_error: called with the error of work whose caller was cancelled. None: the error is ignored,
+            because the cancellation usually is its cause.
     """
     cancelled = await _ended(job)
     if cancelled is None:
@@ -46,7 +46,7 @@ async def finish_work(
 
 
 async def settle_work(job: asyncio.Future[Any]) -> None:
-    """Waits for begun work whose outcome is of no interest; holds a cancelled caller as `finish_work` does."""
+    """Waits for started work and ignores its outcome; a cancelled caller waits as in `finish_work`."""
     cancelled = await _ended(job)
     _error_of(job)
     if cancelled is not None:
@@ -54,7 +54,7 @@ async def settle_work(job: asyncio.Future[Any]) -> None:
 
 
 async def _ended(job: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Waits for the end of a job, and gives the last cancellation of the waiting task."""
+    """Waits for the end of a job; returns the last cancellation of the waiting task."""
     cancelled: asyncio.CancelledError | None = None
     while not job.done():
         try:

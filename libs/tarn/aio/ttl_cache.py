@@ -1,7 +1,7 @@
-"""A map whose entries end at a time of their own, for what is remembered for seconds only.
+"""A map whose entries expire, each at its own time, for values that are cached for seconds.
 
-`cachetools.TLRUCache` (8.0) does the same with a timer that is passed in. It is not used because of its price: 1.8 µs
-for a look-up and 7.5 µs for a new entry against 0.2 and 0.3 here, and each request makes several look-ups.
+`cachetools.TLRUCache` (8.0) does the same with a timer that is passed in. It is not used because it is slower: 1.8 µs
+for a look-up and 7.5 µs for a new entry, compared with 0.2 and 0.3 here, and each request makes several look-ups.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ V = TypeVar("V")
 
 
 class TtlCache(Generic[K, V]):
-    """At most `size_max` entries; the least recently used goes first. O(1) for each call. Belongs to one thread.
+    """A map of at most `size_max` entries, which drops the least recently used first. O(1) for each call.
 
-    An entry whose time is over is never given out; it is removed when it is asked for, or as the least recently
-    used one. Values are not None.
+    An expired entry is never returned; it is removed when it is looked up, or as the least recently used one. Values
+    must not be None. Belongs to one thread.
     """
 
     __slots__ = ("_entries", "_now", "_size_max")
@@ -31,14 +31,14 @@ class TtlCache(Generic[K, V]):
         assert size_max > 0
         self._now = clock.monotonic
         self._size_max = size_max
-        # The end is on the monotonic clock, in seconds.
+        # The end is a time of the monotonic clock, in seconds.
         self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value, None when there is none or its time is over."""
+        """Returns the value; None if there is none or it has expired."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -52,7 +52,7 @@ class TtlCache(Generic[K, V]):
     def put(self, key: K, value: V, end: float) -> None:
         """Keeps a value until `end` of the monotonic clock.
 
-        What was read is as old as the moment *before* it was asked for: count its time from there.
+        A value that was read is as old as the moment *before* the request: count its time from there.
         """
         self._entries[key] = (value, end)
         self._entries.move_to_end(key)
@@ -60,9 +60,9 @@ class TtlCache(Generic[K, V]):
             self._entries.popitem(last=False)
 
     def pop(self, key: K) -> None:
-        """Forgets an entry; none is no error."""
+        """Removes an entry, if there is one."""
         self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all entries."""
         self._entries.clear()

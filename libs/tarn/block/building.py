@@ -161,11 +161,11 @@ class Building:
 
     async def _apply(self, group: asyncio.TaskGroup, changes: Run) -> None:
         pieces = await self._reader.compute(self._split, changes)
-        asked = 0
+        requested = 0
         for number, (place, piece) in enumerate(pieces):
-            for ahead, _ in pieces[max(asked, number + 1) : number + 1 + _AHEAD_MAX]:
+            for ahead, _ in pieces[max(requested, number + 1) : number + 1 + _AHEAD_MAX]:
                 self._fetch_ahead(group, ahead)
-            asked = number + 1 + _AHEAD_MAX
+            requested = number + 1 + _AHEAD_MAX
             await self._merge(group, place, piece, is_whole=number + 1 < len(pieces))
 
     def _split(self, changes: Run) -> list[tuple[int, Run]]:

@@ -66,10 +66,10 @@ class AuthClient:
             TarnError: UNAUTHENTICATED, CREDENTIAL_NOT_FOUND: the key is unknown. INVALID: another date or
                 service.
         """
-        asked = authorization_pb.AuthorizeKey(
+        request = authorization_pb.AuthorizeKey(
             access_key_id=access_key_id, date=date, region=region, service=service
         )
-        operation = authorization_pb.Operation(authorize_key=asked)
+        operation = authorization_pb.Operation(authorize_key=request)
         result = (await self._operate(call, operation, "authorize_key")).authorize_key
         return SigningGrant(result.signing_key, _grant(result.grant))
 
@@ -79,8 +79,8 @@ class AuthClient:
         Raises:
             TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID: the token is false or expired.
         """
-        asked = authorization_pb.AuthorizeToken(caller_token=token)
-        operation = authorization_pb.Operation(authorize_token=asked)
+        request = authorization_pb.AuthorizeToken(caller_token=token)
+        operation = authorization_pb.Operation(authorize_token=request)
         return _grant(
             (await self._operate(call, operation, "authorize_token")).authorize_token.grant
         )

@@ -78,11 +78,11 @@ class EntryClient:
         Raises:
             TarnError: NOT_FOUND, with ENTRY_NOT_FOUND, REF_NOT_FOUND or REPOSITORY_NOT_FOUND.
         """
-        asked = Operation()
+        operation = Operation()
         # Set field by field: a message that is passed to a constructor is copied by encoding it.
-        lookup = asked.lookup
+        lookup = operation.lookup
         lookup.repository_id, lookup.ref, lookup.path = repository_id, ref, path
-        result = await self._operate(asked, call, "lookup")
+        result = await self._operate(operation, call, "lookup")
         found = result.lookup
         return Located(found.entry, found.storage_namespace)
 
@@ -107,19 +107,19 @@ class EntryClient:
         Raises:
             TarnError: the condition does not hold: FAILED_PRECONDITION, or NOT_FOUND with ENTRY_NOT_FOUND.
         """
-        asked = Operation()
-        stage = asked.stage
+        operation = Operation()
+        stage = operation.stage
         stage.repository_id, stage.instance_uid = repository_id, instance_uid
         stage.branch_id, stage.path, stage.entry = branch_id, path, entry
         if (message := condition_message(condition)) is not None:
             stage.condition.CopyFrom(message)
-        result = await self._operate(asked, call, "stage")
+        result = await self._operate(operation, call, "stage")
         return result.stage.is_repeat
 
     async def unstage(self, call: Call, repository_id: str, branch_id: str, path: str) -> None:
         """Deletes a path of a branch. A path that holds nothing is no error."""
-        asked = Unstage(repository_id=repository_id, branch_id=branch_id, path=path)
-        await self._operate(Operation(unstage=asked), call, "unstage")
+        unstage = Unstage(repository_id=repository_id, branch_id=branch_id, path=path)
+        await self._operate(Operation(unstage=unstage), call, "unstage")
 
     async def unstage_many(
         self, call: Call, repository_id: str, branch_id: str, paths: Sequence[str]

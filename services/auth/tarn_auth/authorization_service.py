@@ -25,9 +25,9 @@ class AuthorizationService:
         """Returns the grant of a signer, with the signing key, or of a token's bearer."""
         match operation.WhichOneof("operation"):
             case "authorize_key":
-                asked = operation.authorize_key
+                request = operation.authorize_key
                 found = await self._authorizer.authorize_key(
-                    asked.access_key_id, asked.date, asked.region, asked.service
+                    request.access_key_id, request.date, request.region, request.service
                 )
                 key = pb.AuthorizeKeyResult(signing_key=found.key, grant=to_grant(found.grant))
                 return pb.OperationResult(authorize_key=key)

@@ -70,10 +70,10 @@ class S3Handler:
         operation = trace.operation = route(request.method, address, query, request.headers)
         refuse_headers(request.headers)
         _check_bucket(address)
-        asked = S3Request(request, operation, address, query, signed, granted)
-        _note(trace, asked)
-        authorize(asked)
-        response = await operation.perform(self._backend, asked)
+        s3_request = S3Request(request, operation, address, query, signed, granted)
+        _note(trace, s3_request)
+        authorize(s3_request)
+        response = await operation.perform(self._backend, s3_request)
         response.headers.append(_ID_2)
         return response
 
@@ -121,7 +121,7 @@ def _check_bucket(address: Address) -> None:
         raise S3Error("InvalidBucketName", error.message, BucketName=address.bucket[:80]) from None
 
 
-def _note(trace: Trace, asked: S3Request) -> None:
-    trace.repository = asked.bucket
-    if asked.ref_path is not None:
-        trace.ref, trace.path = asked.ref_path.ref, asked.ref_path.path
+def _note(trace: Trace, s3_request: S3Request) -> None:
+    trace.repository = s3_request.bucket
+    if s3_request.ref_path is not None:
+        trace.ref, trace.path = s3_request.ref_path.ref, s3_request.ref_path.path

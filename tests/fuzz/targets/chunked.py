@@ -1,7 +1,7 @@
 """Bodies: aws-chunked in its signed and unsigned forms, with and without trailers.
 
-An input is headers, an empty line, and the body as it arrives. It is fed at once and in pieces, which
-must come to the same; a body that is accepted in a signed mode is then changed and must be refused.
+An input consists of headers, an empty line, and the body as it arrives. It is fed as a whole and in pieces, with
+the same result; a body that is accepted in a signed mode is then changed and must be refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Received = tuple[bytes, BodySums] | S3Error
 
 
 class _Body(BodyReader):
-    """A body that arrives in given pieces, in one buffer that is used again."""
+    """A body that arrives in given pieces, all in one reused buffer."""
 
     __slots__ = ("_buffer", "_pieces")
 
@@ -83,7 +83,7 @@ def _received(headers: Headers, pieces: list[bytes], length: int) -> _Received:
         return await payload.pump(write)
 
     def ran() -> BodySums:
-        """Nothing in it waits, so no event loop is needed."""
+        """Runs a coroutine that never waits, so it needs no event loop."""
         try:
             pump().send(None)
         except StopIteration as end:
@@ -123,7 +123,7 @@ def _check(data: bytes) -> str:
 
 
 def _cannot_be_forged(headers: Headers, body: bytes, content: bytes, rng: random.Random) -> None:
-    """Another bit anywhere may be refused or mean the same (`A` for `a`), never other content."""
+    """Checks that a body with one changed bit is refused or has the same content (`A` for `a`)."""
     at = rng.randrange(len(body))
     forged = bytearray(body)
     forged[at] ^= 1 << rng.randrange(8)
@@ -138,7 +138,7 @@ def _mac(kind: str, previous: str, *hashes: str) -> str:
 
 
 def _sent(rng: random.Random, content: bytes) -> bytes:
-    """A body as a client sends it, in any of the modes."""
+    """Returns a body as a client sends it, in any of the modes."""
     signed, trailer = rng.random() < 0.6, rng.random() < 0.6
     if not signed:
         trailer = True
@@ -167,12 +167,12 @@ def _sent(rng: random.Random, content: bytes) -> bytes:
 
 
 def _resend(rng: random.Random, data: bytes) -> bytes:
-    """The bytes behind the headers, framed and signed anew."""
+    """Frames and signs the bytes after the headers again."""
     return _sent(rng, data.partition(b"\n\n")[2][:2048])
 
 
 def _announce(rng: random.Random, data: bytes) -> bytes:
-    """Another length."""
+    """Changes a length."""
     head, _, body = data.partition(b"\n\n")
     lines = [line for line in head.split(b"\n") if b"decoded-content-length" not in line]
     length = rng.choice((0, 1, len(body), 2**20 + 1, 2**63, 10**17))

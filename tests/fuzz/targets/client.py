@@ -1,6 +1,6 @@
-"""Whatever a client's SDK signs must be accepted: botocore signs, the gateway verifies.
+"""Requests signed by an SDK must be accepted: botocore signs, the gateway verifies.
 
-An input is a list of lines: one whose length chooses the method, the key, the query (`name=value&…`,
+An input is a list of lines: a line whose length chooses the method, the key, the query (`name=value&…`,
 not escaped), then user metadata (`name:value`).
 """
 
@@ -30,7 +30,7 @@ _METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
 
 
 class _NoCallError(Exception):
-    """Nothing that an SDK would send."""
+    """The input is not a request that an SDK would send."""
 
 
 def _check(data: bytes) -> str:

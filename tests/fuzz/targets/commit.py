@@ -1,4 +1,4 @@
-"""Commit objects: any bytes are refused as damaged, or are the commit that their id names."""
+"""Commit objects: any bytes are either refused as damaged or are the commit that their id names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _check(data: bytes) -> str:
 
 
 def _rehashed(rng: random.Random, data: bytes) -> bytes:
-    """The id that the other fields have."""
+    """Sets the id that fits the other fields."""
     try:
         fields = json.loads(data)
         fields["commit_id"] = ""
@@ -45,7 +45,7 @@ def _rehashed(rng: random.Random, data: bytes) -> bytes:
 
 
 def _field(rng: random.Random, data: bytes) -> bytes:
-    """Another value of one field."""
+    """Changes the value of one field."""
     try:
         fields = json.loads(data)
         fields[rng.choice(sorted(fields))] = rng.choice(_VALUES)

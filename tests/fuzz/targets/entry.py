@@ -1,6 +1,6 @@
-"""Packed entries: any bytes are an entry or are damaged; what is read can be written, and comes back.
+"""Packed entries: any bytes are an entry or are damaged; an entry that is read survives packing.
 
-Rows of any bytes behind a head must also survive being columns (`tarn.core.listing.rangecolumns`).
+Rows of any bytes after a head must also survive the conversion to columns (`tarn.core.listing.rangecolumns`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _check(data: bytes) -> str:
 
 
 def _survives_columns(data: bytes) -> None:
-    """Beside rows that have no such fields, and as the only row."""
+    """Checks the row among rows without such fields, and as the only row."""
     for values in ([data], [TOMBSTONE, data, _PLAIN, data[:HEAD_BYTES], data]):
         paths = [f"{place:02}" for place in range(len(values))]
         run = Run(pa.array(paths, pa.string()), pa.array(values, pa.binary()))
@@ -83,7 +83,7 @@ def _headed(data: bytes, fields: list[tuple[int, bytes]]) -> bytes:
 
 
 def _retail(rng: random.Random, data: bytes) -> bytes:
-    """Another field in the tail, in order and of the right length, or one of the wrong."""
+    """Adds a field to the tail, with the right or a wrong place and length."""
     fields = _fields(data)
     tag = rng.choice((*range(1, 11), 15, 16, 255))
     value = rng.choice((b"", b"text/plain", b"\xff", b"\1\0a\1\0b", b"\3\0CRC", b"\4\0\0\0"))
@@ -96,7 +96,7 @@ def _retail(rng: random.Random, data: bytes) -> bytes:
 
 
 def _strings(rng: random.Random, data: bytes) -> bytes:
-    """A string list with true or false lengths."""
+    """Adds a list of strings with right or wrong lengths."""
     texts = [
         rng.choice((b"", b"a", b"name", b"\xc3\xa9", b"\xc3", b"CRC32", b"C"))
         for _ in range(rng.randint(0, 7))
@@ -107,7 +107,7 @@ def _strings(rng: random.Random, data: bytes) -> bytes:
 
 
 def _whole(rng: random.Random, data: bytes) -> bytes:
-    """An entry as the gateway makes it."""
+    """Returns an entry as the gateway makes it."""
     text = data[HEAD_BYTES:].decode("latin-1")[:50]
     entry = Entry(
         size=rng.choice((0, 1, 2**40, 2**63 - 1)),

@@ -1,6 +1,6 @@
-"""Everything that the gateway reads from a head beside its signature: address, operation, headers.
+"""The parts of a head that the gateway reads in addition to the signature: address, operation, headers.
 
-The requests here count as signed: a user of the installation must not cause a 5xx either.
+The requests count as signed: a user of the installation must not be able to cause a 5xx, either.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _addressed(request: Request, query: Query) -> str:
 
 
 def _stored(request: Request, query: Query) -> str:
-    """What a PUT stores must come back from a GET."""
+    """Checks that a GET returns the headers that a PUT stores."""
     stored = parse_object_headers(request.headers)
     entry = Entry(
         0,

@@ -1,4 +1,4 @@
-"""Metarange files: any bytes are refused as damaged, or are the listing that the id names."""
+"""Metarange files: any bytes are either refused as damaged or are the listing that the id names."""
 
 from __future__ import annotations
 

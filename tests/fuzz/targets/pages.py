@@ -96,7 +96,7 @@ def _of_caller(token: str) -> str:
 
 
 def _of_any_key(rng: random.Random, data: bytes) -> bytes:
-    """A right token of the rpcs for the text at hand."""
+    """Returns a valid page token of an rpc with the input as its key."""
     text = data.decode("utf-8", "replace")[:3000]
     tokens = _TOKENS if rng.random() < 0.8 else rng.choice(_OTHERS)
     return tokens.encode(text or "a").encode()
@@ -109,7 +109,7 @@ def _continued(rng: random.Random, data: bytes) -> bytes:
 
 
 def _inside(rng: random.Random, data: bytes) -> bytes:
-    """Other bytes in right base64."""
+    """Changes bytes and encodes them as valid base64."""
     try:
         raw = bytearray(base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4)))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Mutations of Parquet files: of the footer's varints, of pages, and whole files that are not ours."""
+"""Mutations of Parquet files: of varints in the footer, of pages, and files that other programs could write."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["file_of", "mutations_of"]
 _MAGIC = b"PAR1"
 _NUMBERS = (0, 1, 2, 63, 64, 127, 128, 1 << 14, 1 << 20, 1 << 24, (1 << 31) - 1, 1 << 31, 1 << 40)
 _BOMBS = ((1000, 400_000), (20_000, 15_000), (150_000, 1500))
-"""Rows and the length of one text: some 250 MB of nothing."""
+"""Rows and the length of one text: some 250 MB that compress to almost nothing."""
 
 Mutation = Callable[[random.Random, bytes], bytes]
 
 
 def file_of(table: pa.Table, rng: random.Random, compression: str | None = None) -> bytes:
-    """Written in any of the ways that Parquet has."""
+    """Writes a table with random options of Parquet."""
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
@@ -45,7 +45,7 @@ def _varint(number: int) -> bytes:
 
 
 def _footer_at(data: bytes) -> tuple[int, int]:
-    """Where the Thrift footer begins and ends; all of the file if it has none."""
+    """Returns where the Thrift footer begins and ends; the whole file if it has none."""
     if len(data) < 12 or not data.endswith(_MAGIC):
         return 0, len(data)
     (size,) = struct.unpack("<I", data[-8:-4])
@@ -57,7 +57,7 @@ def _closed(body: bytes, footer: bytes) -> bytes:
 
 
 def _number_in(rng: random.Random, piece: bytes) -> bytes:
-    """Another varint where one may stand: Thrift's integers, zigzag, and its lengths."""
+    """Replaces a possible varint: Thrift's integers (zigzag) and lengths."""
     if not piece:
         return piece
     at = rng.randrange(len(piece))
@@ -86,11 +86,11 @@ def _footer_size(rng: random.Random, data: bytes) -> bytes:
 
 
 def _page_number(rng: random.Random, data: bytes) -> bytes:
-    """In the pages: the lengths that a page says of itself are in the first bytes of each."""
+    """Changes bytes of the pages; the lengths of a page are in its first bytes."""
     start, _ = _footer_at(data)
     piece = data[:start]
     changed = _number_in(rng, piece)
-    # The footer knows offsets: what follows stays where it was.
+    # The footer has offsets, so later bytes must not move.
     changed = changed[: len(piece)].ljust(len(piece), b"\0")
     return changed + data[start:]
 
@@ -98,21 +98,22 @@ def _page_number(rng: random.Random, data: bytes) -> bytes:
 def mutations_of(
     schema: pa.Schema, value: Callable[[random.Random, pa.Field], object]
 ) -> tuple[Mutation, ...]:
-    """Of files of a schema.
+    """Returns the mutations of files of a schema.
 
     Args:
-        schema: what a file of ours holds.
-        value: makes a value of a field, right or wrong.
+        schema: schema of Tarn's files.
+        value: makes a valid or invalid value of a field.
     """
 
     def another(rng: random.Random, data: bytes) -> bytes:
-        """A sound file of the schema with rows that nobody wrote."""
+        """Returns a valid file of the schema with random rows."""
         count = rng.randint(0, 5)
         columns = [
             pa.array([value(rng, field) for _ in range(count)], field.type) for field in schema
         ]
         table = pa.Table.from_arrays(columns, schema=schema)
-        if "path" in schema.names and rng.random() < 0.8:  # else most would be refused for that
+        # Sort the rows in most cases: unsorted files are refused for their order alone.
+        if "path" in schema.names and rng.random() < 0.8:
             table = table.take(pa.array(_ascending(table.column("path").to_pylist()), pa.int64()))
         return file_of(table, rng)
 
@@ -131,18 +132,18 @@ def mutations_of(
         return file_of(table, rng)
 
     def bomb(rng: random.Random, data: bytes) -> bytes:
-        """Rows that cost nothing in the file and everything in memory."""
+        """Returns a small file whose rows need much memory."""
         if rng.random() < 0.97:
-            return another(rng, data)  # each costs as much as a hundred others
+            return another(rng, data)  # each takes as much time as a hundred others
         count, size = rng.choice(_BOMBS)
         columns = []
         for field in schema:
             one = value(rng, field)
             if one is not None and pa.types.is_string(field.type):
-                one, size = "x" * size, 1  # one long column: this process has to bear it, too
+                one, size = "x" * size, 1  # one long column: it must fit into this process, too
             try:
                 column = pa.repeat(pa.scalar(one, _plain(field.type)), count)
-            except (pa.ArrowInvalid, MemoryError):  # more than a column, or this process, can hold
+            except (pa.ArrowInvalid, MemoryError):  # too large for a column, or for this process
                 return another(rng, data)
             columns.append(column.cast(field.type))
         return file_of(pa.Table.from_arrays(columns, schema=schema), rng, "zstd")
@@ -160,7 +161,7 @@ def mutations_of(
 
 
 def _ascending(paths: list[str]) -> list[int]:
-    """The rows in the order of their paths, each path once."""
+    """Returns the rows in the order of their paths, each path once."""
     rows = {path: row for row, path in enumerate(paths)}
     return [rows[path] for path in sorted(rows)]
 

@@ -1,4 +1,4 @@
-"""Range files: any bytes are refused as damaged, or are the rows that the id names, bit for bit."""
+"""Range files: any bytes are either refused as damaged or are exactly the rows that the id names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _check(data: bytes) -> str:
             raise
     else:
         raise PropertyError("no rows hash to zeros")
-    # Readable, under the name that it should have.
+    # The file can be read under the id of its rows.
     range_id = RangeId(found[1])
     run = corrupt_only(lambda: decode_range(range_id, data))
     if len(run.paths) != len(run.values) or run.paths.null_count or run.values.null_count:

@@ -1,4 +1,4 @@
-"""Values of the KV: any bytes are refused as damaged, or are a record that can be written again."""
+"""Values of the KV: any bytes are either refused as damaged or are a record that can be written again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _check(data: bytes) -> str:
 
 
 def _field(rng: random.Random, data: bytes) -> bytes:
-    """One more field of the wire format: a number, some bytes, or a group that nests."""
+    """Adds a field of the wire format: a number, some bytes, or a nested group."""
     number, kind = rng.randint(1, 12), rng.randrange(4)
     if kind == 0:
         value = rng.choice((b"\0", b"\1", b"\xff" * 9 + b"\1", b"\xff\xff\xff\xff\x0f"))

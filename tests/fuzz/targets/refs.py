@@ -24,7 +24,7 @@ _REQUEST = Request("GET", b"/lake", b"", Headers([]), BodyReader(0))
 
 
 def _check(data: bytes) -> str:
-    # As paths that were not UTF-8 come from a command line; a wire never brings them.
+    # Surrogates: paths from a command line may not be UTF-8; requests never contain them.
     text = data.decode("utf-8", "surrogateescape")
     words = []
     for parse in (

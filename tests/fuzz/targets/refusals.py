@@ -1,4 +1,4 @@
-"""What every refusal of the gateway has to be: the client's fault, and an answer that can be sent."""
+"""Checks of the gateway's refusals: each is the client's fault, and an answer that can be sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARSER = etree.XMLParser(resolve_entities=False, no_network=True)
 
 
 def gateway(request: Request, work: Callable[[], _T]) -> _T:
-    """Runs a step of the gateway; its refusals must make a 4xx (or 501) that can be sent."""
+    """Runs a step of the gateway; a refusal must be a 4xx (or 501) that can be sent."""
     try:
         return work()
     except S3Error as error:
@@ -45,7 +45,7 @@ def _hold(request: Request, error: S3Error) -> None:
 
 
 def sendable(answer: Response) -> None:
-    """Holds that the head of an answer can be written: its headers are headers."""
+    """Checks that the head of an answer can be written and has valid headers."""
     try:
         render_head(answer, "", "0" * 20, Framing(0, chunked=False, connection=""))
     except ValueError as error:
@@ -53,7 +53,7 @@ def sendable(answer: Response) -> None:
 
 
 def headers_are_headers(headers: Headers) -> None:
-    """Holds that no name and no value could end its line."""
+    """Checks that no name and no value contains the end of a line."""
     for name, value in headers.pairs:
         for text in (name, value):
             text.encode("latin-1")
@@ -62,20 +62,20 @@ def headers_are_headers(headers: Headers) -> None:
 
 
 _ARROW_BYTES_MAX = 16 << 31
-"""A page of as many values as can be, 16 bytes for each."""
+"""Memory of the largest page of a Parquet file: the greatest number of values, 16 bytes each."""
 
 
 def _is_one_page(error: BaseException) -> bool:
-    asked = re.search(r"(?:malloc|realloc) of size (\d+) failed", str(error))
-    return asked is not None and int(asked[1]) <= _ARROW_BYTES_MAX
+    requested = re.search(r"(?:malloc|realloc) of size (\d+) failed", str(error))
+    return requested is not None and int(requested[1]) <= _ARROW_BYTES_MAX
 
 
 def corrupt_only(work: Callable[[], _T]) -> _T:
-    """Runs a decoder of stored bytes; it may refuse them as damaged, and as nothing else.
+    """Runs a decoder of stored bytes, which may refuse them only as damaged.
 
-    Running out of memory is no damage: the code was led to ask for it. But for one page of a Parquet file:
-    Arrow believes what its head says of it, bytes and values, each up to 31 bits. It asks for that much and
-    fills only what is there.
+    Running out of memory is not damage: the code was made to request too much. The exception is one page of a
+    Parquet file: Arrow trusts the sizes in its head, bytes and values, each up to 31 bits. It allocates that
+    much and fills only what exists.
     """
     try:
         return work()

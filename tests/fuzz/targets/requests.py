@@ -1,4 +1,4 @@
-"""From the bytes of a head to a request, as the server makes it."""
+"""Turns the bytes of a head into a request, as the server does."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ LIMITS = HttpLimits()
 
 
 def request_of(data: bytes) -> Request:
-    """The request of a head that ends with an empty line.
+    """Returns the request of a head that ends with an empty line.
 
     Raises:
         HeadError: the server would answer and close.
     """
-    # The connection's own part: it looks for the end, and parses nothing before it is there.
+    # As a connection does: it parses nothing before the end of the head has arrived.
     end = data.find(b"\r\n\r\n", 0, LIMITS.header_bytes_max) + 4
     if end < 4:
         raise HeadError(431, "the head does not end")

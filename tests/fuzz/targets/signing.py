@@ -1,4 +1,4 @@
-"""A signer of requests, written from AWS's description and not from our verifier."""
+"""A signer of requests, written from AWS's documentation, independently of our verifier."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _signature(canonical: bytes) -> bytes:
 
 
 def _split(data: bytes) -> tuple[bytes, bytes, Pairs]:
-    """Method, target and headers of a head, read as loosely as can be."""
+    """Returns method, target and headers of a head, read as tolerantly as possible."""
     lines = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
     method, _, rest = lines[0].partition(b" ")
     pairs = []

@@ -1,7 +1,7 @@
-"""Signed requests: any head is refused or verified, and what is verified cannot be changed.
+"""Signed requests: any head is either refused or verified, and a verified request cannot be changed.
 
-An input is the head of an HTTP request. Those that carry a right signature come from an independent
-signer (`signing`) among the mutations; each that is accepted is then changed in every part that the
+An input is the head of an HTTP request. Heads with a valid signature come from an independent signer
+(`signing`), which is one of the mutations. Each accepted request is then changed in every part that the
 signature covers, and must be refused.
 """
 

@@ -1,4 +1,4 @@
-"""XML documents: each of the two parsers refuses an input or takes it for what any XML parser does."""
+"""XML documents: each of the two parsers either refuses an input or reads it as any XML parser does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _check(data: bytes) -> str:
 
 
 def _other(data: bytes) -> ET.Element | None:
-    """The document as expat reads it; None unless it is UTF-8: expat knows few other encodings."""
+    """Returns the document as expat reads it; None unless it is UTF-8: expat supports few other encodings."""
     if b"\0" in data or b"encoding" in data[:100].replace(b'encoding="UTF-8"', b""):
         return None
     try:
@@ -51,7 +51,7 @@ def _other(data: bytes) -> ET.Element | None:
         if error.code in (18, 19):  # unknown or wrong encoding
             return None
         if error.code == 4 and _NAME_BEYOND_ASCII.search(data):
-            return None  # expat goes by the fourth edition of XML, the fifth has more letters for names
+            return None  # expat follows the fourth edition of XML; the fifth allows more letters in names
         raise PropertyError(f"libxml2 takes what expat refuses: {error}") from error
 
 
@@ -66,7 +66,7 @@ def _delete(data: bytes) -> None:
     other = _other(data)
     if other is None:
         return
-    # Of two Keys in an Object the last one counts, in both readings.
+    # If an Object has two Keys, both readers take the last one.
     keys = [_named(each, "Key")[-1].text for each in _named(other, "Object")]
     if list(found.keys) != keys:
         raise PropertyError(f"keys {found.keys}, by another parser {keys}")
@@ -86,7 +86,7 @@ def _complete(data: bytes) -> None:
 
 
 def _within(make: Callable[[random.Random], bytes]) -> Callable[[random.Random, bytes], bytes]:
-    """Puts something between two tags, or before the first."""
+    """Inserts a piece between two tags, or before the first."""
 
     def mutation(rng: random.Random, data: bytes) -> bytes:
         places = [at for at in range(len(data)) if data[at : at + 1] == b"<"]
@@ -131,7 +131,7 @@ def _items(rng: random.Random) -> bytes:
 
 
 def _declared(rng: random.Random, data: bytes) -> bytes:
-    """The same text in another encoding."""
+    """Encodes the text in another encoding."""
     name = rng.choice(("utf-8", "utf-16", "utf-16-le", "latin-1", "utf-7", "utf-32", "cp037"))
     said = rng.choice((name, "utf-8", "UTF-16", "ISO-8859-1", "nonsense", "EBCDIC-CP-US", "GBK"))
     start = data.find(b"?>") + 2 if data.startswith(b"<?xml") else 0

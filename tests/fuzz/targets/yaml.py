@@ -1,4 +1,4 @@
-"""Configuration files: any bytes are a configuration, or problems that say where."""
+"""Configuration files: any bytes are either a configuration or problems with their places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECRET_KEYS = {key.name for key in KEYS if key.is_secret}
 
 
 def _file() -> Callable[[bytes], Path]:
-    """A file of this process, made when it is first needed."""
+    """Returns the path of a file of this process, created on first use."""
     made: list[Path] = []
 
     def written(data: bytes) -> Path:
@@ -45,7 +45,7 @@ def _check(data: bytes) -> str:
         if not error.problems or not all(error.problems):
             raise PropertyError("a refusal says nothing") from error
         for problem in error.problems:
-            # Under any other key it is no secret but a wrong value, which is shown.
+            # Under any other key it is not a secret but a wrong value, and the problem quotes it.
             if _SECRET in problem and any(f" {name} " in problem for name in _SECRET_KEYS):
                 raise PropertyError("a refusal tells a secret") from error
         raise
@@ -55,7 +55,7 @@ def _check(data: bytes) -> str:
 
 
 def _setting(rng: random.Random, data: bytes) -> bytes:
-    """A known key with some value, at any place."""
+    """Inserts a known key with some value at a random place."""
     parts = rng.choice(KEYS).name.split(".")
     value = rng.choice(_VALUES)
     if rng.random() < 0.3:
@@ -69,7 +69,7 @@ def _setting(rng: random.Random, data: bytes) -> bytes:
 
 
 def _bomb(rng: random.Random, data: bytes) -> bytes:
-    """Deep, or many times itself."""
+    """Returns a deeply nested document, or one that repeats itself by aliases."""
     depth = rng.choice((50, 400, 3000))
     kind = rng.randrange(6)
     if kind == 0:

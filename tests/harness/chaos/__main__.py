@@ -1,4 +1,4 @@
-"""`python -m chaos`: a storm on a node of its own; see docs/design/chaos.md.
+"""`python -m chaos`: plays a run on a node of its own; see docs/design/chaos.md.
 
 python -m chaos --seed 7 --seconds 600 [--workers 4] [--without GUARD] [-- further arguments of tarn up]
 """
@@ -15,8 +15,8 @@ from chaos.installation import installation
 from chaos.run import Plan, Run, play
 
 
-def storm(given: argparse.Namespace, folder: Path) -> Run:
-    """Starts, plays, stops."""
+def run_on_new_node(given: argparse.Namespace, folder: Path) -> Run:
+    """Starts a node, plays a run on it, and stops it."""
     options = ("--workers", str(given.workers), *given.options)
     with installation(folder, options, without=given.without) as (target, nodes):
         plan = Plan(given.seed, given.seconds, given.hits, given.clients)
@@ -27,7 +27,7 @@ def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60.0, help="greatest length of the storm")
+    parser.add_argument("--seconds", type=float, default=60.0, help="greatest length of the run")
     parser.add_argument("--hits", type=int, default=0, help="number of hits after which it ends")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--workers", type=int, default=4)
@@ -37,12 +37,12 @@ def main() -> int:
     given = parser.parse_args()
     if given.keep:
         given.keep.mkdir(parents=True, exist_ok=True)
-        run = storm(given, given.keep)
+        run = run_on_new_node(given, given.keep)
         log = [*(event.line() for event in run.events), *run.ledger.history.log]
         (given.keep / "history.log").write_text("\n".join(log))
     else:
         with tempfile.TemporaryDirectory(prefix="tarn-chaos-") as folder:
-            run = storm(given, Path(folder))
+            run = run_on_new_node(given, Path(folder))
     for violation in run.violations[:5]:
         print(violation)
     print("\n".join(run.lines()))

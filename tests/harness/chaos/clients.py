@@ -1,4 +1,4 @@
-"""The clients of a storm: each follows a plan from its seed, with unique values, one request after another.
+"""The clients of a run: each follows a plan from its seed, with unique values, one request after another.
 
 An answer is `ok` (2xx), `fail` (a 4xx that says that nothing was done) or unknown; requests are never
 repeated.

@@ -1,4 +1,4 @@
-"""The faults of a storm: a schedule from a seed, and the operations that were open at each fault.
+"""The faults of a run: a schedule from a seed, and the operations that were open at each fault.
 
 A kill *hit* an operation if its request was sent on a connection that the killed process had accepted, no
 answer had arrived (`sockets`), and the connection then ended without one. The check and the kill happen

@@ -1,4 +1,4 @@
-"""The installation of a storm: nodes of this machine, a repository, its branches."""
+"""The installation of a run: nodes of this machine, a repository, its branches."""
 
 from __future__ import annotations
 

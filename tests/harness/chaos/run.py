@@ -1,4 +1,4 @@
-"""One run: clients in a storm, the quiet end, the verdict."""
+"""One run: clients under faults, the quiet end, the verdict."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Plan:
     """The parameters of a run.
 
     Attributes:
-        seed: seed of clients and storm. It fixes what each of them does next, but not when.
-        seconds: greatest length of the storm.
+        seed: seed of clients and faults. It determines the next operation of each, but not its time.
+        seconds: greatest length of the part with faults.
         hits: number of hits after which it ends earlier; 0 for no limit.
         clients: number of clients.
-        drop_seconds: the drop delay, and the pause between two looks for due drops; the last reads follow
+        drop_seconds: the drop delay, and the time between two searches for due drops; the last reads follow
             after it.
     """
 
@@ -72,7 +72,10 @@ class Run:
         head = (
             f"seed {self.plan.seed}: {counts.total():,} operations of {self.plan.clients} clients"
         )
-        lines = [f"{head} in {self.fault_seconds:.0f} s of storm", f"{'':14}     ok   fail unknown"]
+        lines = [
+            f"{head} in {self.fault_seconds:.0f} s with faults",
+            f"{'':14}     ok   fail unknown",
+        ]
         for what in sorted({what for what, _ in counts}):
             row = (counts[what, outcome] for outcome in Outcome)
             lines.append(f"{what:14}" + "".join(f"{count:7,}" for count in row))
@@ -111,7 +114,8 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
     ledger, wires = Ledger(), Wires()
     for branch in target.branches:
         ledger.history.finish(ledger.begin("admin", OpKind.CREATE, branch), Outcome.OK)
-    storm = FaultSchedule(
+    # The names of random streams stay as they are, so that seeds keep their runs.
+    faults = FaultSchedule(
         nodes, wires, plan.profile, random.Random(f"storm {plan.seed}"), ledger.history.tick
     )
     async with metadata_of(target, random.Random(plan.seed)) as metadata:
@@ -128,7 +132,9 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
             return Client(name, ledger, s3, metadata, target.branches, habits, rng)
 
         began = time.monotonic()
-        await _rage(plan, storm, [some_client(f"c{n}", plan.habits) for n in range(plan.clients)])
+        await _run_clients(
+            plan, faults, [some_client(f"c{n}", plan.habits) for n in range(plan.clients)]
+        )
         seconds = time.monotonic() - began
         calm = replace(plan.habits, patience_seconds=_CALM_SECONDS, haste_rate=0.0, rides=1000)
         readers = [some_s3(f"reader {n}", calm) for n in range(_READERS)]
@@ -144,14 +150,14 @@ async def play(plan: Plan, target: Target, nodes: Sequence[Node]) -> Run:
         await look.at_branches()
         await look.at_commits()
     await wires.close_all()
-    return Run(plan, ledger, storm.events, storm.hits, seconds, check(ledger.history))
+    return Run(plan, ledger, faults.events, faults.hits, seconds, check(ledger.history))
 
 
-async def _rage(plan: Plan, storm: FaultSchedule, clients: Sequence[Client]) -> None:
-    """Runs the clients until the storm is over."""
+async def _run_clients(plan: Plan, faults: FaultSchedule, clients: Sequence[Client]) -> None:
+    """Runs the clients until the last fault."""
     end = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for client in clients:
             group.create_task(client.run(end))
-        await storm.run(plan.seconds, plan.hits)
+        await faults.run(plan.seconds, plan.hits)
         end.set()

@@ -1,4 +1,4 @@
-"""The guards that a storm can disable: those of the simulator, and one that only a crash shows."""
+"""The guards that a chaos run can disable: those of the simulator, and one that only a crash shows."""
 
 from __future__ import annotations
 

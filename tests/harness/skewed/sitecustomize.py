@@ -2,7 +2,7 @@
 
 Python imports a module of this name when it starts; the folder is on the path of such nodes only. The
 n-th worker that starts gets the n-th of `SKEW_SECONDS`, cyclically; `SKEW_FOLDER` counts the workers.
-`CHAOS_WITHOUT` names a guard to disable in them, to show that a storm detects its absence
+`CHAOS_WITHOUT` names a guard to disable in them, to show that a chaos run detects its absence
 (`chaos.weakness`).
 """
 

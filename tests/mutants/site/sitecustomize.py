@@ -1,4 +1,4 @@
-"""Python imports this first: a process that a test starts gets the mutant that the test runs with."""
+"""Applies the mutant of a test in the processes that the test starts; Python imports this module first."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Several writers of one key through two replicas on three real nodes, while answers are lost."""
+"""Several writers write one key through two replicas on three real nodes, while answers are lost."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ VERSIONS = 12
 LOSSES_LEAST = 4
 LOSS_SECONDS = 0.3
 BEHIND_SECONDS = 4.0
-"""How far the clock of one replica's machine is behind that of the other one's."""
+"""Difference between the clocks of the two replicas, in seconds."""
 TABLE = "table"
 
 
 def packed(operation: str, number: int) -> bytes:
-    """An object of an operation that the number tells apart."""
+    """Returns an object that is identified by the operation and the number."""
     return pack(Entry(number, 0, bytes(16), number.to_bytes(16, "big"), operation_id=operation))
 
 
 @dataclass
 class Log:
-    """A table's log, of which each version is written by one writer, and what writers were told.
+    """The log of a table, each version of which one writer writes, and the answers that writers got.
 
     Attributes:
-        won: who was acknowledged, by version.
-        told: of every attempt.
-        enough: set when so many answers are lost that the counters may stop.
-        doubtful: writes that were refused after an attempt of unknown outcome: that one may have been made, and
-            been written over.
+        won: the acknowledged writers, by version.
+        told: number of attempts by outcome.
+        enough: set when enough answers were lost, so that the counters may stop.
+        doubtful: number of writes that were refused after an attempt of unknown outcome. That attempt may have
+            been applied and overwritten.
     """
 
     repository: Repository
@@ -66,7 +66,7 @@ class Log:
     async def write(
         self, replica: Graveler, path: str, row: bytes, condition: WriteCondition
     ) -> Kind | None:
-        """Repeats a write of unknown outcome as its client would: the same operation; why it is refused."""
+        """Repeats a write until its outcome is known, as the same operation; returns why it is refused, or None."""
         is_doubtful = False
         while True:
             try:
@@ -85,7 +85,7 @@ class Log:
             return None
 
     async def append(self, replica: Graveler, writer: int) -> None:
-        """Writes each version after the one before it is there, if nobody else was quicker."""
+        """Tries to write each version, in order; another writer may win it."""
         for version in range(VERSIONS):
             operation = f"{writer}-{version}"
             row = packed(operation, 1000 * version + writer)
@@ -121,7 +121,7 @@ async def lose(
     enough: asyncio.Event,
     end: asyncio.Event,
 ) -> None:
-    """Loses answers of compare-and-sets, and sometimes a request, until the end."""
+    """Loses answers of compare-and-sets, and some requests, until `end` is set."""
     while not end.is_set():
         name = rng.choice(("cas_insert", "cas_update"))
         loss = rng.choice((Loss.ANSWER, Loss.ANSWER, Loss.REQUEST))
@@ -153,10 +153,10 @@ async def replicas(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[
         await store.close()
 
 
-async def test_of_writers_of_one_key_one_wins_although_answers_are_lost(
+async def test_one_writer_of_a_key_wins_although_answers_are_lost(
     cassandra_cluster: Cluster, replicas: list[Graveler]
 ) -> None:
-    """No version is written twice, no writer is left behind, and no acknowledged increment is lost."""
+    """No version is written twice, every writer finishes, and no acknowledged increment is lost."""
     repository = await create_repository(replicas[0], TABLE)
     log = Log(repository)
     start = WriteCondition(if_none_match=True)

@@ -1,6 +1,6 @@
-"""Three real nodes that are hurt in every way while clients work, and what the clients were promised.
+"""Faults of three real nodes while clients work: no promise is broken.
 
-Two gravelers, whose clocks are four seconds apart, behind one S3 endpoint.
+Two gravelers, whose clocks are four seconds apart, serve behind one S3 endpoint.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from cassandra_faults import NodeFaults
 from cassandra_proxies import Cluster, kv_url
-from cassandra_storm import NodeStorm
 from chaos.clients import Client, Habits
 from chaos.final_check import FinalCheck
 from chaos.ledger import Ledger
@@ -33,11 +33,11 @@ pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(420)]
 SKEWED = Path(__file__).parents[2] / "harness" / "skewed"
 SKEW_SECONDS = 2.0
 DROP_SECONDS = 9.0
-"""The drop delay less both skews is more than half of the drop delay, for which readers trust a record."""
+"""Readers trust a record for half of the drop delay, which is less than the drop delay minus both skews."""
 BOUND_SECONDS = 25.0
-"""No request takes longer, whatever happens to one node or to all."""
+"""Greatest duration of a request under any fault of the nodes."""
 WELL_SECONDS = 15.0
-"""After the nodes, each worker is back within this."""
+"""Time within which each worker serves again after the nodes are back."""
 CLIENTS = 8
 HABITS = Habits(
     keys=tuple(f"t{n % 3}/k{n:02}" for n in range(9)),
@@ -55,13 +55,13 @@ class Lake:
     """A running Tarn and the clients that work on it.
 
     Attributes:
-        seconds: how long requests took while there was no quorum.
-        made: connections.
+        seconds: durations of requests while there was no quorum.
+        made: all connections.
     """
 
     target: Target
     ledger: Ledger
-    storm: NodeStorm
+    faults: NodeFaults
     wires: Wires = field(default_factory=Wires)
     seconds: list[float] = field(default_factory=list)
     made: list[S3Client] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Lake:
         return made
 
     def close(self) -> None:
-        """Hangs up everywhere."""
+        """Closes all connections."""
         for made in self.made:
             made.close()
 
@@ -85,7 +85,7 @@ class Lake:
 
     @asynccontextmanager
     async def clients(self, metadata: Metadata) -> AsyncIterator[None]:
-        """Clients work during the block."""
+        """Runs clients during the block."""
         end = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for number in range(CLIENTS):
@@ -94,7 +94,7 @@ class Lake:
             end.set()
 
     async def look(self, metadata: Metadata) -> None:
-        """Reads everything when all is quiet, before and after a commit and the drop of its tokens."""
+        """Reads everything at the quiet end, before and after a commit and the drop of its tokens."""
         last = self.client("last", metadata, CALM)
         readers = [self.s3(f"reader {n}", CALM) for n in range(4)]
         look = FinalCheck(self.target, self.ledger, last, readers, metadata)
@@ -123,19 +123,19 @@ async def lake(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Lake
             "SKEW_SECONDS": f"{SKEW_SECONDS},{-SKEW_SECONDS}",
         },
     )
-    storm = NodeStorm(cluster, keyspace, random.Random(SEED))
+    faults = NodeFaults(cluster, keyspace, random.Random(SEED))
     node.start()
     try:
-        lake = Lake(target_on(node), ledger_of_new_branches(), storm)
+        lake = Lake(target_on(node), ledger_of_new_branches(), faults)
         yield lake
         lake.close()
     finally:
-        await storm.start_all()
+        await faults.start_all()
         node.stop()
 
 
 def target_on(node: Node) -> Target:
-    """A repository with two branches."""
+    """Returns the history of a repository with two new branches."""
     tarn = node.tarn
     tarn.ok("repo", "create", "chaos")
     tarn.ok("branch", "create", "chaos/dev")
@@ -156,7 +156,7 @@ def ledger_of_new_branches() -> Ledger:
 
 
 async def refused(lake: Lake, seconds: float) -> None:
-    """For so long every request is answered with 503 and Retry-After, and in time."""
+    """Checks for `seconds` that every request is answered in time, with 503 and Retry-After."""
     client = lake.s3("quorum", CALM)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -170,7 +170,7 @@ async def refused(lake: Lake, seconds: float) -> None:
 
 
 async def well(lake: Lake) -> None:
-    """Returns when twenty new connections, which find every worker, are answered one after the other."""
+    """Returns when twenty new connections in a row are answered, which is enough to reach every worker."""
     end = time.monotonic() + WELL_SECONDS
     answered = 0
     while answered < 20:
@@ -186,7 +186,7 @@ async def well(lake: Lake) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_nothing_that_happens_to_nodes_breaks_a_promise(lake: Lake) -> None:
+async def test_faults_of_nodes_break_no_promise(lake: Lake) -> None:
     async with metadata_of(lake.target, random.Random(SEED)) as metadata:
         async with lake.clients(metadata):
             await through(lake)
@@ -194,25 +194,25 @@ async def test_nothing_that_happens_to_nodes_breaks_a_promise(lake: Lake) -> Non
         await lake.look(metadata)
     report = check(lake.ledger.history)
     problems = [Violation("I0", text) for text in lake.ledger.problems]
-    counts, storm = lake.ledger.counts, lake.storm.counts
+    counts, faults = lake.ledger.counts, lake.faults.counts
     assert [str(each) for each in (*report.violations, *problems)] == []
-    assert sum(count for what, count in storm.items() if "cas_update" in what) >= 10, storm
+    assert sum(count for what, count in faults.items() if "cas_update" in what) >= 10, faults
     assert counts["put", Outcome.OK] >= 100, counts
     assert counts["commit", Outcome.OK] >= 5, counts
-    assert lake.ledger.reasons["hung up"] == 0, f"somebody waited for {BOUND_SECONDS} s"
+    assert lake.ledger.reasons["hung up"] == 0, f"a client waited for {BOUND_SECONDS} s"
     assert max(lake.seconds) < BOUND_SECONDS
 
 
 async def through(lake: Lake) -> None:
-    """One blow after the other."""
-    storm = lake.storm
-    await storm.lose(25)
-    await storm.kill(2, seconds=3)
-    await storm.pause(1, seconds=5)
-    await storm.kill(0, seconds=0)  # the others have just told the third what it missed
-    await storm.kill_all_but(1)
+    """Injects one fault after another."""
+    faults = lake.faults
+    await faults.lose(25)
+    await faults.kill(2, seconds=3)
+    await faults.pause(1, seconds=5)
+    await faults.kill(0, seconds=0)  # the others have just sent their hints to the third
+    await faults.kill_all_but(1)
     await refused(lake, seconds=5)
-    await storm.start_all()
-    await storm.kill_all_but(None)
-    await storm.start_all()
-    await storm.lose(10)
+    await faults.start_all()
+    await faults.kill_all_but(None)
+    await faults.start_all()
+    await faults.lose(10)

@@ -1,4 +1,4 @@
-"""A lake moves from the embedded store to Cassandra and back, under `tarn kv` as operators run it."""
+"""`tarn kv` moves an installation from the embedded store to Cassandra and back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def start_kv(*arguments: str) -> subprocess.Popen[str]:
 
 
 def kv(*arguments: str) -> Any:
-    """What a command prints; it must succeed."""
+    """Runs a command, which must succeed; returns its output."""
     process = start_kv(*arguments)
     out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, f"{arguments}: {process.returncode}\n{out}\n{err}"
@@ -57,7 +57,7 @@ def kv(*arguments: str) -> Any:
 
 @contextmanager
 def tarn_on(before: RunningTarn, *options: str) -> Iterator[RunningTarn]:
-    """The same installation (blocks, secret and key), started again."""
+    """Starts the same installation (blocks, secret and key) again."""
     supervisor = launch(before.data, *FREE, *options)
     again = RunningTarn("single", before.data, before.settings, supervisor)
     again.access_key_id = before.access_key_id
@@ -70,7 +70,7 @@ def tarn_on(before: RunningTarn, *options: str) -> Iterator[RunningTarn]:
 
 
 def fill(tarn: RunningTarn) -> tuple[str, str]:
-    """A repository with everything in it that the KV knows; its name and an open upload."""
+    """Creates a repository with every kind of KV row; returns its name and an open upload."""
     lake = tarn.new_repository()
     s3 = tarn.s3()
     for n in range(30):
@@ -90,7 +90,7 @@ def fill(tarn: RunningTarn) -> tuple[str, str]:
 
 
 def listing(tarn: RunningTarn, lake: str) -> dict[str, str]:
-    """Every object of every ref, with its tag."""
+    """Returns the ETag of every object of every ref."""
     s3 = tarn.s3()
     found: dict[str, str] = {}
     for ref in ("main", "fix", "v1"):
@@ -103,7 +103,7 @@ def listing(tarn: RunningTarn, lake: str) -> dict[str, str]:
 
 @dataclass
 class Writer:
-    """Puts objects, one after another, and remembers those that were acknowledged."""
+    """Puts objects, one after another, and records which ones were acknowledged."""
 
     tarn: RunningTarn
     lake: str
@@ -137,7 +137,7 @@ class Writer:
 
 
 def until(look: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Returns when it is so, while a process runs."""
+    """Returns when the condition holds; fails if the process ends before."""
     end = time.monotonic() + SECONDS
     while not look():
         assert process.poll() is None, process.communicate()
@@ -182,7 +182,7 @@ def test_a_lake_moves_to_cassandra_and_back(
 
     process = start_kv("migrate", "--from", old, "--to", url, *slowly)
     until(lambda: asyncio.run(is_held(tarn.data / "kv" / "tarn.db")), process)
-    time.sleep(0.5)  # some rows are there: where it strikes does not matter
+    time.sleep(0.5)  # some rows are copied by now; the exact point does not matter
     kill(process)
     assert kv("migrate", "--from", old, "--to", url)["rows"] == rows
     assert kv("verify", str(dump), url)["different_rows"] == 0
@@ -202,7 +202,7 @@ def test_a_lake_moves_to_cassandra_and_back(
             MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]},
         )
         s3.close()
-        # Tarn runs on it: what it acknowledges before it sees the fence must arrive.
+        # Tarn runs on the source: the copy must have every write that it acknowledges before it sees the fence.
         writer = Writer(moved, lake)
         with writer.writing():
             done = kv("migrate", "--from", url, "--to", new)

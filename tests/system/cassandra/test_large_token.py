@@ -1,7 +1,7 @@
 """Large staging tokens, many commits and many uploads: a real node warns of no tombstones.
 
-`TARN_LARGE_TOKEN_ROWS=1000000` tries it in full. The node warns in proportion (see `cassandra_nodes`), so
-what would warn for a million rows does for these.
+`TARN_LARGE_TOKEN_ROWS=1000000` runs it at full size. The node's limits are scaled down in proportion (see
+`cassandra_nodes`), so this size causes the warnings that a million rows would cause.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def kv(cassandra_nodes: CassandraNodes, keyspace: str) -> AsyncIterator[Ca
 
 
 class Warnings:
-    """What a node's log says of tombstones in a keyspace, from now on."""
+    """The warnings of tombstones in a keyspace that a node logs from now on."""
 
     def __init__(self, nodes: CassandraNodes, keyspace: str) -> None:
         self._log = nodes.log(0)
@@ -69,7 +69,7 @@ def warnings(cassandra_nodes: CassandraNodes, kv: CassandraKv, keyspace: str) ->
 
 
 class Table:
-    """A table of many files on a branch."""
+    """Writes a table of many files on a branch."""
 
     def __init__(self, graveler: Graveler, repository: Repository) -> None:
         self.graveler = graveler
@@ -100,7 +100,7 @@ class Table:
         return page.paths
 
     async def look(self, left: list[str]) -> None:
-        """First page, pages in the middle, the last one."""
+        """Reads the first page, pages in the middle, and the last page."""
         for at in (0, len(left) // 3, 2 * len(left) // 3, len(left) - 1000):
             assert await self.page(left[at - 1] if at else "") == left[at : at + 1000]
 
@@ -133,7 +133,7 @@ async def test_a_large_token_is_listed_committed_and_dropped_without_a_tombstone
 async def test_many_small_commits_leave_no_queue_of_tombstones(
     kv: CassandraKv, warnings: Warnings, tmp_path: Path
 ) -> None:
-    """What is to be dropped is put on a list, worked off and looked at again, commit after commit."""
+    """Each commit adds tokens to the drop list, which is then processed and read again."""
     clock = ShiftedClock()
     commits = 60
     async with replica_on(kv, MemBlockStore(clock), tmp_path, clock) as graveler:
@@ -146,7 +146,9 @@ async def test_many_small_commits_leave_no_queue_of_tombstones(
             )
             clock.shift_seconds += 61
             dropped += await graveler.cleaning.drop_due()
-        for _ in range(3):  # the last ones are looked at, and dropped after another drop delay
+        for _ in range(
+            3
+        ):  # the last tokens are found to be unnamed, and dropped after another drop delay
             clock.shift_seconds += 61
             dropped += await graveler.cleaning.drop_due()
         assert dropped >= commits
@@ -154,10 +156,10 @@ async def test_many_small_commits_leave_no_queue_of_tombstones(
     assert warnings.lines() == []
 
 
-async def test_many_uploads_that_ended_are_passed_over_without_a_tombstone_warning(
+async def test_listings_skip_many_ended_uploads_without_a_tombstone_warning(
     kv: CassandraKv, warnings: Warnings, tmp_path: Path
 ) -> None:
-    """And their day goes as a whole, when the last of its uploads has ended."""
+    """The partition of their day is dropped when the last of its uploads has ended."""
     clock = ShiftedClock()
     async with replica_on(kv, MemBlockStore(clock), tmp_path, clock) as graveler:
         uploads = graveler.uploads
@@ -210,10 +212,10 @@ async def test_many_uploads_that_ended_are_passed_over_without_a_tombstone_warni
     assert warnings.lines() == []
 
 
-async def test_rows_that_are_deleted_one_by_one_are_warned_of(
+async def test_rows_that_are_deleted_one_by_one_cause_a_warning(
     kv: CassandraKv, warnings: Warnings
 ) -> None:
-    """That the other tests look at the right log, for the right words."""
+    """Shows that the other tests search the right log for the right words."""
     plain = Partition("one by one", PartitionKind.PLAIN)
     keys = [b"%04d" % n for n in range(100)]
     assert set(await kv.set_many(plain, [Group(k, ((k, b"x"),)) for k in keys])) == {None}

@@ -1,4 +1,4 @@
-"""A node that asks for a password and for certificates, and a role that may no more than it needs."""
+"""A node that requires a password and certificates, and a role with only the permissions that Tarn needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.cassandra, pytest.mark.slow]
 KEYSPACE = "guarded"
 PASSWORD = "correct horse"
 LIMITS = CassandraLimits(open_seconds=0.0)
-"""One attempt: what is wrong stays so."""
+"""A single attempt: a wrong setting does not become right by waiting."""
 GRANTS = (
     f"CREATE ROLE tarn WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
     f"CREATE KEYSPACE {KEYSPACE}"
@@ -39,7 +39,7 @@ GRANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A node, who it is, who may come, and somebody else."""
+    """A node, its identity, the identity of its client, and an unknown identity."""
 
     nodes: CassandraNodes
     node: Identity
@@ -71,7 +71,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def administer(guarded: Guarded) -> None:
-    """What docs/operate/cassandra.md asks of an administrator."""
+    """The grants that docs/operate/cassandra.md requires."""
     assert guarded.settings.tls is not None
     host, _, port = guarded.nodes.contact_points[0].rpartition(":")
     deadline = time.monotonic() + 60
@@ -88,8 +88,8 @@ def administer(guarded: Guarded) -> None:
             for cql in GRANTS:
                 session.execute(cql, timeout=30)
         except NoHostAvailable:
-            # The node makes its first role a moment after it serves.
-            assert time.monotonic() < deadline, "nobody may log in"
+            # The node creates its first role shortly after it serves.
+            assert time.monotonic() < deadline, "the node's first role cannot log in"
             time.sleep(0.2)
         else:
             return
@@ -123,19 +123,19 @@ metadata:
     ("wrong", "told"),
     [
         ("password", "credentials|incorrect"),
-        ("nobody", "requires authentication"),
+        ("no user", "requires authentication"),
         ("plain text", "reset|closed"),
         ("another authority", "CERTIFICATE_VERIFY_FAILED"),
         ("no certificate", "certificate required|EOF"),
         ("a stranger's certificate", "alert|EOF"),
     ],
 )
-async def test_what_is_wrong_is_told(guarded: Guarded, wrong: str, told: str) -> None:
+async def test_a_wrong_setting_is_reported(guarded: Guarded, wrong: str, told: str) -> None:
     good = guarded.settings
     ca, stranger = guarded.node.cert, guarded.stranger
     settings = {
         "password": replace(good, password="wrong"),
-        "nobody": replace(good, username=None, password=None),
+        "no user": replace(good, username=None, password=None),
         "plain text": replace(good, tls=None),
         "another authority": replace(
             good, tls=CassandraTls(stranger.cert, guarded.client.cert, guarded.client.key)
@@ -151,7 +151,7 @@ async def test_what_is_wrong_is_told(guarded: Guarded, wrong: str, told: str) ->
 
 
 async def test_a_certificate_for_another_address_is_refused(guarded: Guarded) -> None:
-    """Whoever has any certificate of the authority is not every node."""
+    """A certificate of the authority is not enough: it must name the node's address."""
     port = guarded.nodes.native_port
     async with TcpProxy("127.0.0.1", port, listen=("127.0.0.9", 0)) as proxy:
         settings = replace(guarded.settings, contact_points=(f"127.0.0.9:{proxy.port}",))

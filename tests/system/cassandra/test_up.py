@@ -1,4 +1,4 @@
-"""`tarn up --kv`: what it makes, what it finds again, and what it says when it cannot."""
+"""`tarn up --kv`: the keyspace that it creates, the metadata that it finds again, and its error texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cassandra
 
 
 async def replicas_made(nodes: CassandraNodes) -> str:
-    """How many replicas a new keyspace has."""
+    """Returns the number of replicas of a new keyspace."""
     points, centre = nodes.contact_points, nodes.LOCAL_DATACENTER
     keyspace = "replicas"
     store = await open_store(CassandraSettings(points, centre, keyspace, AS_MANY_AS_NODES))
@@ -57,7 +57,7 @@ async def test_metadata_outlives_every_process_of_tarn(
         node.stop()
 
 
-def test_a_wrong_url_and_a_wrong_keyspace_are_told_before_anything_starts(
+def test_a_wrong_url_or_keyspace_is_reported_before_any_process_starts(
     cassandra_nodes: CassandraNodes, tmp_path: Path
 ) -> None:
     def told(url: str) -> tuple[int, str]:

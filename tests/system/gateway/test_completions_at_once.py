@@ -1,6 +1,6 @@
-"""A multipart upload whose completion is sent by several clients at once, through all gateways.
+"""Several clients send the completion of one multipart upload concurrently, through all gateways.
 
-On Cassandra only the form of several gateways: two workers on one node.
+On Cassandra only the form with several gateways: two workers on one node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIB5 = bytes(range(256)) * (5 * 4096)
 def test_completions_at_once_make_one_object_and_undo_no_newer_one(
     tarn: Any, repository: str
 ) -> None:
-    """Each is told the same; a newer object stays, however often the completion comes after it."""
+    """All get the same answer; a newer object stays, however often the completion is repeated."""
     clients = [tarn.s3(retries={"total_max_attempts": 1}) for _ in range(CLIENTS)]
     s3 = clients[0]
     with ThreadPoolExecutor(CLIENTS) as pool:
@@ -41,7 +41,9 @@ def test_completions_at_once_make_one_object_and_undo_no_newer_one(
             answers = [*pool.map(complete, clients)]
             done = {etag for status, etag in answers if status == 200}
             assert len(done) == 1, answers
-            assert {status for status, _ in answers} <= {200, 503}, "busy, or done"
+            assert {status for status, _ in answers} <= {200, 503}, (
+                "the gateway is busy, or the upload is complete"
+            )
             assert s3.head_object(**at)["ETag"] in done
             s3.put_object(**at, Body=b"newer")
             assert complete(s3) == (200, *done)

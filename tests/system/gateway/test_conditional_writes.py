@@ -64,8 +64,8 @@ def test_put_copy_and_completion_are_conditional(tarn: Any, s3: Any, repository:
 
 
 @pytest.mark.on_cassandra
-def test_of_writers_at_once_one_creates_each_key(tarn: Any, repository: str) -> None:
-    """Through all workers, with commits between: the log of a table format, one file a version."""
+def test_one_of_several_concurrent_writers_creates_each_key(tarn: Any, repository: str) -> None:
+    """Writes the log of a table format, one file for each version, through all workers, with commits between."""
     clients = [tarn.s3(retries={"total_max_attempts": 1}) for _ in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as pool:
         for version in range(6):

@@ -1,4 +1,4 @@
-"""S3 as clients rely on it, on a real Tarn: refs in keys, copies, uploads across commits, refusals."""
+"""The S3 behaviour that clients rely on, on a real Tarn: refs in keys, copies, uploads across commits, refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def code(caught: pytest.ExceptionInfo[ClientError]) -> tuple[int, str]:
 
 
 def blocks(tarn: Any) -> set[Path]:
-    """Large bodies are files; a body of 5 MiB cannot hide in the small store."""
+    """A body of 5 MiB is stored as a file, not in the store of small blocks."""
     return {path for path in Path(tarn.data).rglob("data/*/*") if path.is_file()}
 
 
@@ -38,7 +38,9 @@ def test_a_copy_inside_a_repository_writes_no_block(tarn: Any, s3: Any, reposito
     assert (got["Body"].read(), got["Metadata"]) == (MIB5, {"job": "1"})
 
 
-def test_a_copy_between_repositories_owns_its_bytes(tarn: Any, s3: Any, repository: str) -> None:
+def test_a_copy_to_another_repository_has_its_own_block(
+    tarn: Any, s3: Any, repository: str
+) -> None:
     other = tarn.new_repository()
     s3.put_object(Bucket=repository, Key="main/a", Body=MIB5)
     before = blocks(tarn)

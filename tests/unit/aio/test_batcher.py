@@ -18,7 +18,7 @@ async def ticks(count: int = 3) -> None:
 
 
 class Store:
-    """Answers batches when it is told to.
+    """A store that answers batches when the test says so.
 
     Attributes:
         sent: the batches, by key.
@@ -53,7 +53,7 @@ def batcher_of(store: Store, tasks: TaskSet) -> Batcher[str, int, str]:
     return Batcher(store.send, tasks)
 
 
-async def test_what_one_tick_asks_goes_together_by_key(store: Store, tasks: TaskSet) -> None:
+async def test_requests_of_one_tick_share_a_batch_per_key(store: Store, tasks: TaskSet) -> None:
     batcher = batcher_of(store, tasks)
     futures = [batcher.submit("ab"[item % 2], item) for item in range(5)]
     assert store.sent == []
@@ -79,7 +79,7 @@ async def test_a_batch_is_closed_before_it_is_sent(store: Store, tasks: TaskSet)
     assert await first == "first"
 
 
-async def test_who_submits_while_the_batch_is_being_sent_is_in_the_next_one(
+async def test_an_item_submitted_during_a_send_is_in_the_next_batch(
     tasks: TaskSet,
 ) -> None:
     sent: list[list[int]] = []
@@ -88,7 +88,7 @@ async def test_who_submits_while_the_batch_is_being_sent_is_in_the_next_one(
     async def send(_key: str, items: Sequence[int]) -> Sequence[str]:
         sent.append(list(items))
         if len(sent) == 1:
-            late.append(batcher.submit("a", 2))  # before the first wait of this very batch
+            late.append(batcher.submit("a", 2))  # before the first wait of this batch
         return [str(item) for item in items]
 
     batcher: Batcher[str, int, str] = Batcher(send, tasks)
@@ -108,7 +108,7 @@ async def test_each_item_has_its_own_error(store: Store, tasks: TaskSet) -> None
     assert await futures[2] == "2"
 
 
-async def test_an_error_of_the_batch_is_everybodys(store: Store, tasks: TaskSet) -> None:
+async def test_an_error_of_the_batch_reaches_every_caller(store: Store, tasks: TaskSet) -> None:
     batcher = batcher_of(store, tasks)
     futures = [batcher.submit("a", item) for item in range(3)]
     await ticks()
@@ -123,7 +123,7 @@ async def test_an_error_of_the_batch_is_everybodys(store: Store, tasks: TaskSet)
 
 
 @pytest.mark.parametrize("results", [["0"], ["0", "1", "2", "3"]])
-async def test_a_wrong_number_of_results_leaves_nobody_waiting(
+async def test_a_wrong_number_of_results_fails_every_caller(
     store: Store, tasks: TaskSet, results: list[str]
 ) -> None:
     batcher = batcher_of(store, tasks)
@@ -135,9 +135,7 @@ async def test_a_wrong_number_of_results_leaves_nobody_waiting(
             await future
 
 
-async def test_a_cancelled_caller_leaves_its_item_and_its_mates_alone(
-    store: Store, tasks: TaskSet
-) -> None:
+async def test_a_cancelled_caller_does_not_affect_its_batch(store: Store, tasks: TaskSet) -> None:
     batcher = batcher_of(store, tasks)
 
     async def call(item: int) -> str:
@@ -146,11 +144,11 @@ async def test_a_cancelled_caller_leaves_its_item_and_its_mates_alone(
     async with asyncio.TaskGroup() as group:
         callers = [group.create_task(call(item)) for item in range(4)]
         await asyncio.sleep(0)
-        callers[0].cancel()  # it opened the batch, which is not sent yet
+        callers[0].cancel()  # it opened the batch, which has not been sent yet
         await ticks()
         callers[1].cancel()
         await ticks()
-        store.answer("0", OSError("nobody hears this"), "2", "3")
+        store.answer("0", OSError("the caller was cancelled"), "2", "3")
     assert [caller.cancelled() for caller in callers] == [True, True, False, False]
     assert [caller.result() for caller in callers[2:]] == ["2", "3"]
     assert store.sent == [("a", [0, 1, 2, 3])]
@@ -160,7 +158,7 @@ async def test_a_cancelled_caller_leaves_its_item_and_its_mates_alone(
 async def test_a_batch_that_is_cancelled_cancels_its_callers(
     store: Store, tasks: TaskSet, begun: bool
 ) -> None:
-    """Also one whose task was stopped before its first step, which runs none of its code."""
+    """This includes a task that was cancelled before its first step and runs none of its code."""
     batcher = batcher_of(store, tasks)
     futures = [batcher.submit("a", item) for item in range(2)]
     if begun:
@@ -177,10 +175,10 @@ async def test_a_batch_that_is_cancelled_cancels_its_callers(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_nobody_is_forgotten_and_no_answer_is_older_than_its_question(
+async def test_every_caller_is_answered_with_a_value_read_after_its_request(
     seed: int, tasks: TaskSet
 ) -> None:
-    """Arrivals, cancellations, errors and a close in any order; the store is a counter that only grows."""
+    """Arrivals, cancellations, errors and a close come in any order; the store is a counter that only grows."""
     rng = random.Random(seed)
     value = 0
 
@@ -225,7 +223,7 @@ async def test_items_of_a_tick_are_one_list_in_their_order() -> None:
     await ticks(1)
     assert sent == [[0, 1, 2], [3]]
     await ticks()
-    assert len(sent) == 2, "idle, it sends nothing"
+    assert len(sent) == 2, "an idle batcher sends nothing"
 
 
 async def test_a_flush_sends_now_and_nothing_twice() -> None:
@@ -255,7 +253,7 @@ async def test_an_item_that_comes_while_its_tick_is_sent_is_in_the_next_list() -
     assert sent == [[1], [2]]
 
 
-async def test_a_send_that_fails_is_told_and_the_next_tick_is_sent() -> None:
+async def test_a_failed_send_is_reported_and_the_next_tick_is_sent() -> None:
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     sent: list[list[int]] = []

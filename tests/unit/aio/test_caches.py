@@ -1,4 +1,4 @@
-"""The three bounded maps against models that do the same slowly."""
+"""The three bounded maps, compared with simple models."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ STEPS = st.lists(
 
 
 @given(size_max=st.integers(1, 4), steps=STEPS)
-def test_a_bounded_map_forgets_what_was_put_first(
-    size_max: int, steps: list[tuple[str, int]]
-) -> None:
+def test_a_bounded_map_evicts_the_oldest_entry(size_max: int, steps: list[tuple[str, int]]) -> None:
     entries, model = BoundedMap[int, int](size_max), list[tuple[int, int]]()
     for number, (step, key) in enumerate(steps):
         if step == "get":
@@ -45,10 +43,10 @@ def test_a_bounded_map_forgets_what_was_put_first(
 
 
 @given(size_max=st.integers(1, 12), steps=STEPS)
-def test_an_lru_cache_forgets_what_was_not_used(
+def test_an_lru_cache_evicts_the_least_recently_used_entry(
     size_max: int, steps: list[tuple[str, int]]
 ) -> None:
-    """Values are sizes, 1 to 7, so one alone may be larger than all are allowed to be."""
+    """Values are sizes, 1 to 7, so a single one may exceed the limit of all together."""
     entries, model = (
         LruCache[int, int](size_max, size_of=lambda size: size),
         list[tuple[int, int]](),
@@ -76,9 +74,7 @@ def test_an_lru_cache_forgets_what_was_not_used(
 
 
 @given(size_max=st.integers(1, 4), steps=STEPS)
-def test_a_ttl_cache_gives_nothing_whose_time_is_over(
-    size_max: int, steps: list[tuple[str, int]]
-) -> None:
+def test_a_ttl_cache_returns_no_expired_entry(size_max: int, steps: list[tuple[str, int]]) -> None:
     clock = ManualClock()
     entries, model = TtlCache[int, int](clock, size_max), list[tuple[int, tuple[int, float]]]()
     for number, (step, key) in enumerate(steps):
@@ -112,7 +108,7 @@ def test_without_sizes_each_entry_counts_as_one() -> None:
 
 @pytest.mark.parametrize("count", [1, 1000])
 def test_a_full_map_makes_room_for_one_and_not_for_all(count: int) -> None:
-    """Emptying it instead would ask the store for everything again at once."""
+    """If a full map were emptied, all entries would be read from the store again at once."""
     entries = BoundedMap[int, int](count)
     for key in range(count + 1):
         entries.put(key, key)

@@ -79,7 +79,7 @@ async def test_a_cancelled_close_leaves_it_closed_and_can_be_repeated() -> None:
     assert third.done()
 
 
-async def test_drain_refuses_nobody_and_says_when_time_ran_out() -> None:
+async def test_drain_refuses_no_user_and_reports_a_time_out() -> None:
     count = UseCount()
     go_on = asyncio.Event()
 
@@ -99,7 +99,7 @@ async def test_drain_refuses_nobody_and_says_when_time_ran_out() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_no_use_overlaps_the_end_of_a_close(seed: int) -> None:
-    """Users, closers and cancellations in any order."""
+    """Users, closers and cancellations come in any order."""
     rng = random.Random(seed)
     guard = CloseGuard(TooLateError)
     inside = refused = 0
@@ -115,7 +115,7 @@ async def test_no_use_overlaps_the_end_of_a_close(seed: int) -> None:
                 try:
                     for _ in range(rng.randrange(6)):
                         await asyncio.sleep(0)
-                        assert not ended, "a store is closed under a call"
+                        assert not ended, "the store must not be closed during a call"
                 finally:
                     inside -= 1
         except TooLateError:

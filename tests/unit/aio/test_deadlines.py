@@ -84,7 +84,7 @@ async def test_a_closed_sweep_calls_nothing_and_runs_no_timer() -> None:
     expired: list[int] = []
     sweep.enter(2.0, lambda: expired.append(1))
     await until(lambda: expired == [1])
-    assert sweep._timer is None, "idle, it wakes nobody"
+    assert sweep._timer is None, "an idle sweep has no timer"
 
 
 @pytest.mark.parametrize("seed", range(10))

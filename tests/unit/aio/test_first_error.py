@@ -40,7 +40,7 @@ async def test_the_task_that_failed_first_is_raised_by_itself() -> None:
     with pytest.raises(OSError, match="early") as caught:
         await run()
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__, "a group in the traceback would say it twice"
+    assert caught.value.__suppress_context__, "a group in the traceback would repeat the error"
 
 
 async def test_a_cancellation_passes() -> None:

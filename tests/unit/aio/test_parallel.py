@@ -9,7 +9,7 @@ from tarn.aio.parallel import for_each
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 20])
-async def test_every_item_is_done_once_and_so_many_at_a_time(concurrency: int) -> None:
+async def test_every_item_is_done_once_with_bounded_concurrency(concurrency: int) -> None:
     begun: list[int] = []
     under_way = most = 0
 
@@ -44,7 +44,7 @@ async def test_items_are_taken_when_they_are_needed() -> None:
     assert taken == done == list(range(6))
 
 
-async def test_the_first_failure_ends_the_rest_and_is_no_group() -> None:
+async def test_the_first_failure_ends_the_rest_and_is_raised_without_a_group() -> None:
     begun: list[int] = []
     ended: list[int] = []
 
@@ -61,7 +61,7 @@ async def test_the_first_failure_ends_the_rest_and_is_no_group() -> None:
     with pytest.raises(OSError, match="broken"):
         await for_each(range(100), work, 3)
     assert begun == [0, 1, 2]
-    assert sorted(ended) == [0, 1, 2], "it waits for the end of what it cancelled"
+    assert sorted(ended) == [0, 1, 2], "it waits until the cancelled work has ended"
 
 
 async def test_a_failure_of_the_iterator_is_raised() -> None:

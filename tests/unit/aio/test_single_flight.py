@@ -10,11 +10,11 @@ from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
 
 
 class Source:
-    """Brings numbered values when it is told to; counts how often it is asked, and how often at one time."""
+    """A source of numbered values, which it returns when the test says so; counts calls and concurrent calls."""
 
     def __init__(self) -> None:
         self.count = self.under_way = self.most = 0
-        self.asked: list[asyncio.Future[None]] = []
+        self.waiting: list[asyncio.Future[None]] = []
 
     async def __call__(self) -> int:
         self.count += 1
@@ -22,7 +22,7 @@ class Source:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.asked.append(future)
+        self.waiting.append(future)
         try:
             await future
         finally:
@@ -30,10 +30,10 @@ class Source:
         return number
 
     def give(self) -> None:
-        self.asked.pop(0).set_result(None)
+        self.waiting.pop(0).set_result(None)
 
     def fail(self, error: Exception) -> None:
-        self.asked.pop(0).set_exception(error)
+        self.waiting.pop(0).set_exception(error)
 
 
 async def ticks(count: int = 4) -> None:
@@ -45,13 +45,13 @@ def again(error: Exception) -> Exception | None:
     return OSError(f"shared: {error}") if isinstance(error, OSError) else None
 
 
-async def test_one_value_serves_all_who_ask_while_it_is_fetched() -> None:
+async def test_one_value_serves_all_callers_that_ask_while_it_is_fetched() -> None:
     flights, source = SingleFlight[str, int](), Source()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(flights.run("k", source)) for _ in range(5)]
         other = group.create_task(flights.run("other", source))
         await ticks()
-        assert source.count == 2, "another key is other work"
+        assert source.count == 2, "each key has its own work"
         source.give()
         source.give()
     assert [task.result() for task in tasks] == [1] * 5
@@ -59,7 +59,7 @@ async def test_one_value_serves_all_who_ask_while_it_is_fetched() -> None:
     assert len(flights) == 0
 
 
-async def test_who_comes_after_the_end_begins_anew() -> None:
+async def test_a_caller_after_the_end_starts_new_work() -> None:
     flights, source = SingleFlight[str, int](), Source()
     for number in (1, 2):
         async with asyncio.TaskGroup() as group:
@@ -88,11 +88,11 @@ async def test_the_first_that_waits_takes_over_from_one_that_is_cancelled() -> N
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(flights.run("k", source)) for _ in range(4)]
         await ticks()
-        tasks[2].cancel()  # one that waits: nobody notices
+        tasks[2].cancel()  # the cancellation of a waiter affects no other caller
         tasks[0].cancel()
         await ticks()
         assert source.count == 2
-        source.asked.pop(0)
+        source.waiting.pop(0)
         source.give()
     assert [task.cancelled() for task in tasks] == [True, False, True, False]
     assert (tasks[1].result(), tasks[3].result()) == (2, 2)
@@ -113,7 +113,7 @@ async def test_an_error_that_is_not_shared_is_the_callers_alone() -> None:
     assert [each.result() for each in others] == ["2", "2", "2"]
 
 
-async def test_a_shared_error_is_raised_anew_for_each_who_waits() -> None:
+async def test_a_shared_error_is_raised_anew_for_each_waiter() -> None:
     flights, source = SingleFlight[str, int](again), Source()
     caught: list[Exception] = []
 
@@ -162,7 +162,7 @@ async def test_a_time_out_of_the_work_is_no_time_out_of_the_wait() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_every_caller_ends_and_work_of_a_key_never_overlaps(seed: int) -> None:
-    """Any order of arrivals, cancellations, errors and answers."""
+    """Arrivals, cancellations, errors and answers come in any order."""
     rng = random.Random(seed)
     flights = SingleFlight[int, int](again)
     under_way: set[int] = set()

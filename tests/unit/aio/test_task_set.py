@@ -67,7 +67,7 @@ async def test_drain_waits_for_tasks_that_tasks_start() -> None:
     assert len(tasks) == 0
 
 
-async def test_drain_says_that_time_ran_out_and_stops_nothing() -> None:
+async def test_drain_reports_a_time_out_and_stops_no_task() -> None:
     tasks = TaskSet()
     go_on = asyncio.Event()
 

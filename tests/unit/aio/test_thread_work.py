@@ -1,4 +1,4 @@
-"""Threads that are held by a real event, so that a caller which does not wait is seen to have left."""
+"""Work in threads, held by a real event, so that a caller that does not wait for its thread is detected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarn.aio.thread_work import finish_work, run_in_thread, settle_work
 
 
 class Work:
-    """A call that ends when it is told to."""
+    """A call that ends when the test says so."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -41,7 +41,7 @@ async def ticks(count: int = 3) -> None:
 
 
 async def cancelled_during(work: Work, call: Awaitable[Any], times: int) -> asyncio.Task[object]:
-    """Cancels a caller so often while its thread works; its task, which has ended."""
+    """Cancels a caller `times` times while its thread works; returns its task, which has ended."""
 
     async def run() -> object:
         return await call
@@ -52,7 +52,7 @@ async def cancelled_during(work: Work, call: Awaitable[Any], times: int) -> asyn
             await ticks()
             task.cancel()
         await ticks()
-        assert not task.done(), "the thread still works on what its caller lent it"
+        assert not task.done(), "the caller must wait while the thread uses its buffer"
         work.may_end.set()
         await asyncio.wait([task])
         assert work.has_ended
@@ -73,10 +73,10 @@ async def test_a_cancelled_caller_is_held_until_the_thread_is_done(
     del task
     gc.collect()
     await ticks()
-    assert told == [], "the error of abandoned work was fetched"
+    assert told == [], "the error of abandoned work was retrieved"
 
 
-async def test_an_error_lost_to_a_cancellation_is_told() -> None:
+async def test_an_error_lost_to_a_cancellation_is_reported() -> None:
     lost: list[BaseException] = []
     work = Work(OSError("disk"))
     task = await cancelled_during(work, finish_work(begin(work), lost.append), 2)
@@ -85,7 +85,7 @@ async def test_an_error_lost_to_a_cancellation_is_told() -> None:
 
     work = Work()
     await cancelled_during(work, finish_work(begin(work), lost.append), 1)
-    assert len(lost) == 1, "a result is no error"
+    assert len(lost) == 1, "a result is not reported as an error"
 
 
 async def test_the_result_or_the_error_of_the_work() -> None:
@@ -108,7 +108,7 @@ async def test_work_that_is_done_is_not_waited_for() -> None:
     assert stop.value.value == 3
 
 
-async def test_work_that_its_pool_dropped_is_a_cancellation_of_nobody() -> None:
+async def test_waiting_for_work_that_its_pool_dropped_raises_a_cancellation() -> None:
     work = Work()
     with ThreadPoolExecutor(1) as pool:
         loop = asyncio.get_running_loop()

@@ -28,20 +28,20 @@ class CrashError(Exception):
 
 
 class FaultyKv:
-    """A store whose n-th change fails, before it lands or after, and that mixes tasks up.
+    """A store whose n-th change fails, before or after its effect, and that varies the order of tasks.
 
     Attributes:
-        asked: the operations and their keys, oldest first.
-        before: called with an operation's name and arguments before it is done.
-        fail_at: counts from 0; None for never.
-        lands: whether the failing change has its effect.
-        unknown: True for OutcomeUnknownError instead of an end of the process.
+        requests: the operations, oldest first.
+        before: called with an operation's name and arguments before it is performed.
+        fail_at: number of the failing change, from 0; None for none.
+        lands: whether the failing change takes effect.
+        unknown: whether it raises OutcomeUnknownError instead of CrashError.
     """
 
     def __init__(self, inner: Kv, seed: int) -> None:
         self.inner = inner
         self.random = random.Random(seed)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.before: Callable[[str, object], Awaitable[None]] | None = None
         self.count = 0
         self.fail_at: int | None = None
@@ -59,7 +59,7 @@ class FaultyKv:
         async def operate(*args: object, **options: object) -> object:
             for _ in range(self.random.randrange(4)):
                 await asyncio.sleep(0)
-            self.asked.append(name)
+            self.requests.append(name)
             if self.before is not None:
                 await self.before(name, args[1])
             fails = name in CHANGES and self.count == self.fail_at
@@ -85,11 +85,11 @@ class World:
         self.reset()
 
     def reset(self, seed: int = 7) -> None:
-        """An empty store, and other accidents."""
+        """Starts again with an empty store and another seed."""
         self.clock = ManualClock()
         self.ids = SeededIds(self.clock, seed=1)
         self.random = random.Random(seed)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.before: Callable[[str, object], Awaitable[None]] | None = None
         self.kv = FaultyKv(MemKv(), seed)
         self.secret = SECRET
@@ -97,7 +97,7 @@ class World:
         self.admin = ""
 
     def replica(self, *, secret: bytes = SECRET, previous: tuple[bytes, ...] = ()) -> AuthClient:
-        """Another process of auth, which is told nothing of the others."""
+        """Starts another process of auth, which learns of the others only through the store."""
         application = AuthApplication(
             self.kv,
             "test",
@@ -116,13 +116,13 @@ class World:
         return Call("r1", token, self.clock.monotonic() + 1e6)
 
     async def set_up(self) -> NewCredential:
-        """The first admin; its token is `admin`."""
+        """Creates the first admin; `admin` is its token."""
         made = await self.auth.set_up(self.call(), SECRET, "root")
         self.admin = await self.log_in(made)
         return made
 
     async def log_in(self, made: NewCredential, auth: AuthClient | None = None) -> str:
-        """A caller token."""
+        """Returns a caller token of a credential."""
         session = await (auth or self.auth).log_in(
             self.call(),
             made.credential.access_key_id,
@@ -133,17 +133,17 @@ class World:
         return session.grant.caller_token
 
     async def user(self, user_id: str, role: str) -> NewCredential:
-        """A new user with a key pair."""
+        """Creates a user with a key pair."""
         await self.auth.create_user(self.call(self.admin), user_id, [role])
         return await self.auth.create_credential(self.call(self.admin), user_id=user_id)
 
     async def rows(self) -> list[Row]:
-        """Everything that auth has stored."""
+        """Returns all rows that auth has stored."""
         rows: list[Row] = await self.kv.scan(AuthKeys("test").partition, b"", None, 1000)
         return rows
 
     def day(self) -> str:
-        """Today, as a credential scope says it."""
+        """Returns today's date in the form of a credential scope."""
         now = dt.datetime.fromtimestamp(self.clock.now_us() / 1e6, dt.UTC)
         return now.strftime("%Y%m%d")
 
@@ -158,6 +158,6 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 async def ready(world: World) -> World:
-    """With a first admin."""
+    """An installation of auth with its first admin."""
     await world.set_up()
     return world

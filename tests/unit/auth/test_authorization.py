@@ -1,4 +1,4 @@
-"""Signing keys and tokens: right ones for who is there, and for how long after they are not."""
+"""Signing keys and tokens: for whom auth issues them, and how long they outlive their user."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_another_scope_is_refused(
     assert await refused(work) is Reason.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("key", ["", "TARNNOBODYATALLHERE1", "a/b\0c", "x" * 5000])
+@pytest.mark.parametrize("key", ["", "TARNUNKNOWNACCESSKEY", "a/b\0c", "x" * 5000])
 async def test_an_unknown_key_is_unauthenticated(ready: World, key: str) -> None:
     with pytest.raises(TarnError) as caught:
         await ready.auth.authorize_key(ready.call(), key, ready.day(), *REGION)
@@ -123,12 +123,12 @@ async def test_an_unknown_key_is_unauthenticated(ready: World, key: str) -> None
 
 
 @pytest.mark.parametrize("ends", ["key", "user"])
-async def test_what_was_deleted_elsewhere_works_on_for_ten_seconds_at_most(
+async def test_a_key_deleted_by_another_replica_works_for_at_most_ten_seconds(
     ready: World, ends: str
 ) -> None:
     bob = await ready.user("bob", "Analyst")
     key = bob.credential.access_key_id
-    elsewhere = ready.replica()  # caches, and hears of nothing
+    elsewhere = ready.replica()  # caches the grant and does not learn of the deletion
     access = Access(elsewhere, ready.clock)
     scope = (key, ready.day(), *REGION)
 

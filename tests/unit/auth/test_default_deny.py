@@ -1,4 +1,4 @@
-"""Every rpc of auth, walked: without a token, with a false one, and as the least of users."""
+"""Every rpc of auth: called without a token, with a forged one, and as the least privileged user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GUARDED = [
     if rules_of(method.containing_service)[method.name].action is not None
 ]
 
-OTHERS = [method for method in GUARDED if method.name != "GetCaller"]  # that one names nobody
+OTHERS = [method for method in GUARDED if method.name != "GetCaller"]  # GetCaller names no user
 
 
 async def call(world: World, method: MethodDescriptor, token: str, **fields: object) -> Message:
@@ -50,7 +50,7 @@ def test_there_are_rpcs_to_walk() -> None:
 
 
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
-async def test_nobody_is_served_without_a_true_token(
+async def test_no_rpc_serves_a_caller_without_a_valid_token(
     ready: World, method: MethodDescriptor
 ) -> None:
     forged = issue(bytes(32), UserId("root"), b"u" * 16, AccessKeyId("TARNKEY"), 0, 2**62)
@@ -65,7 +65,7 @@ async def test_nobody_is_served_without_a_true_token(
 
 @pytest.mark.parametrize("method", OTHERS, ids=lambda method: method.name)
 @pytest.mark.parametrize("role", ["Developer", "Analyst"])
-async def test_no_other_users_business_is_open_to_the_least_of_users(
+async def test_the_least_privileged_user_cannot_reach_other_users(
     ready: World, method: MethodDescriptor, role: str
 ) -> None:
     token = await ready.log_in(await ready.user("bob", role))
@@ -80,7 +80,7 @@ async def test_no_other_users_business_is_open_to_the_least_of_users(
     assert await ready.rows() == before
 
 
-async def test_a_token_of_another_installation_is_worth_nothing(ready: World) -> None:
+async def test_a_token_of_another_installation_is_refused(ready: World) -> None:
     other = ready.replica(secret=b"o" * 32)
     with pytest.raises(TarnError) as caught:
         await other.get_caller(ready.call(ready.admin))
@@ -91,20 +91,20 @@ RECORDS = {"user_id": "carol", "credential.user_id": "carol", "caller.user_id": 
 
 
 @pytest.mark.parametrize("method", GUARDED, ids=lambda method: method.name)
-async def test_an_admin_without_what_the_rule_says_is_refused(
+async def test_an_admin_without_the_permission_of_the_rule_is_refused(
     ready: World, monkeypatch: pytest.MonkeyPatch, method: MethodDescriptor
 ) -> None:
-    """What the proto of an rpc says of permission is what is asked."""
+    """The handler checks the permission that the proto of the rpc states."""
     carol = await ready.user("carol", "Analyst")
     rule = rules_of(method.containing_service)[method.name]
     resource = rule.resource.template
     for name, value in RECORDS.items():
         resource = resource.replace(f"{{{name}}}", value)
     denied = (rule.require_action(), resource)
-    asked: list[tuple[Action, str]] = []
+    checks: list[tuple[Action, str]] = []
 
     def require(_: Grant, action: Action, resource: str) -> None:
-        asked.append((action, resource))
+        checks.append((action, resource))
         if (action, resource) == denied:
             raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "not this")
 
@@ -114,5 +114,5 @@ async def test_an_admin_without_what_the_rule_says_is_refused(
     fields = {"user_id": "carol", "roles": ["Admin"], "access_key_id": key}
     with pytest.raises(TarnError):
         await call(ready, method, ready.admin, **fields)
-    assert asked == [denied]
+    assert checks == [denied]
     assert await ready.rows() == before

@@ -1,4 +1,4 @@
-"""LogIn takes a true proof once, and tells nobody what was wrong with another."""
+"""LogIn accepts a valid proof once, and never says why a proof is refused."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ async def test_a_clock_may_be_fifteen_minutes_off(
     await log_in(ready, bob, skew_s=skew_s)
 
 
-async def test_whatever_is_wrong_the_answer_is_the_same(ready: World, bob: NewCredential) -> None:
+async def test_the_answer_is_the_same_whatever_is_wrong(ready: World, bob: NewCredential) -> None:
     errors = [
         await refused(log_in(ready, bob, secret="x" * 40)),
-        await refused(log_in(ready, bob, key="TARNNOBODYATALLHERE1")),
+        await refused(log_in(ready, bob, key="TARNUNKNOWNACCESSKEY")),
         await refused(log_in(ready, bob, key="x" * 5000)),
         await refused(log_in(ready, bob, skew_s=901)),
         await refused(log_in(ready, bob, skew_s=-902)),
@@ -99,12 +99,12 @@ async def test_a_false_proof_does_not_use_up_a_nonce(ready: World, bob: NewCrede
 
 
 async def test_an_unknown_key_costs_the_same_reads(ready: World, bob: NewCredential) -> None:
-    ready.kv.asked.clear()
+    ready.kv.requests.clear()
     await refused(log_in(ready, bob, secret="x" * 40))
-    known = list(ready.kv.asked)
-    ready.kv.asked.clear()
-    await refused(log_in(ready, bob, key="TARNNOBODYATALLHERE1"))
-    assert ready.kv.asked == known == ["get_many", "get_many"]
+    known = list(ready.kv.requests)
+    ready.kv.requests.clear()
+    await refused(log_in(ready, bob, key="TARNUNKNOWNACCESSKEY"))
+    assert ready.kv.requests == known == ["get_many", "get_many"]
 
 
 def test_nonces_are_bounded_and_never_forgotten_early() -> None:

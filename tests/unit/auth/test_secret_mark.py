@@ -1,4 +1,4 @@
-"""A process is let in only with a secret that the store knows."""
+"""A process is admitted only if the store recognises one of its secrets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_another_secret_is_refused() -> None:
     await start(kv, OLD)
 
 
-async def test_the_error_tells_no_secret_and_what_to_do() -> None:
+async def test_the_error_says_what_to_do_and_shows_no_secret() -> None:
     kv = MemKv()
     await start(kv, OLD)
     with pytest.raises(TarnError, match=r"installation\.secret") as caught:
@@ -56,17 +56,17 @@ async def test_the_error_tells_no_secret_and_what_to_do() -> None:
     assert "xxxx" not in caught.value.message
 
 
-async def test_in_a_rotation_both_are_good_and_others_are_not() -> None:
+async def test_during_a_rotation_both_secrets_and_no_other_are_accepted() -> None:
     kv = MemKv()
     await start(kv, OLD)
     await refused(kv, NEW)
     await start(kv, NEW, OLD)
-    await start(kv, OLD)  # a replica that was not told yet starts again
+    await start(kv, OLD)  # a replica that still has only the old secret restarts
     await start(kv, NEW)
     await refused(kv, OTHER)
 
 
-async def test_of_two_that_begin_at_once_one_is_let_in() -> None:
+async def test_one_of_two_concurrent_processes_is_admitted() -> None:
     kv = MemKv()
     kinds: list[Kind] = []
 
@@ -82,7 +82,7 @@ async def test_of_two_that_begin_at_once_one_is_let_in() -> None:
     assert kinds == [Kind.FAILED_PRECONDITION]
 
 
-async def test_secrets_are_noted_up_to_a_number() -> None:
+async def test_the_number_of_noted_secrets_is_bounded() -> None:
     kv = MemKv()
     registers = Registers(kv, AuthKeys("lake").partition)
     for number in range(40):
@@ -94,7 +94,7 @@ async def test_secrets_are_noted_up_to_a_number() -> None:
     assert noted[0] == b"key40"
 
 
-async def test_a_store_that_is_away_is_no_reason_not_to_start(world: World) -> None:
+async def test_a_process_starts_while_the_store_is_unavailable(world: World) -> None:
     async def away(_: str, __: object) -> None:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store is away")
 

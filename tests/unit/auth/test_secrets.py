@@ -1,4 +1,4 @@
-"""Secrets are sealed where they are stored, and shown nowhere else (lakeFS GHSA-4rgc-5g6r-2rjf)."""
+"""Secrets are stored only sealed, and never shown (lakeFS GHSA-4rgc-5g6r-2rjf)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def box(*secrets: bytes, nonce: int = 0) -> SecretBox:
 
 
 @given(st.text(max_size=200))
-def test_what_is_sealed_opens(secret: str) -> None:
+def test_a_sealed_secret_opens(secret: str) -> None:
     made = box(NEW)
     sealed, key_id = made.seal(KEY, secret)
     assert made.open(KEY, sealed, key_id) == secret
@@ -101,7 +101,7 @@ async def test_no_secret_is_logged_or_shown(ready: World) -> None:
             ),
             ready.auth.delete_user(ready.call(token), "root"),
             ready.auth.authorize_token(ready.call(), token + "x"),
-            # Halves mixed up: the secret in the place of the access key id.
+            # A client that swaps the halves sends the secret as the access key id.
             ready.auth.delete_credential(ready.call(token), bob.secret_access_key + "/"),
         ):
             with pytest.raises(TarnError) as caught:
@@ -118,7 +118,7 @@ async def test_no_secret_is_logged_or_shown(ready: World) -> None:
     assert repr(signing.signing_key)[2:-1] not in text
 
 
-def test_reprs_hide_what_they_hold() -> None:
+def test_reprs_show_no_secret() -> None:
     config = AuthConfig("test", b"topsecret" * 4, (b"oldsecret" * 4,))
     assert "secret'" not in repr(config)
     assert "topsecret" not in repr(config)

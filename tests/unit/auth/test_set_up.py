@@ -1,4 +1,4 @@
-"""SetUp works once, never locks an installation out, and closes behind itself."""
+"""SetUp works exactly once, and a failed attempt never locks an installation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_set_up_closes_behind_itself(ready: World) -> None:
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-async def test_without_the_installations_secret_nothing_is_told(
+async def test_without_the_installations_secret_set_up_reveals_nothing(
     world: World, is_done: bool
 ) -> None:
     if is_done:
@@ -113,9 +113,9 @@ async def test_a_crash_at_any_write_leaves_it_neither_open_nor_locked(
         try:
             await world.auth.set_up(world.call(), SECRET, "root", **pair)
         except TarnError:
-            pass  # what a crash looks like from outside
+            pass  # a client sees a crash as this error
         else:
-            assert at >= 4  # user, owned, credential, setup: all of them were tried
+            assert at >= 4  # the rows user, owned, credential and setup: each write failed once
             return
         world.kv.fail(None)
         restarted = world.replica()
@@ -157,7 +157,7 @@ async def test_an_unknown_outcome_at_any_write_is_settled(world: World, lands: b
 
 
 async def attempts(world: World, user_ids: list[str]) -> list[NewCredential]:
-    """The answers of attempts at once, each in a process of its own."""
+    """Returns the answers to concurrent attempts, each in a process of its own."""
 
     async def attempt(user_id: str) -> NewCredential | TarnError:
         try:
@@ -182,7 +182,7 @@ async def test_attempts_at_once_for_one_user_give_one_answer(world: World) -> No
         assert len({answer.secret_access_key for answer in made}) == 1
         world.admin = await world.log_in(made[0])
         assert await admins(world) == ["root"]
-    assert most > 1  # the attempts did meet
+    assert most > 1  # the attempts ran concurrently
 
 
 async def test_attempts_at_once_for_several_users_leave_one_admin(world: World) -> None:

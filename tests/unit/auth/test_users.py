@@ -1,4 +1,4 @@
-"""Users and key pairs: who may, what ends when, and what a re-created user does not inherit."""
+"""Users and key pairs: permissions, ends, and a re-created user, which inherits nothing."""
 
 from __future__ import annotations
 
@@ -106,8 +106,10 @@ async def test_a_recreated_user_inherits_nothing(ready: World) -> None:
     assert list(listed.credentials) == []
 
 
-async def test_a_key_row_that_outlived_its_user_serves_no_namesake(ready: World) -> None:
-    """The cascade may have been cut short: the uid alone must hold."""
+async def test_a_key_row_that_outlived_its_user_is_not_valid_for_a_new_user_of_that_name(
+    ready: World,
+) -> None:
+    """The deletion may have been interrupted, so the user's uid alone must invalidate the key."""
     bob = await ready.user("bob", "Admin")
     kept = [
         (key, value)
@@ -156,7 +158,7 @@ async def test_a_crash_during_a_deletion_leaves_no_working_key(world: World, lan
             assert await refused(world.log_in(bob, restarted)) is Reason.SIGNATURE_MISMATCH
             assert await world.rows() == before
         else:
-            # It was answered with an error before anything was done, so it stays undone.
+            # It failed before any effect, so it stays without effect.
             await world.log_in(bob, restarted)
             assert not any(key.startswith(b"deletions/") for key, _ in await world.rows())
 
@@ -177,7 +179,7 @@ async def test_an_unknown_outcome_during_a_deletion_is_settled(
 
 @pytest.mark.parametrize("lands", [False, True])
 @pytest.mark.parametrize("at", range(2))
-async def test_a_crash_while_a_key_is_made_leaves_no_key_that_nobody_lists(
+async def test_a_crash_while_a_key_is_created_leaves_no_unlisted_key(
     ready: World, at: int, lands: bool
 ) -> None:
     await ready.auth.create_user(ready.call(ready.admin), "bob", ["Analyst"])
@@ -214,7 +216,7 @@ async def test_a_deleted_key_is_dead_and_its_token_with_it(ready: World) -> None
     assert await refused(work) is Reason.CALLER_TOKEN_INVALID
 
 
-async def test_users_rotate_their_own_keys_and_touch_nobody_elses(ready: World) -> None:
+async def test_users_rotate_only_their_own_keys(ready: World) -> None:
     bob = await ready.user("bob", "Analyst")
     carol = await ready.user("carol", "Analyst")
     call = ready.call(await ready.log_in(bob))
@@ -224,8 +226,8 @@ async def test_users_rotate_their_own_keys_and_touch_nobody_elses(ready: World) 
     await ready.auth.delete_credential(call, bob.credential.access_key_id)
     listed = (await ready.auth.list_credentials(call)).credentials
     assert [found.access_key_id for found in listed] == [second.credential.access_key_id]
-    # Whether a key exists is not told to those who may not end it.
-    for other in (carol.credential.access_key_id, "TARNNOBODYATALLHERE1"):
+    # A caller that may not delete a key does not learn whether it exists.
+    for other in (carol.credential.access_key_id, "TARNUNKNOWNACCESSKEY"):
         work = ready.auth.delete_credential(call, other)
         assert await refused(work) is Reason.CREDENTIAL_NOT_FOUND
     forbidden: list[Awaitable[object]] = [
@@ -240,7 +242,7 @@ async def test_users_rotate_their_own_keys_and_touch_nobody_elses(ready: World) 
     await ready.log_in(carol)
 
 
-async def test_nobody_takes_from_themselves_what_only_an_admin_can_give_back(ready: World) -> None:
+async def test_an_admin_cannot_remove_its_own_user_role_or_key_in_use(ready: World) -> None:
     call = ready.call(ready.admin)
     own = (await ready.auth.list_credentials(call)).credentials[0].access_key_id
     for work in (

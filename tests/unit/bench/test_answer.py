@@ -1,4 +1,4 @@
-"""Where an answer ends, however its bytes arrive."""
+"""The end of an answer is found however its bytes arrive."""
 
 import pytest
 from bench.load.answer import Answer
@@ -32,7 +32,7 @@ def test_the_body_of_a_failure_is_kept() -> None:
     assert (answer.status, bytes(answer.body)) == (503, b"slow")
 
 
-def test_a_body_that_nobody_wants_can_be_skipped() -> None:
+def test_a_body_can_be_skipped() -> None:
     answer = Answer()
     assert not answer.feed(PLAIN[:-5])
     assert answer.may_skip
@@ -45,6 +45,6 @@ def test_bytes_behind_the_end_are_an_error() -> None:
         Answer().feed(PLAIN + b"x")
 
 
-def test_what_is_no_http_is_an_error() -> None:
+def test_bytes_that_are_not_http_are_an_error() -> None:
     with pytest.raises(ValueError, match="no HTTP answer"):
         Answer().feed(b"SSH-2.0-x\r\n\r\n")

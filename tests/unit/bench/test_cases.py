@@ -3,7 +3,7 @@
 from bench.load.cases import CASES
 
 
-def test_every_case_has_a_name_of_its_own_that_can_stand_in_a_list() -> None:
+def test_every_case_has_a_unique_name_that_can_be_listed() -> None:
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
     assert not [name for name in names if set(name) & set(", /") or not name]

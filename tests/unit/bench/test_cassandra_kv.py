@@ -1,4 +1,4 @@
-"""The closed loop of driver-level requests, and ratios of what ran in the same rounds."""
+"""The closed loop of driver-level requests, and ratios of measurements in the same rounds."""
 
 import asyncio
 from array import array
@@ -17,7 +17,7 @@ def run_of(count: int, seconds: float = 1.0) -> Measured:
     return Measured(seconds=seconds, latencies_s=array("d", [0.001] * count))
 
 
-async def test_so_many_are_under_way_and_each_has_a_number_of_its_own() -> None:
+async def test_the_loop_keeps_its_concurrency_and_numbers_requests_uniquely() -> None:
     under_way = most = 0
     seen: list[tuple[int, int]] = []
 

@@ -1,4 +1,4 @@
-"""Charts are well-formed, the same each time, and put marks where the values are."""
+"""Charts are well-formed and deterministic, and their marks are at the values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def marks(text: str, kind: str, css: str) -> list[dict[str, str]]:
-    """The attributes of the elements of a kind and class, those of the legend left out."""
+    """Returns the attributes of the elements of a kind and class, without the legend."""
     root = ET.fromstring(text)
     found = [element.attrib for element in root.iter(SVG + kind)]
     return [a for a in found if a.get("class") == css and a.get("cy") != "40"]
@@ -44,7 +44,7 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert widths == pytest.approx([longest / 100, longest / 25], abs=0.06)
 
 
-def test_dots_stand_at_their_logarithms_and_what_was_not_measured_has_none() -> None:
+def test_dots_are_at_their_logarithms_and_missing_values_have_none() -> None:
     text = dots("t", ["a", "b <&> b"], [OURS, THEIRS], " ms")
     first, second = (float(dot["cx"]) for dot in marks(text, "circle", "tarn"))
     (far,) = (float(dot["cx"]) for dot in marks(text, "circle", "peer hollow"))

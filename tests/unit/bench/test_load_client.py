@@ -1,4 +1,4 @@
-"""The load client against a small server of the test's own."""
+"""The load client with a small server of the test."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ Answering = Callable[[bytes, int], bytes]
 
 
 class Server:
-    """Answers each request, with its body, by a function of its bytes and number; b"" closes."""
+    """Answers each request with the result of a function of its bytes and number; b"" closes the connection."""
 
     def __init__(self, answer: Answering) -> None:
         self.seen: list[bytes] = []
@@ -58,7 +58,7 @@ class Server:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in self._connections:
-            with suppress(OSError):  # it may be closed already; else this wakes its thread
+            with suppress(OSError):  # it may be closed already; otherwise this wakes its thread
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
         for thread in self._threads:
@@ -66,7 +66,7 @@ class Server:
 
 
 def length(data: bytes) -> int:
-    """The content length that a head says."""
+    """Returns the content length of a head."""
     found = data.lower().partition(b"content-length: ")[2]
     return int(found.split(b"\r\n")[0]) if found else 0
 
@@ -163,7 +163,7 @@ def test_lengths_that_differ_are_never_taken_for_usual_again() -> None:
         load.run()
 
 
-def test_an_exchange_tells_what_the_server_said() -> None:
+def test_an_exchange_returns_the_servers_answer() -> None:
     bad = b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone"
     with (
         serving(lambda _data, _number: bad) as server,

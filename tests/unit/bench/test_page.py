@@ -1,4 +1,4 @@
-"""The page of results: what stands in it comes from the data, and only from there."""
+"""The page of results is made only from the data."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PEER = json.loads((HERE / "results" / "lakefs.json").read_text())
 
 
 def line(text: str, start: str) -> list[str]:
-    """The cells of the row of a table."""
+    """Returns the cells of a row of a table."""
     (found,) = (row for row in text.splitlines() if row.startswith(f"| {start} |"))
     return [cell.strip() for cell in found.strip("|").split("|")]
 
 
 def test_the_pages_are_those_of_the_data(tmp_path: Path) -> None:
-    """Whoever changes data, or what is made of them, commits the pages too: `--render` writes them."""
+    """A change of the data, or of their rendering, needs new pages: `--render` writes them."""
     write_pages(Results(HERE / "results" / "load.json"), tmp_path)
     names = ["RESULTS.md", "DETAILS.md", *(f"plots/{p.name}" for p in (HERE / "plots").iterdir())]
     assert sorted(names) == sorted(
@@ -47,7 +47,7 @@ def test_a_figure_stands_beside_its_part_of_the_loop_and_the_peers() -> None:
     assert cells[4:8] == ["8,100/s", f"{8100 / 112_000:.3f}", "18,800/s", f"{18_800 / 112_000:.3f}"]
 
 
-def test_what_was_not_measured_is_not_shown() -> None:
+def test_figures_that_were_not_measured_are_not_shown() -> None:
     text = results_page("m", [(ORIGIN, GET)], PEER)
     assert "plots/get.svg" in text
     assert "plots/put.svg" not in text
@@ -84,7 +84,7 @@ def test_a_goal_is_told_with_its_verdict(bound: float, said: str) -> None:
 
 
 def test_every_figure_of_the_page_is_measured_by_a_case_and_every_peer_figure_is_shown() -> None:
-    """A row that a case no longer calls so would vanish from the page without a word."""
+    """A row whose case has another name now would silently vanish from the page."""
     text = (HERE / "RESULTS.md").read_text()
     shown = [row for row in text.splitlines() if row.startswith("| ")]
     assert len(shown) == 2 + 18 + 1 + len(PEER["published"])

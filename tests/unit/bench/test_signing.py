@@ -53,6 +53,6 @@ def test_large_bodies_are_kept_apart() -> None:
     assert request.head.endswith(b"content-length: 100000\r\n\r\n")
 
 
-def test_what_a_url_cannot_hold_is_encoded_once() -> None:
+def test_reserved_characters_are_encoded_once() -> None:
     head = Signer("h:1", KEY, SECRET, ManualClock()).request("GET", "/lake/main/a b+/c").head
     assert head.startswith(b"GET /lake/main/a%20b%2B/c HTTP/1.1\r\n")

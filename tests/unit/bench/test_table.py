@@ -88,7 +88,7 @@ def test_a_section_without_rows_has_no_heading() -> None:
     assert "Elsewhere" not in render([(ORIGIN, ROW)], {"kv": "Elsewhere"})
 
 
-def test_results_of_before_a_column_was_added_are_still_read(tmp_path: Path) -> None:
+def test_results_from_before_a_new_column_are_still_read(tmp_path: Path) -> None:
     file = tmp_path / "load.json"
     results = Results(file)
     results.replace("get", ORIGIN, [ROW])

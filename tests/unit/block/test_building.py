@@ -1,4 +1,4 @@
-"""Laying streams of staged rows over one another, whatever their batches."""
+"""Overlaying streams of staged rows with batches of any size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_streams_overlay_as_dicts_do(layers: list[tuple[Listing, int]]) ->
     with TemporaryDirectory() as directory:
         streams = [staged(layer, batch_rows) for layer, batch_rows in layers]
         async for run in overlaid(streams, reader_in(directory)):
-            assert len(run), "no piece is empty"
+            assert len(run), "pieces must not be empty"
             rows += zip(run.paths.to_pylist(), run.values.to_pylist(), strict=True)
     assert rows == sorted(model.items())
 
@@ -49,15 +49,15 @@ async def test_empty_batches_are_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_rows", [1, 1000])
 async def test_memory_holds_one_batch_of_each_layer(tmp_path: Path, batch_rows: int) -> None:
-    asked = 0
+    calls = 0
 
     async def counted() -> AsyncIterator[pa.RecordBatch]:
-        nonlocal asked
+        nonlocal calls
         async for batch in staged({f"k{n:04}": sample_entry(n) for n in range(2000)}, batch_rows):
-            asked += 1
+            calls += 1
             yield batch
 
     pieces = overlaid([counted(), staged({"a": sample_entry(1)})], reader_in(tmp_path))
     await anext(pieces)
-    assert asked == 1
+    assert calls == 1
     await pieces.aclose()

@@ -1,4 +1,4 @@
-"""Building, reading and comparing listings, against plain dicts."""
+"""Building, reading and comparing listings, compared with dicts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ RULES = st.builds(
 
 
 class CountingStore(MemBlockStore):
-    """Knows which blocks were read and written."""
+    """A store that records which blocks were read and written."""
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
@@ -70,7 +70,7 @@ class CountingStore(MemBlockStore):
 
 
 class Lake:
-    """A store, and as many machines with empty caches as a test wants."""
+    """A store, and any number of machines with empty caches."""
 
     def __init__(self, directory: Path, rule: BreakRule | None = None) -> None:
         self.store = CountingStore()
@@ -96,7 +96,7 @@ class Lake:
     async def changes(
         self, left: MetarangeId, right: MetarangeId, *, prefix: str = "", after: str = ""
     ) -> list[Change]:
-        """Page by page."""
+        """Reads a listing page by page."""
         found: list[Change] = []
         upto: str | None = after
         while upto is not None:
@@ -152,7 +152,7 @@ async def test_a_history_of_commits_is_a_history_of_dicts(
             assert result.changed == bool(expected)
             assert result.count == len(after)
             assert result.object_bytes == sum(unpack(value).size for value in after.values())
-            # Neither the history nor the sizes of batches can be seen in the result.
+            # The result depends neither on the history nor on the sizes of batches.
             fresh = await lake.build(None, after, batch_rows=1000)
             assert fresh.metarange_id == result.metarange_id
             if base is not None:
@@ -285,7 +285,7 @@ async def test_a_diff_with_itself_reads_nothing(lake: Lake) -> None:
 
 
 async def test_a_page_opens_no_range_behind_its_end(tmp_path: Path) -> None:
-    """A listing's first page costs the ranges that it shows, however long the listing is."""
+    """The first page of a listing reads only the ranges that it shows, however long the listing is."""
     lake = Lake(tmp_path, BreakRule(rows_mean=1, rows_max=1))
     rows = numbered(50) | {"m": sample_entry(50), "n": sample_entry(51)}
     built = (await lake.build(None, rows)).metarange_id
@@ -348,7 +348,7 @@ async def test_a_file_of_the_same_rows_with_other_bytes_is_no_conflict(lake: Lak
 # --- edges ------------------------------------------------------------------------------------------
 
 
-async def test_nothing_on_nothing_is_the_empty_listing(lake: Lake) -> None:
+async def test_no_changes_on_no_base_give_the_empty_listing(lake: Lake) -> None:
     result = await lake.build(None)
     assert (result.metarange_id, result.changed, result.count) == (EMPTY, False, 0)
     assert lake.store.puts == [metarange_path(EMPTY)]
@@ -379,7 +379,7 @@ async def test_lookup_says_when_it_needs_the_disk(lake: Lake) -> None:
     assert await other.lookup(SPACE, built, "k00003") == sample_entry(3)
     assert other.lookup_cached(SPACE, built, "k00003") == sample_entry(3)
     assert other.lookup_cached(SPACE, built, "k00099") is NOT_CACHED
-    # Between two ranges and behind the last one, the metarange alone says no.
+    # Between two ranges and after the last one, the metarange alone shows that there is no entry.
     assert other.lookup_cached(SPACE, built, "a") is None
     assert other.lookup_cached(SPACE, built, "z") is None
 

@@ -1,4 +1,4 @@
-"""Walking two listings together: windows, bounds and what is opened."""
+"""Comparing two listings: windows, bounds, and the ranges that are opened."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(first: int, stop: int) -> Listing:
 
 
 async def listing_of(reader: RangeReader, *ranges: Listing) -> Metarange:
-    """A listing cut as the test likes."""
+    """A listing with given ranges."""
     infos = []
     for part in ranges:
         run = run_of(part)
@@ -56,7 +56,7 @@ async def windows(
 async def found(
     reader: RangeReader, left: Metarange, right: Metarange, start: str = "", end: str | None = None
 ) -> list[list[str]]:
-    """The paths that differ, window by window."""
+    """Returns the paths that differ, window by window."""
     steps = await windows(reader, left, right, start, end)
     changes = [window.changes.column("path").to_pylist() for window in steps]
     return [paths for paths in changes if paths]
@@ -97,7 +97,7 @@ async def test_ranges_out_of_bounds_are_not_opened(reader: RangeReader) -> None:
     assert await found(reader, EMPTY_METARANGE, right, "k03", "k06") == [["k03", "k04", "k05"]]
 
 
-async def test_nothing_differs_from_nothing(reader: RangeReader) -> None:
+async def test_two_empty_listings_do_not_differ(reader: RangeReader) -> None:
     assert await found(reader, EMPTY_METARANGE, EMPTY_METARANGE) == []
 
 

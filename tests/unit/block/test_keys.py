@@ -11,7 +11,7 @@ from tarn.block.keys import check_listing, check_path, parse_namespace
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
 
-# Raw strings, biased to what attacks are made of; surrogates are bytes that were not UTF-8.
+# Random strings with many parts that attacks use; surrogates are bytes that were not UTF-8.
 RAW = st.one_of(
     st.text(alphabet=st.sampled_from("./\\\0ab~%:\n\ud800é"), max_size=40),
     st.text(max_size=300),

@@ -1,4 +1,4 @@
-"""The local store when it is attacked, damaged, or let down by the disk."""
+"""The local store under attacks, damage, and faults of the disk."""
 
 import asyncio
 import errno
@@ -47,7 +47,7 @@ def key(path: str, name: str = "lake") -> BlockKey:
 
 
 def files(root: Path) -> list[str]:
-    """All files that are not the driver's own, from the root."""
+    """Returns all files below the root except the driver's own."""
     paths = (path.relative_to(root) for path in root.rglob("*") if not path.is_dir())
     return sorted(str(path) for path in paths if path.parts[0] != ".tarn")
 
@@ -135,7 +135,7 @@ async def test_shortened_file_is_corrupt(store: LocalBlockStore, tmp_path: Path,
         with pytest.raises(TarnError) as caught:
             await call
         assert caught.value.reason is Reason.DATA_CORRUPT
-    if size > 4 * CHUNK_BYTES:  # one that was under way
+    if size > 4 * CHUNK_BYTES:  # a draft of a running write
         with pytest.raises(TarnError, match="ends before"):
             await rest(stream)
     await stream.aclose()  # type: ignore[attr-defined]
@@ -159,7 +159,7 @@ async def test_file_where_a_directory_must_be(store: LocalBlockStore) -> None:
 async def test_failed_write_leaves_nothing(
     store: LocalBlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, path: str
 ) -> None:
-    await store.put(key(data_path(9)), bytes(100_000))  # directories are there
+    await store.put(key(data_path(9)), bytes(100_000))  # create the directories
     await store.put(key("_tarn/ranges/zz"), b"x")
 
     def fail(*_: object, **__: object) -> None:
@@ -171,7 +171,7 @@ async def test_failed_write_leaves_nothing(
             await store.put(key(path), bytes(100_000))
     assert caught.value.kind is Kind.UNAVAILABLE
     left = [name for name in files(tmp_path) if "zz" not in name and data_path(9) not in name]
-    # A metadata file whose directory could not be synced stays: another writer may have been told of it.
+    # A metadata file whose directory could not be synced stays: another writer may have found it already.
     assert left == ([f"lake/{path}"] if call == "fsync" and path.startswith("_tarn") else [])
     await store.put(key(path), bytes(100_000))
     assert await store.read(key(path)) == bytes(100_000)
@@ -201,10 +201,10 @@ async def test_errors_tell_their_kind(
     assert data_path(1) in caught.value.message
 
 
-async def test_short_reads_of_the_system_are_gone_on_with(
+async def test_short_reads_of_the_system_are_continued(
     store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`pread` may answer less than it was asked for: at 2 GiB, on a signal, over a network."""
+    """`pread` may return less than requested: above 2 GiB, on a signal, over a network."""
     body = os.urandom(100_000)
     await store.put(key(data_path(1)), body)
     pread = os.pread
@@ -259,7 +259,7 @@ async def test_failed_commit_fails_its_batch_and_no_later_one(
     assert await store.read(key(data_path(1))) == b"again"
 
 
-async def test_defect_of_the_commit_thread_hangs_nobody(
+async def test_defect_of_the_writer_thread_hangs_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
@@ -293,10 +293,10 @@ async def test_completion_that_lost_its_part_looks_for_the_block(
     lock = os.open(tmp_path / ".tarn" / "small.lock", os.O_RDWR)
     try:
         for attempt, outcome in (("a", BlockNotFoundError), ("b", int)):
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another process is at it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process works on it
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(_complete(store, where, attempt))
-                await asyncio.sleep(0)  # it has found its part and waits for the lock
+                await asyncio.sleep(0)  # it found its part and waits for the lock
                 part_file = tmp_path / "lake" / ".uploads" / "u" / f"00001-{attempt}"
                 if attempt == "b":  # the other process completes, and then discards
                     target = tmp_path / "lake" / data_path(1)
@@ -320,7 +320,7 @@ async def test_repeated_completion_is_durable_by_itself(
     store: LocalBlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = key(data_path(1))
-    await store.put(where, bytes(100_000))  # as by another process, which may die before it syncs
+    await store.put(where, bytes(100_000))  # as another process does, which may die before it syncs
     synced: list[Path] = []
     monkeypatch.setattr(
         os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink())
@@ -340,7 +340,7 @@ async def test_acknowledged_completion_outlives_the_failed_sync_of_another(
         async with await store.uploads.open_part(where, "u", number + 1, "a") as part:
             await part.write(body[number * 100_000 : (number + 1) * 100_000])
             await part.finish()
-    asked = [(number + 1, "a") for number in range(parts)]
+    wanted = [(number + 1, "a") for number in range(parts)]
     linked, acknowledged = threading.Event(), threading.Event()
 
     def fail(names: tuple[str, ...]) -> None:
@@ -353,16 +353,16 @@ async def test_acknowledged_completion_outlives_the_failed_sync_of_another(
         with monkeypatch.context() as patch:
             patch.setattr(store._tree, "sync_dir", fail)
             async with asyncio.TaskGroup() as group:
-                first = group.create_task(_complete_all(store, where, asked))
+                first = group.create_task(_complete_all(store, where, wanted))
                 assert await asyncio.to_thread(linked.wait, 30)
-                assert await _complete_all(other, where, asked) == len(body)
+                assert await _complete_all(other, where, wanted) == len(body)
                 acknowledged.set()
             assert isinstance(first.result(), TarnError)
             assert await other.read(where) == body
-            # A completion that fails before anything was acknowledged can be repeated, here and there.
-            assert isinstance(await _complete_all(store, where, asked), TarnError)
+            # A completion that fails before it was acknowledged can be repeated by either process.
+            assert isinstance(await _complete_all(store, where, wanted), TarnError)
         for again in (store, other):
-            assert await _complete_all(again, where, asked) == len(body)
+            assert await _complete_all(again, where, wanted) == len(body)
             assert await again.read(where) == body
     finally:
         acknowledged.set()

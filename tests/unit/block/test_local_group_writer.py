@@ -35,7 +35,7 @@ def key(number: int) -> BlockKey:
 
 @contextmanager
 def locked_elsewhere(root: Path) -> Iterator[None]:
-    """Another process is inside the writers' lock and does not come out."""
+    """Another process holds the writers' lock and does not release it."""
     lock = os.open(root / ".tarn" / "small.lock", os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -72,7 +72,7 @@ async def cancelled(tasks: list[asyncio.Task[None]]) -> None:
 async def test_cancelled_writes_leave_the_queue_with_their_bodies(
     store: LocalBlockStore, tmp_path: Path, size: int
 ) -> None:
-    """In waves, as from clients that give up and try again; those that wait on land afterwards."""
+    """Clients give up and try again several times; the writes that still wait land afterwards."""
     async with asyncio.TaskGroup() as group:
         with locked_elsewhere(tmp_path):
             stayed = group.create_task(store.put(key(1), BODY))
@@ -88,11 +88,11 @@ async def test_cancelled_writes_leave_the_queue_with_their_bodies(
     assert await exists(store, 1)
     assert [n for n in range(10, 60) if await exists(store, n)] == []
     left = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
-    assert left == [], "no draft, and no file of a write that was given up"
+    assert left == [], "no draft and no file of a cancelled write may remain"
 
 
 @pytest.mark.parametrize(("requests", "size_bytes"), [(5, 1 << 30), (1000, 5 * len(BODY))])
-async def test_what_is_held_is_bounded_while_the_lock_is_held_elsewhere(
+async def test_queued_bytes_are_bounded_while_another_process_holds_the_lock(
     store: LocalBlockStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -111,7 +111,7 @@ async def test_what_is_held_is_bounded_while_the_lock_is_held_elsewhere(
                 assert caught.value.kind is Kind.UNAVAILABLE
                 assert caught.value.reason == Reason.OVERLOADED
             assert held(store) == (5, 5 * len(BODY))
-            await cancelled(tasks[4:])  # whoever gives up makes room
+            await cancelled(tasks[4:])  # a cancelled write makes room
             group.create_task(store.put(key(8), BODY))
             await until_held(store, 5)
     assert [n for n in range(10) if await exists(store, n)] == [0, 1, 2, 3, 4, 8]
@@ -127,10 +127,10 @@ async def test_a_body_above_the_bound_passes_alone(
     assert await exists(store, 1)
 
 
-async def test_a_write_that_is_under_way_is_finished_though_its_caller_has_gone(
+async def test_a_running_write_is_finished_after_its_caller_has_gone(
     store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is counted until then; a neighbour of its transaction is acknowledged and there."""
+    """Its bytes are counted until then; another write of its transaction is acknowledged and durable."""
     loop = asyncio.get_running_loop()
     begun, goes_on = asyncio.Event(), asyncio.Event()
     begin = SmallWriter.begin

@@ -36,7 +36,7 @@ async def test_it_reads_both_kinds_of_blocks_and_touches_nothing(tmp_path: Path)
     assert sorted(after) == before
 
 
-async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
+async def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(TarnError) as refused:
         await open_local(tmp_path / "blocks", clock=ManualClock(), read_only=True)
     assert refused.value.kind is Kind.NOT_FOUND

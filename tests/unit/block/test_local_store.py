@@ -1,4 +1,4 @@
-"""The local store: where it puts things, how it opens and closes, and its bounds."""
+"""The local store: the places of blocks, opening and closing, and bounds."""
 
 import asyncio
 import errno
@@ -45,7 +45,7 @@ def key(path: str, name: str = "lake") -> BlockKey:
 
 
 def files(root: Path) -> list[str]:
-    """All files that are not the driver's own, from the root."""
+    """Returns all files below the root except the driver's own."""
     paths = (path.relative_to(root) for path in root.rglob("*") if not path.is_dir())
     return sorted(str(path) for path in paths if path.parts[0] != ".tarn")
 
@@ -67,7 +67,7 @@ def descriptors_open() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-# Where things are
+# The places of blocks
 
 
 @pytest.mark.parametrize("put", [LocalBlockStore.put, write])
@@ -220,7 +220,7 @@ async def test_file_system_without_links_is_refused(
 
 
 async def test_probes_of_the_dead_are_removed_at_open(tmp_path: Path) -> None:
-    """Of a process that was killed in the middle of its opening; its number is nobody's now."""
+    """The probe is of a process that was killed while it opened the store; no process has its id now."""
     (tmp_path / ".tarn").mkdir()
     for name in ("probe-1", "probe-1-link", "probe-99999999"):
         (tmp_path / ".tarn" / name).touch()
@@ -328,7 +328,7 @@ async def test_cancelled_put_leaves_all_or_nothing(
             for _ in range(turn):
                 await asyncio.sleep(0)
             task.cancel()
-        buffer[:] = bytes(size)  # the caller's again
+        buffer[:] = bytes(size)  # the buffer belongs to the caller again
         try:
             assert await store.read(key(data_path(turn))) == b"x" * size
         except BlockNotFoundError:
@@ -384,7 +384,7 @@ async def test_left_stream_waits_for_its_read_ahead(
         leaving = group.create_task(stream.aclose())  # type: ignore[attr-defined]
         for _ in range(5):
             await asyncio.sleep(0)
-        leaving.cancel()  # even so
+        leaving.cancel()  # despite the open stream
         await asyncio.sleep(0)
         assert not leaving.done()
         assert store._files.count == 1

@@ -1,4 +1,4 @@
-"""The tree: walks that cannot leave it, listings that do not read all of it."""
+"""The tree of files: walks cannot leave it, and listings read only a part of it."""
 
 import errno
 import os
@@ -56,7 +56,9 @@ def test_listing_equals_sorted_paths(
     try:
         created = set()
         for path in sorted(paths):
-            if not any(other.startswith(path + "/") for other in paths):  # a directory of another
+            if not any(
+                other.startswith(path + "/") for other in paths
+            ):  # a directory of another program program program
                 _create(tree, "ns", *path.split("/"))
                 created.add(path)
         wanted = sorted(path for path in created if path.startswith(prefix) and path > after)
@@ -88,7 +90,7 @@ def test_listing_opens_only_directories_on_its_way(
     assert opened == 1
 
 
-def test_listing_skips_what_is_no_block(tree: Tree, tmp_path: Path) -> None:
+def test_listing_skips_files_that_are_not_blocks(tree: Tree, tmp_path: Path) -> None:
     home = tmp_path / "root" / "ns"
     _create(tree, "ns", "data", "x")
     _create(tree, "ns", ".tmp", "draft")
@@ -187,7 +189,7 @@ def test_new_directories_are_synced_from_their_parents(
     with tree.open_dir(["ns", "data"], create=True):
         pass
     assert len(synced) == 2
-    other = Tree(tmp_path / "root", sync=True)  # may not trust that the first came so far
+    other = Tree(tmp_path / "root", sync=True)  # must not rely on the sync of the first
     with other.open_dir(["ns", "data"], create=True):
         pass
     other.close()

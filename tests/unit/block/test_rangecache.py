@@ -1,4 +1,4 @@
-"""The local cache: search, sharing, eviction, torn files, and one fetch however many ask."""
+"""The local cache: search, sharing, eviction, torn files, and a single fetch for concurrent callers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files_in(directory: Path) -> list[Path]:
 
 
 def unsigned(run: Run) -> bytes:
-    """A file of these rows without a checksum."""
+    """Returns a file of these rows without a checksum."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, RUN_SCHEMA) as writer:
         writer.write_batch(run.batch())
@@ -36,7 +36,7 @@ def unsigned(run: Run) -> bytes:
 
 
 class Source:
-    """Fetches rows and counts how often."""
+    """A source of rows that counts fetches."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -65,7 +65,7 @@ def test_a_slice_is_searched_in_its_own_rows() -> None:
     assert cached.find("k1-015") == 5
 
 
-async def test_what_was_fetched_is_found_by_the_next_process(tmp_path: Path) -> None:
+async def test_a_fetched_range_is_found_by_the_next_process(tmp_path: Path) -> None:
     source = Source(rows_of(1))
     first, second = RangeCache(tmp_path), RangeCache(tmp_path)
     assert (await first.get(ONE, source)).run.batch().equals(source.run.batch())
@@ -73,7 +73,7 @@ async def test_what_was_fetched_is_found_by_the_next_process(tmp_path: Path) -> 
     assert source.fetched == 1
 
 
-async def test_what_was_added_needs_no_fetch(tmp_path: Path) -> None:
+async def test_an_added_range_needs_no_fetch(tmp_path: Path) -> None:
     cache, source = RangeCache(tmp_path), Source(rows_of(1))
     # A slice: only its own rows are kept.
     await cache.add(ONE, rows_of(1).slice(10, 20))
@@ -89,7 +89,7 @@ async def test_a_range_is_fetched_once_however_many_ask(tmp_path: Path) -> None:
     assert len({id(task.result()) for task in tasks}) == 1
 
 
-async def test_the_next_fetches_if_the_one_that_did_is_cancelled(tmp_path: Path) -> None:
+async def test_the_next_caller_fetches_if_the_first_is_cancelled(tmp_path: Path) -> None:
     cache, source = RangeCache(tmp_path), Source(rows_of(1))
     entered, never = asyncio.Event(), asyncio.Event()
 
@@ -152,7 +152,7 @@ async def test_the_least_recently_opened_files_are_evicted(tmp_path: Path) -> No
     for age, name in ((3, ONE), (2, TWO)):
         await cache.add(name, rows_of(1))
         os.utime(tmp_path / "cache" / f"{name}.arrow", (1000 - age, 1000 - age))
-    # Another process opens the older one, which makes it the newer.
+    # Another process opens the older file, which makes it the more recently used one.
     await RangeCache(tmp_path / "cache").get(ONE, Source(rows_of(1)))
     await cache.add(THREE, rows_of(1))
     assert {file.stem for file in files_in(tmp_path / "cache")} == {ONE, THREE}

@@ -1,4 +1,4 @@
-"""Range and metarange files: what any reader sees, and that damage never passes for data."""
+"""Range and metarange files: any Parquet reader can read them, and damage is never taken for data."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_rows_that_are_no_metarange_are_refused(column: str, value: object) -> N
 
 
 def texts_of(*texts: bytes) -> pa.StringArray:
-    """Texts as a damaged file holds them: Parquet readers do not look whether they are UTF-8."""
+    """Returns texts as in a damaged file: Parquet readers do not check that they are UTF-8."""
     _, offsets, data = pa.array(texts, pa.binary()).buffers()
     return pa.StringArray.from_buffers(len(texts), offsets, data)
 
@@ -179,7 +179,7 @@ def pairs_of(names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
 def test_a_range_that_readers_cannot_trust_is_refused_whatever_its_id(
     column: str, damaged: pa.Array
 ) -> None:
-    """Its rows hash to the id that it is asked for by, so only the columns can give it away."""
+    """Its rows hash to the requested id, so only a check of the columns can detect it."""
     table = columns_of(RUN.slice(0, 2))
     columns = {name: table.column(name).combine_chunks() for name in table.schema.names}
     body = file_of(columns | {column: damaged}, RANGE_SCHEMA)

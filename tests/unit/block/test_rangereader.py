@@ -1,4 +1,4 @@
-"""Where metaranges and ranges are found, and what is kept in memory."""
+"""Finding metaranges and ranges, and keeping them in memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_the_empty_metarange_needs_no_file(reader: RangeReader) -> None:
     assert await reader.metarange(SPACE, EMPTY_METARANGE.metarange_id) == EMPTY_METARANGE
 
 
-async def test_what_nobody_wrote_is_not_found(reader: RangeReader) -> None:
+async def test_a_metarange_that_was_never_written_is_not_found(reader: RangeReader) -> None:
     with pytest.raises(BlockNotFoundError):
         await reader.metarange(SPACE, metarange_of(1).metarange_id)
     with pytest.raises(BlockNotFoundError):

@@ -1,4 +1,4 @@
-"""What servers and networks say becomes one of a few failures."""
+"""Errors of servers and networks become one of a few failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def text(status: int, code: str = "") -> str:
     [
         (answer(503, "SlowDown"), Failure.BUSY),
         (answer(500, "InternalError"), Failure.BUSY),
-        (answer(200, "InternalError"), Failure.BUSY),  # CompleteMultipartUpload answers so
+        (
+            answer(200, "InternalError"),
+            Failure.BUSY,
+        ),  # CompleteMultipartUpload reports errors this way
         (answer(404, "NoSuchUpload"), Failure.NO_UPLOAD),
         (answer(404, "404"), Failure.ABSENT),
         (answer(400, "InvalidPart"), Failure.BAD_PART),
@@ -51,18 +54,18 @@ def text(status: int, code: str = "") -> str:
         (TimeoutError(), Failure.BUSY),
     ],
 )
-def test_failure_is_told(error: Exception, failure: Failure) -> None:
+def test_failure_is_reported(error: Exception, failure: Failure) -> None:
     assert fault_of(error).failure is failure
 
 
-def test_text_says_what_the_server_said_and_no_more() -> None:
+def test_text_quotes_the_servers_error_and_nothing_else() -> None:
     assert fault_of(answer(503, "SlowDown", "reduce")).text == "503 SlowDown reduce"
     assert fault_of(GenericError(text(503, "SlowDown"))).text == "503 SlowDown said"
     assert len(fault_of(OSError("x" * 9000)).text) < 400
 
 
-def test_client_is_not_blamed_for_what_the_installation_may_not() -> None:
-    """DENIED would reach the client as AccessDenied."""
+def test_missing_permissions_of_the_installation_are_an_internal_error() -> None:
+    """The kind DENIED would reach the client as AccessDenied, although the client is not at fault."""
     error = refused(fault_of(answer(403, "AccessDenied")), "write s3://b/k")
     assert error.kind is Kind.INTERNAL
     assert "write s3://b/k" in error.message

@@ -1,4 +1,4 @@
-"""Where the blocks of a namespace are."""
+"""The keys of the blocks of a namespace."""
 
 from __future__ import annotations
 

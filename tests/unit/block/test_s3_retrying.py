@@ -1,4 +1,4 @@
-"""How often a request is repeated, after which pauses, and for how long."""
+"""The number, pauses and deadline of repeated requests."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class _Server:
         self.clock = clock
         self.failures = failures
         self.seconds = seconds
-        self.asked = 0
+        self.requests = 0
 
     async def __call__(self) -> str:
-        self.asked += 1
+        self.requests += 1
         self.clock.now += self.seconds
         if self.failures:
             raise CallError(self.failures.pop(0), "said")
@@ -66,7 +66,7 @@ async def test_last_attempt_is_the_last() -> None:
     with pytest.raises(TarnError, match=r"cannot look, tried 3 times.*said") as caught:
         await retrying(clock, attempts=3)("look", server)
     assert caught.value.kind is Kind.UNAVAILABLE
-    assert (server.asked, len(clock.pauses)) == (3, 2)
+    assert (server.requests, len(clock.pauses)) == (3, 2)
 
 
 async def test_nothing_is_begun_after_the_deadline() -> None:
@@ -78,7 +78,7 @@ async def test_nothing_is_begun_after_the_deadline() -> None:
     assert clock.now < 13
 
 
-async def test_large_bodies_get_longer() -> None:
+async def test_large_bodies_have_a_later_deadline() -> None:
     clock = _Clock()
     server = _Server(clock, [Failure.BUSY] * 5, seconds=4)
     run = retrying(clock, attempts=9, deadline_seconds=10)
@@ -91,7 +91,7 @@ async def test_definite_failure_is_not_repeated(failure: Failure) -> None:
     server = _Server(clock, [failure])
     with pytest.raises(CallError) as caught:
         await retrying(clock)("look", server)
-    assert (caught.value.failure, server.asked) == (failure, 1)
+    assert (caught.value.failure, server.requests) == (failure, 1)
 
 
 async def test_no_more_requests_than_the_limit_are_under_way() -> None:

@@ -1,4 +1,4 @@
-"""Parts wait in memory or in a file, and read the same from both."""
+"""Parts are kept in memory or in a file, with the same content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def filled(spool: Spool, body: bytes, step: int = 100_000) -> Spool:
 
 @pytest.mark.parametrize("size", [0, 1, MEMORY, MEMORY + 1, 3 * MEMORY + 5])
 async def test_every_reader_reads_all_from_the_start(tmp_path: Path, size: int) -> None:
-    """Two at a time, as an attempt that timed out and the one after it."""
+    """Two readers read concurrently, like an attempt that timed out and the next one."""
     spool = await filled(Spool(tmp_path, MEMORY), sample(size))
     body = await spool.body()
     assert body.size == spool.size == size
@@ -53,7 +53,7 @@ async def test_reader_outlives_the_spool(tmp_path: Path) -> None:
 
 
 async def test_file_has_no_name(tmp_path: Path) -> None:
-    """So that it is gone with the process, however that ends."""
+    """So it vanishes with the process, however that ends."""
     spool = await filled(Spool(tmp_path, MEMORY), sample(3 * MEMORY))
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - async code takes no pathlib
     spool.close()
@@ -69,8 +69,8 @@ async def test_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_cancelled_writer_waits_for_the_thread_that_writes_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else `close` comes before the thread has the file, which then stays open for ever; or while it writes,
-    and the number may be another file's."""
+    """Otherwise `close` may come before the thread has opened the file, which then stays open for ever, or while the
+    thread writes, when the descriptor may already belong to another file."""
     runs, may_go_on = threading.Event(), threading.Event()
     made: list[int] = []
     make = tempfile.mkstemp

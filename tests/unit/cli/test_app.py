@@ -43,7 +43,7 @@ def test_help_and_usage_have_their_exit_codes(capsys: pytest.CaptureFixture[str]
     assert run(["repo", "list", "--no-such-option"]) == 2
 
 
-def test_a_bug_is_told_in_one_line_unless_debugged(
+def test_a_bug_is_reported_in_one_line_unless_debugged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_arguments: object) -> None:
@@ -58,7 +58,7 @@ def test_a_bug_is_told_in_one_line_unless_debugged(
 
 
 def test_start_up_leaves_out_what_a_command_does_not_need() -> None:
-    """What a person feels: grpc, boto3 and pyarrow take a second to import together."""
+    """Users notice the start-up time: importing grpc, boto3 and pyarrow takes a second."""
     code = "import sys; from tarn_cli.__main__ import run; run(['--help']); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

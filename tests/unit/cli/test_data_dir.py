@@ -41,7 +41,7 @@ def test_the_settings_are_those_of_the_running_tarn(tmp_path: Path) -> None:
         assert where.settings().endpoint == STATE.endpoint
 
 
-def test_other_users_have_no_business_in_the_folder(tmp_path: Path) -> None:
+def test_other_users_cannot_enter_the_folder(tmp_path: Path) -> None:
     where = DataDir(tmp_path / "data")
     where.create()
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700

@@ -78,5 +78,5 @@ def test_a_failure_is_json_for_programs() -> None:
     assert told["exit_code"] == 3
 
 
-def test_a_bug_is_no_failure() -> None:
+def test_a_bug_is_not_taken_for_a_known_failure() -> None:
     assert failure_of(ZeroDivisionError()) is None

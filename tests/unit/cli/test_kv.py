@@ -23,7 +23,7 @@ TOKEN = next(each for each in sample_installation() if each.name.endswith("main:
 
 
 def tarn(*arguments: object, code: int = 0) -> Any:
-    """The JSON of a command that succeeds; what a failing one says."""
+    """Returns the JSON output of a command that succeeds, or the error text of one that fails."""
     done = CliRunner().invoke(
         cli, ["--json", "kv", *map(str, arguments)], env={"HOME": "/nonexistent"}
     )
@@ -90,7 +90,7 @@ def test_settings_are_shown_and_forgotten_when_no_tarn_runs(lake: Path, tmp_path
     asyncio.run(note(lake, {"graveler.drop_delay": "60000ms"}))
     shown = tarn("settings", "--config", url(lake))
     assert shown["settings"] == {"graveler.drop_delay": "60000ms"}
-    with opened(lake):  # a running one has agreed on them
+    with opened(lake):  # a running Tarn has agreed on them
         assert tarn("settings", "--config", url(lake)) == shown
         assert "stop Tarn first" in tarn("settings", "--config", url(lake), "--forget", code=5)
     done = tarn("settings", "--config", url(lake), "--forget")
@@ -125,7 +125,7 @@ def test_verify_tells_what_differs_and_fails(lake: Path, tmp_path: Path) -> None
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """As a running Tarn has it."""
+    """Holds the store open, as a running Tarn does."""
     with asyncio.Runner() as runner:
         kv = runner.run(open_embedded(folder / "tarn.db", durability="os"))
         yield
@@ -140,11 +140,11 @@ def test_a_store_that_is_in_use_is_not_touched(lake: Path, tmp_path: Path) -> No
             ("reopen", url(lake)),
         ):
             assert "stop Tarn first" in tarn(*command, code=5)
-        # Looking is allowed.
+        # Reading is allowed.
         assert tarn("verify", url(lake), url(lake.parent / "lake2"), code=3)
 
 
-def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     absent = url(tmp_path / "absent")
     tarn("dump", "--config", absent, tmp_path / "dump", code=3)
     tarn("migrate", "--from", absent, "--to", url(tmp_path / "target"), code=3)
@@ -155,7 +155,7 @@ def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_secrets_must_be_the_same(lake: Path, tmp_path: Path) -> None:
-    """Users' keys are sealed with it: at the target nobody could log in."""
+    """Users' keys are sealed with the secret: with another one at the target, no user could log in."""
     files = []
     for name, store in (("a", lake), ("b", tmp_path / "target")):
         file = tmp_path / f"{name}.yaml"

@@ -1,4 +1,4 @@
-"""Which store a word of `tarn kv` means."""
+"""The stores that the arguments of `tarn kv` name."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_missing_file_says_what_may_be_given() -> None:
 
 
 def test_one_store_is_not_moved_onto_itself(tmp_path: Path) -> None:
-    """Two files, and a variable that beats both."""
+    """Two files name different stores, and a variable overrides both."""
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"data_dir: {tmp_path / name}.d\n")
     first, second = (config_of(str(tmp_path / name), {}) for name in ("a", "b"))

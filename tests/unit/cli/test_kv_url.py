@@ -1,4 +1,4 @@
-"""The URL of `tarn up --kv`, and what it comes to."""
+"""The URL of `tarn up --kv`, and the settings that follow from it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_url_names_the_nodes_and_the_keyspace(
         "cassandra://a#x",
     ],
 )
-def test_what_is_no_such_url_is_told_with_the_form(url: str) -> None:
+def test_the_error_for_a_wrong_url_shows_the_expected_form(url: str) -> None:
     with pytest.raises(CliError, match=r"cassandra://host\[:port\]") as caught:
         kv_variables(url, None)
     assert caught.value.exit_code is Exit.USAGE
@@ -73,13 +73,13 @@ def test_replicas_without_a_url_are_refused() -> None:
         kv_variables("", 3)
 
 
-def test_a_detached_node_is_told_the_same() -> None:
+def test_a_detached_node_gets_the_same_url() -> None:
     flags = NodeFlags(kv="cassandra://a/b", kv_replicas=2)
     assert flags.arguments() == ["--kv", "cassandra://a/b", "--kv-replicas", "2"]
 
 
 def names_of(tmp_path: Path, flags: NodeFlags) -> dict[str, str]:
-    """Parts of a plan and where they take rpcs."""
+    """Returns the parts of a plan and their rpc addresses."""
     config = read_config(None, {}, tmp_path)
     with NodePlan.of(flags, config, {}) as plan:
         for part in plan.specs:
@@ -98,14 +98,14 @@ def test_separate_services_have_one_graveler_or_several(tmp_path: Path) -> None:
 
 
 async def _not_there(*_arguments: object) -> None:
-    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "nobody at a:9042")
+    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no node at a:9042")
 
 
 def test_a_cluster_that_does_not_answer_is_told_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(up, "open_kv", _not_there)
-    with pytest.raises(CliError, match="nobody at a:9042") as caught:
+    with pytest.raises(CliError, match="no node at a:9042") as caught:
         up.check_kv(load(None, kv_variables("cassandra://a", None)))
     assert caught.value.exit_code is Exit.UNAVAILABLE
-    up.check_kv(load(None, {}))  # the embedded store needs no look
+    up.check_kv(load(None, {}))  # the embedded store needs no check

@@ -30,7 +30,7 @@ def test_remarks_stay_out_of_the_output(capsys: pytest.CaptureFixture[str]) -> N
     assert captured.err == "no branches\n"
 
 
-def test_one_thing_is_a_list_of_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_record_is_a_list_of_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).one({"user": "ada", "roles": ["Admin", "Analyst"]})
     assert capsys.readouterr().out == "user   ada\nroles  Admin, Analyst\n"
 

@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": str(tmp_path / "config")}
 
 
-def test_without_anything_a_local_tarn_without_a_key_is_meant(home: dict[str, str]) -> None:
+def test_the_default_is_a_local_tarn_without_a_key(home: dict[str, str]) -> None:
     settings = load(Settings(), home, None)
     assert settings == Settings(server=DEFAULT_SERVER, endpoint=DEFAULT_ENDPOINT)
     with pytest.raises(CliError) as caught:

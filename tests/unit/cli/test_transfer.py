@@ -11,7 +11,7 @@ def test_the_results_are_summed() -> None:
     assert run_all((partial(abs, -n) for n in range(101)), 4) == 5050
 
 
-def test_no_more_is_taken_than_a_few_per_worker() -> None:
+def test_only_a_few_items_per_worker_are_taken_ahead() -> None:
     release = threading.Event()
     taken = 0
 

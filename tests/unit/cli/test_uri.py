@@ -35,13 +35,13 @@ def test_a_prefix_may_be_the_whole_ref() -> None:
 
 
 @pytest.mark.parametrize("text", ["lake/main", "lake/main/", "ftp://lake/main/a"])
-def test_what_names_no_object_is_refused(text: str) -> None:
+def test_a_uri_without_an_object_is_refused(text: str) -> None:
     with pytest.raises(CliError) as caught:
         parse_object(text)
     assert caught.value.exit_code is Exit.USAGE
 
 
-def test_a_repository_name_is_checked_before_anybody_is_asked() -> None:
+def test_a_repository_name_is_checked_before_a_request_is_sent() -> None:
     assert parse_repository("tarn://lake/") == "lake"
     with pytest.raises(TarnError):
         parse_repository("No Lake")

@@ -1,4 +1,4 @@
-"""`Access` asks auth as seldom as it may, and never trusts an answer longer than it says."""
+"""`Access` calls auth as rarely as possible, and never uses an answer longer than its validity."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SCOPE = ("20261101", "us-east-1", "s3")
 
 
 class FakeAuth:
-    """A transport whose `operate` answers as the test says, and counts."""
+    """A transport whose `operate` returns the test's answer and records the requests."""
 
     def __init__(self) -> None:
-        self.asked: list[pb.Operation] = []
+        self.requests: list[pb.Operation] = []
         self.answer: Callable[[pb.Operation], Awaitable[caller_pb2.Grant]] = self.grant
 
     async def grant(self, operation: pb.Operation) -> caller_pb2.Grant:
@@ -39,7 +39,7 @@ class FakeAuth:
     ) -> Message:
         assert isinstance(operation, pb.Operation)
         assert read_only
-        self.asked.append(operation)
+        self.requests.append(operation)
         grant = await self.answer(operation)
         if operation.HasField("authorize_key"):
             key = pb.AuthorizeKeyResult(signing_key=b"k" * 32, grant=grant)
@@ -80,14 +80,14 @@ async def test_a_grant_is_asked_for_once_in_its_time(world: World) -> None:
     call = world.call()
     for _ in range(3):
         await world.access.check(call, Action.READ_REPO, "repository/lake")
-    assert len(world.auth.asked) == 1
+    assert len(world.auth.requests) == 1
     world.clock.advance(4.9)
     await world.access.grant(world.call())
-    assert len(world.auth.asked) == 1
+    assert len(world.auth.requests) == 1
     world.clock.advance(0.1)
     assert world.access.check_cached(world.call(), Action.READ_REPO, "repository/lake") is None
     await world.access.grant(world.call())
-    assert len(world.auth.asked) == 2
+    assert len(world.auth.requests) == 2
 
 
 async def test_a_grants_time_runs_from_before_it_was_asked_for(world: World) -> None:
@@ -99,7 +99,7 @@ async def test_a_grants_time_runs_from_before_it_was_asked_for(world: World) -> 
     await world.access.grant(world.call())
     world.clock.advance(1)
     await world.access.grant(world.call())
-    assert len(world.auth.asked) == 2
+    assert len(world.auth.requests) == 2
 
 
 async def test_what_is_not_allowed_is_denied_on_both_paths(world: World) -> None:
@@ -120,7 +120,7 @@ async def test_signing_grants_are_kept_by_key_day_region_and_service(world: Worl
     assert world.access.signing_grant_cached("TARNKEY", *SCOPE) is first
     await world.access.signing_grant(call, "TARNKEY", "20261102", *SCOPE[1:])
     await world.access.signing_grant(call, "TARNOTHER", *SCOPE)
-    assert len(world.auth.asked) == 3
+    assert len(world.auth.requests) == 3
     assert "kkkk" not in repr(first)
 
 
@@ -131,7 +131,7 @@ async def test_no_token_is_refused_without_asking(world: World, token: str) -> N
     assert caught.value.reason is Reason.CALLER_TOKEN_INVALID
     with pytest.raises(TarnError):
         await world.access.signing_grant(world.call(""), "x" * 5000, *SCOPE)
-    assert world.auth.asked == []
+    assert world.auth.requests == []
 
 
 async def test_a_refusal_is_kept_for_a_second(world: World) -> None:
@@ -139,7 +139,7 @@ async def test_a_refusal_is_kept_for_a_second(world: World) -> None:
     for _ in range(3):
         with pytest.raises(TarnError):
             await world.access.grant(world.call())
-    assert len(world.auth.asked) == 1
+    assert len(world.auth.requests) == 1
     world.auth.answer = world.auth.grant
     world.clock.advance(1)
     assert (await world.access.grant(world.call())).user_id == "bob"
@@ -150,10 +150,10 @@ async def test_a_failure_of_auth_is_not_kept(world: World) -> None:
     for _ in range(2):
         with pytest.raises(TarnError):
             await world.access.grant(world.call())
-    assert len(world.auth.asked) == 2
+    assert len(world.auth.requests) == 2
 
 
-async def test_many_at_once_share_one_question(world: World) -> None:
+async def test_concurrent_callers_share_one_request(world: World) -> None:
     go = asyncio.Event()
 
     async def wait(operation: pb.Operation) -> caller_pb2.Grant:
@@ -165,11 +165,11 @@ async def test_many_at_once_share_one_question(world: World) -> None:
         tasks = [group.create_task(world.access.grant(world.call())) for _ in range(20)]
         await asyncio.sleep(0)
         go.set()
-    assert len(world.auth.asked) == 1
+    assert len(world.auth.requests) == 1
     assert {task.result().user_id for task in tasks} == {"bob"}
 
 
-async def test_a_shared_failure_reaches_all_who_waited(world: World) -> None:
+async def test_a_shared_failure_reaches_all_waiters(world: World) -> None:
     go = asyncio.Event()
 
     async def wait(operation: pb.Operation) -> caller_pb2.Grant:
@@ -187,10 +187,10 @@ async def test_a_shared_failure_reaches_all_who_waited(world: World) -> None:
         await asyncio.sleep(0)
         go.set()
     assert {task.result() for task in tasks} == {Reason.UNAVAILABLE}
-    assert len(world.auth.asked) == 1
+    assert len(world.auth.requests) == 1
 
 
-async def test_when_the_one_who_asks_gives_up_another_asks(world: World) -> None:
+async def test_another_caller_asks_when_the_first_gives_up(world: World) -> None:
     first_asked = asyncio.Event()
 
     async def never(operation: pb.Operation) -> caller_pb2.Grant:
@@ -209,26 +209,26 @@ async def test_when_the_one_who_asks_gives_up_another_asks(world: World) -> None
     assert second.result().user_id == "bob"
 
 
-async def test_who_waits_longer_than_its_deadline_is_told_so(world: World) -> None:
-    asked = asyncio.Event()
+async def test_a_wait_beyond_the_deadline_fails_as_such(world: World) -> None:
+    requested = asyncio.Event()
     go = asyncio.Event()
 
     async def wait(operation: pb.Operation) -> caller_pb2.Grant:
-        asked.set()
+        requested.set()
         await go.wait()
         return await FakeAuth.grant(world.auth, operation)
 
     world.auth.answer = wait
     async with asyncio.TaskGroup() as group:
         group.create_task(world.access.grant(world.call()))
-        await asked.wait()
+        await requested.wait()
         with pytest.raises(TarnError) as caught:
             await world.access.grant(world.call(seconds=0.01))
         go.set()
     assert caught.value.kind is Kind.DEADLINE
 
 
-async def test_strangers_cannot_push_out_the_grants_of_users() -> None:
+async def test_unknown_keys_cannot_evict_the_grants_of_users() -> None:
     world = World(grants_max=2)
     kept = await world.access.signing_grant(world.call(""), "TARNKEY", *SCOPE)
     world.fail(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
@@ -242,8 +242,8 @@ async def test_the_least_recently_used_grant_goes_first() -> None:
     world = World(grants_max=2)
     for token in ("a", "b", "a", "c"):
         await world.access.grant(world.call(token))
-    world.auth.asked.clear()
+    world.auth.requests.clear()
     await world.access.grant(world.call("a"))
-    assert world.auth.asked == []
+    assert world.auth.requests == []
     await world.access.grant(world.call("b"))
-    assert len(world.auth.asked) == 1
+    assert len(world.auth.requests) == 1

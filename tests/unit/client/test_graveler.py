@@ -25,22 +25,22 @@ from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 
 class Recorder:
-    """A transport that keeps what it was asked and answers with what it was told to."""
+    """A transport that records requests and returns given answers."""
 
     def __init__(self, answer: Callable[[str], Message]) -> None:
-        self.asked: list[tuple[str, Message]] = []
+        self.requests: list[tuple[str, Message]] = []
         self.answer = answer
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, _call: Call
     ) -> Message:
-        self.asked.append((f"{service.name}/{method}", request))
+        self.requests.append((f"{service.name}/{method}", request))
         return self.answer(f"{service.name}/{method}")
 
     async def operate(
         self, _service: ServiceDescriptor, operation: Message, _call: Call, *, read_only: bool
     ) -> Message:
-        self.asked.append((f"read_only={read_only}", operation))
+        self.requests.append((f"read_only={read_only}", operation))
         return self.answer("operate")
 
     async def close(self) -> None:
@@ -110,7 +110,7 @@ async def test_only_lookups_are_read_only() -> None:
     stage = pb.Stage(
         repository_id="repo", instance_uid="uid", branch_id="main", path="b", entry=b"packed"
     )
-    assert recorder.asked == [
+    assert recorder.requests == [
         (
             "read_only=True",
             pb.Operation(lookup=pb.Lookup(repository_id="repo", ref="main~1", path="a")),
@@ -123,7 +123,7 @@ async def test_only_lookups_are_read_only() -> None:
     ]
 
 
-async def test_result_of_another_sort_acknowledges_nothing() -> None:
+async def test_result_of_another_kind_acknowledges_nothing() -> None:
     client = GravelerClient(Recorder(lambda _: pb.OperationResult(lookup=pb.LookupResult())))
     error = await failure(client.stage(call_in(), "repo", "uid", "main", "a", b"packed"))
     assert error.kind is Kind.INTERNAL
@@ -162,7 +162,7 @@ async def test_listing_tells_common_prefixes_from_entries() -> None:
     )
 
     assert listing == ListingPage(["a/", "b"], [b"", b"packed"], "next", "local://lake")
-    assert recorder.asked[0][1] == pb.ListEntriesRequest(
+    assert recorder.requests[0][1] == pb.ListEntriesRequest(
         repository_id="repo", ref="main", delimiter="/", after="0", page_size=2, page_token="t"
     )
 
@@ -237,8 +237,8 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.reopen_upload(call, "repo", "u", b"claim")
     await client.abort_upload(call, "repo", "u")
 
-    assert {name for name, _ in recorder.asked} == METHODS.keys()
-    for name, request in recorder.asked:
+    assert {name for name, _ in recorder.requests} == METHODS.keys()
+    for name, request in recorder.requests:
         unset = [
             field.name
             for field in request.DESCRIPTOR.fields

@@ -1,4 +1,4 @@
-"""The table is whole, and the documentation is made of it."""
+"""The table of keys is complete, and the documentation is made from it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_names_aliases_and_variables_are_unique() -> None:
     names = Counter(name for key in KEYS for name in key.names)
     variables = Counter(key.variable for key in KEYS)
     assert [name for name, count in (names + variables).items() if count > 1] == []
-    # A secret's file variable is nobody else's.
+    # The file variable of a secret is not the variable of another key.
     files = {key.variable + "_FILE" for key in KEYS if key.is_secret}
     assert not files & set(variables)
 
@@ -42,7 +42,7 @@ def test_every_key_that_the_first_draft_documents_exists() -> None:
     assert {name for key in KEYS for name in key.names} >= DOCUMENTED
 
 
-def test_the_documentation_holds_the_table_and_nothing_else_that_looks_like_it() -> None:
+def test_the_documentation_holds_the_table_once() -> None:
     text = DOC.read_text()
     assert text.endswith(describe()), "put the output of `python -m tarn.config` into the document"
     assert Counter(re.findall(r"^\| `([a-z0-9_.]+)` \|", text, re.MULTILINE)) == Counter(
@@ -112,7 +112,7 @@ def test_a_type_says_how_its_text_is_read(
 @pytest.mark.parametrize(
     ("name", "hint", "given"),
     [
-        ("count", int, None),  # of what, and how many at most?
+        ("count", int, None),  # an int needs a unit and bounds
         ("a", list[str], None),
         ("a", str, Number(0, 1)),
         ("a", Path, Form("x", "x")),
@@ -134,7 +134,7 @@ def test_a_kind_whose_values_are_not_of_the_type_is_refused(
 
 
 def test_defaults_are_read_as_the_texts_of_people_are() -> None:
-    """With bounds and forms: a default that its own kind refuses cannot be loaded."""
+    """Bounds and forms apply to defaults, too: a default that its own kind refuses cannot be loaded."""
     config = load(None, {"HOME": "/home/ann"})
     assert config.blockstore.s3.part_size_bytes == 8 << 20
     assert config.data_dir == Path("/home/ann/tarn")

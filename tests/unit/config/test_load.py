@@ -120,7 +120,7 @@ def test_all_spellings_of_the_embedded_path_mean_the_same(tmp_path: Path, text: 
     assert of(text, tmp_path).metadata.db.embedded.path == Path("/x")
 
 
-def test_one_thing_said_twice_is_a_mistake(tmp_path: Path) -> None:
+def test_a_setting_given_twice_is_a_mistake(tmp_path: Path) -> None:
     text = "metadata:\n  badger: {path: /x}\n  db:\n    embedded: {path: /y}\n"
     assert problems(text, tmp_path) == (
         "tarn.yaml, line 4: metadata.db.embedded.path was already given, at tarn.yaml, line 2",
@@ -196,16 +196,16 @@ cache: 1GiB
         ("cache: {ranges: {size: 1Gb}}", "must be a size"),
     ],
 )
-def test_a_mistake_is_told(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_mistake_is_reported(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in "\n".join(problems(text, tmp_path))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load(tmp_path / "none.yaml", HOME)
 
 
-def test_an_endless_file_ends(tmp_path: Path) -> None:
+def test_reading_an_endless_file_ends(tmp_path: Path) -> None:
     text = "logging: &again\n  logging: *again\n"
     assert "logging.logging is unknown" in problems(text, tmp_path)[0]
 
@@ -223,7 +223,7 @@ def test_a_misspelt_variable_is_a_mistake(variable: str, near: str) -> None:
 
 
 def test_variables_of_others_are_left_alone() -> None:
-    # The command line's own, and what Kubernetes makes for a service named tarn-auth.
+    # Variables of the command line, and those that Kubernetes sets for a service named tarn-auth.
     others = {
         "TARN_SERVER": "x",
         "TARN_ACCESS_KEY_ID": "x",
@@ -259,7 +259,7 @@ def test_sizes_become_bytes(text: str, count: int) -> None:
     assert load(None, HOME | {"TARN_CACHE_RANGES_SIZE": text}).cache.ranges.size_bytes == count
 
 
-def test_a_level_of_none_logs_nowhere() -> None:
+def test_the_level_none_logs_nothing() -> None:
     logging = load(None, HOME | {"TARN_LOGGING_LEVEL": "NONE"}).logging
     assert (logging.level, logging.threshold, logging.sink) == ("none", "error", "/dev/null")
     assert load(None, HOME | {"TARN_LOGGING_LEVEL": "WARN"}).logging.threshold == "warning"

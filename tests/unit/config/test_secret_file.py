@@ -1,4 +1,4 @@
-"""The installation's secret is given, or made once and kept private."""
+"""The installation's secret is given, or created once and kept private."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_damaged_file_is_refused_and_not_shown(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(ConfigError, match="data"):
         installation_secret(config(tmp_path), make=True)

@@ -116,7 +116,7 @@ def test_a_token_is_never_sealed_beneath_itself() -> None:
     assert raised.value.kind is Kind.CORRUPT
 
 
-def test_after_eight_other_operations_nothing_can_be_told() -> None:
+def test_after_eight_other_operations_the_outcome_is_unknown() -> None:
     base = seal(branch(), token("t1"), b"before")
     now = base
     for number in range(8):
@@ -124,7 +124,7 @@ def test_after_eight_other_operations_nothing_can_be_told() -> None:
     assert settle(base, b"op", now) is Settled.UNDECIDABLE
 
 
-def test_a_re_created_branch_tells_nothing_about_its_namesake() -> None:
+def test_a_re_created_branch_says_nothing_about_the_former_one() -> None:
     base = branch()
     assert settle(base, b"op", replace(base, incarnation=b"x")) is Settled.UNDECIDABLE
     assert settle(base, b"op", None) is Settled.UNDECIDABLE

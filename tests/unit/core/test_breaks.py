@@ -1,4 +1,4 @@
-"""Where ranges end: the hash, the caps, and that every cut forgets the past."""
+"""The ends of ranges: the hash, the caps, and the independence of each range from the rows before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MASK = (1 << 64) - 1
 
 
 def hash_by_the_book(path: str) -> int:
-    """The hash as `docs/formats/range.md` states it."""
+    """The hash as specified in `docs/formats/range.md`."""
     data = path.encode()
     value = (len(data) + 1) * 0x9E3779B97F4A7C15 & MASK
     for at in range(0, len(data), 8):

@@ -1,4 +1,4 @@
-"""Caller tokens hold what they were issued with, and nothing else passes for one."""
+"""Caller tokens hold the fields that they were issued with, and no other text is accepted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_token_has_this_form() -> None:
     st.text("ABCXYZ019_", max_size=128),
     st.integers(0, 2**62),
 )
-def test_a_token_says_what_it_was_issued_with(
+def test_a_token_returns_the_fields_it_was_issued_with(
     user_id: str, uid: bytes, access_key_id: str, end: int
 ) -> None:
     claims = CallerToken(UserId(user_id), uid, AccessKeyId(access_key_id), 5, end + 1)
@@ -76,7 +76,7 @@ def test_no_altered_token_passes(data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=80))
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_an_invalid_token_is_refused(text: str) -> None:
     refused(text)
 
 

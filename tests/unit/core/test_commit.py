@@ -130,11 +130,11 @@ def test_a_damaged_object_is_refused(damage: object, match: str) -> None:
     with pytest.raises(TarnError, match=match) as caught:
         from_json(json.dumps(fields).encode())
     assert caught.value.kind is Kind.CORRUPT
-    caught.value.message.encode()  # it goes into logs and answers
+    caught.value.message.encode()  # the text goes into logs and answers
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null"])
-def test_what_is_no_object_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_commit_object_are_refused(data: bytes) -> None:
     with pytest.raises(TarnError, match="cannot be read"):
         from_json(data)
 

@@ -1,4 +1,4 @@
-"""Differences of runs, against plain dicts, and how they fill pages."""
+"""Differences of runs, compared with dicts, and their pages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_removal_stands_before_the_next_addition() -> None:
     ]
 
 
-def test_a_marker_that_hides_nothing_is_no_difference() -> None:
+def test_a_tombstone_that_hides_nothing_is_not_a_difference() -> None:
     assert changes_of(diff_changes(run_of({}), run_of({"a": TOMBSTONE}))) == []
 
 

@@ -1,4 +1,4 @@
-"""The packed entry: its bytes, its round trip and what damage looks like."""
+"""The packed entry: its bytes, its round trip, and damage."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_the_bytes_of_an_external_entry_are_golden() -> None:
     assert packed.hex() == EXTERNAL_GOLDEN
 
 
-def test_the_marker_is_a_head_of_zeros() -> None:
+def test_the_tombstone_is_a_head_of_zeros() -> None:
     assert b"\1\1" + bytes(64) == TOMBSTONE
     assert is_tombstone(TOMBSTONE)
     assert not is_tombstone(pack(PLAIN))
 
 
 @given(entries())
-def test_what_was_packed_unpacks_to_the_same(entry: Entry) -> None:
+def test_an_entry_survives_packing(entry: Entry) -> None:
     packed = pack(entry)
     assert unpack(packed) == entry
     assert pack(unpack(packed)) == packed
@@ -87,7 +87,7 @@ def test_what_was_packed_unpacks_to_the_same(entry: Entry) -> None:
 
 
 @given(entries())
-def test_a_listing_shows_what_the_entry_says(entry: Entry) -> None:
+def test_a_listing_shows_the_fields_of_the_entry(entry: Entry) -> None:
     shown = (entry.size, entry.etag, entry.mtime_us)
     assert listed_of([pack(entry), pack(entry)]) == [shown, shown]
 
@@ -100,7 +100,7 @@ def test_any_bytes_are_listed_or_refused_by_name(data: bytes) -> None:
 
 
 @given(entries(), entries())
-def test_identity_leaves_out_where_and_when_and_by_which_job(one: Entry, other: Entry) -> None:
+def test_identity_excludes_address_time_and_operation(one: Entry, other: Entry) -> None:
     moved = replace(
         one,
         mtime_us=other.mtime_us,
@@ -127,7 +127,7 @@ def test_identity_leaves_out_where_and_when_and_by_which_job(one: Entry, other: 
         {"checksums": ()},
     ],
 )
-def test_identity_has_what_a_reader_can_see(change: dict[str, object]) -> None:
+def test_identity_includes_every_field_that_readers_see(change: dict[str, object]) -> None:
     changed = replace(FULL, **change)  # type: ignore[arg-type]  # any field
     assert identity_of(pack(changed)) != identity_of(pack(FULL))
 

@@ -1,4 +1,4 @@
-"""What an error keeps on its way."""
+"""An error keeps its fields in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names: which are taken, which are refused, and where a block lies."""
+"""Names: which are accepted and which are refused; and the address of a block."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tarn.core.ids import (
         (parse_path, "x" * PATH_BYTES_MAX),
     ],
 )
-def test_a_name_that_may_be_is_what_it_was(parse: Callable[[str], str], name: str) -> None:
+def test_a_valid_name_is_parsed_unchanged(parse: Callable[[str], str], name: str) -> None:
     assert parse(name) == name
 
 
@@ -62,7 +62,7 @@ def test_a_name_that_may_be_is_what_it_was(parse: Callable[[str], str], name: st
         (parse_path, "\udc80"),
     ],
 )
-def test_a_name_that_may_not_be_is_refused(parse: Callable[[str], str], name: str) -> None:
+def test_an_invalid_name_is_refused(parse: Callable[[str], str], name: str) -> None:
     with pytest.raises(TarnError) as raised:
         parse(name)
     assert (raised.value.kind, raised.value.reason) == (Kind.INVALID, Reason.INVALID_ARGUMENT)

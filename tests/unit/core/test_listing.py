@@ -1,4 +1,4 @@
-"""Listings over layers against the listing of a plain dict."""
+"""Listings over layers, compared with the listing of a dict."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,17 +15,19 @@ Line = tuple[str, bytes]
 ENTRY = [pack(Entry(n, 0, bytes(16), bytes(16))) for n in range(4)]
 
 
-def run(request: PageRequest, layers: Sequence[Layer], asked: list[NeedRows] | None = None) -> Page:
-    """One page; notes what the merge asked for."""
+def run(
+    request: PageRequest, layers: Sequence[Layer], wishes: list[NeedRows] | None = None
+) -> Page:
+    """Returns one page; records the requests of the merge."""
     rows = [sorted(layer.items()) for layer in layers]
-    # A last layer without tombstones may be what is committed.
+    # A last layer without tombstones may be the committed one.
     with_base = TOMBSTONE not in layers[-1].values()
     merge = merge_page(request, len(layers) - with_base, with_base=with_base)
     try:
         wish = next(merge)
         while True:
-            if asked is not None:
-                asked.append(wish)
+            if wishes is not None:
+                wishes.append(wish)
             found = [row for row in rows[wish.layer] if row[0] >= wish.start][: wish.count]
             wish = merge.send(([path for path, _ in found], [packed for _, packed in found]))
     except StopIteration as done:
@@ -122,27 +124,27 @@ def test_nothing_follows_a_common_prefix_that_no_text_is_greater_than() -> None:
 
 
 def test_a_common_prefix_is_seeked_past_not_read() -> None:
-    asked: list[NeedRows] = []
+    wishes: list[NeedRows] = []
     layer = {f"dir/{n}": ENTRY[0] for n in range(9)} | {"e": ENTRY[1]}
-    page = run(PageRequest(delimiter="/", limit=2), [layer], asked)
+    page = run(PageRequest(delimiter="/", limit=2), [layer], wishes)
     assert lines_of(page) == [("dir/", b""), ("e", ENTRY[1])]
-    assert asked == [NeedRows(0, "", 3), NeedRows(0, "dir0", 6)]
+    assert wishes == [NeedRows(0, "", 3), NeedRows(0, "dir0", 6)]
 
 
 def test_large_folders_are_not_read_through() -> None:
-    asked: list[NeedRows] = []
+    wishes: list[NeedRows] = []
     layer = {f"{folder:02}/{n:04}": ENTRY[0] for folder in range(20) for n in range(5000)}
-    page = run(PageRequest(delimiter="/"), [layer], asked)
+    page = run(PageRequest(delimiter="/"), [layer], wishes)
     assert page.paths == [f"{folder:02}/" for folder in range(20)]
-    assert max(wish.count for wish in asked[1:]) <= 128
+    assert max(wish.count for wish in wishes[1:]) <= 128
 
 
 def test_a_layer_that_gave_fewer_rows_than_asked_for_is_not_asked_again() -> None:
-    asked: list[NeedRows] = []
+    wishes: list[NeedRows] = []
     layers: list[Layer] = [{"b": TOMBSTONE, "x": ENTRY[0]}, dict.fromkeys("abc", ENTRY[1]), {}]
-    page = run(PageRequest(limit=3), layers, asked)
+    page = run(PageRequest(limit=3), layers, wishes)
     assert page == Page(["a", "c", "x"], [ENTRY[1], ENTRY[1], ENTRY[0]], None)
-    assert [wish.layer for wish in asked] == [0, 1, 2]
+    assert [wish.layer for wish in wishes] == [0, 1, 2]
 
 
 def test_a_page_that_ends_at_a_deleted_folder_does_not_hide_what_is_in_it() -> None:
@@ -151,13 +153,13 @@ def test_a_page_that_ends_at_a_deleted_folder_does_not_hide_what_is_in_it() -> N
     assert run_all(request, [layer]) == [("dir/", b""), ("e", ENTRY[1])]
 
 
-def test_a_page_of_markers_only_ends_early_and_says_where_to_go_on() -> None:
+def test_a_page_of_tombstones_only_ends_early_and_says_where_to_resume() -> None:
     layer = {f"{n:03d}": TOMBSTONE for n in range(50)}
     page = run(PageRequest(limit=4, rows_max=10), [layer])
     assert page == Page([], [], "014")
 
 
-def test_prefix_end_passes_over_what_no_path_can_hold() -> None:
+def test_prefix_end_skips_code_points_that_no_path_can_hold() -> None:
     assert prefix_end("a\ud7ff") == "a\ue000"
     assert prefix_end("a\ud7fe") == "a\ud7ff"
     assert prefix_end("a\U0010ffff") == "b"
@@ -173,6 +175,6 @@ def test_prefix_end_bounds_exactly_the_strings_with_the_prefix(prefix: str, othe
         assert other >= end
 
 
-def test_with_markers_lists_what_is_staged() -> None:
+def test_with_tombstones_lists_staged_rows() -> None:
     page = run(PageRequest(with_tombstones=True), [{"a": TOMBSTONE, "b": ENTRY[0]}])
     assert lines_of(page) == [("a", TOMBSTONE), ("b", ENTRY[0])]

@@ -1,4 +1,4 @@
-"""Applying staged changes and overlaying layers, against plain dicts."""
+"""Applying staged changes and overlaying layers, compared with dicts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_only_the_window_that_changes_is_copied() -> None:
 
 
 @given(st.lists(change_sets(20), max_size=4))
-def test_of_several_layers_the_newest_row_of_a_path_counts(layers: list[Listing]) -> None:
+def test_the_newest_row_of_a_path_wins_over_older_layers(layers: list[Listing]) -> None:
     model: Listing = {}
     for layer in reversed(layers):
         model.update(layer)
@@ -82,6 +82,6 @@ def test_upto_splits_behind_a_path(listing: Listing, path: str) -> None:
     assert tail.paths.to_pylist() == sorted(name for name in listing if name > path)
 
 
-def test_nothing_over_nothing_is_nothing() -> None:
+def test_merging_empty_runs_gives_an_empty_run() -> None:
     assert len(overlay([])) == 0
     assert len(concat_runs(apply_changes(EMPTY_RUN, EMPTY_RUN).runs)) == 0

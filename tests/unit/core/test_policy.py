@@ -1,4 +1,4 @@
-"""Decisions, and the names of what they are about."""
+"""Decisions of policies, and the names of resources."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_roles_allow_what_the_documentation_says() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.DEVELOPER, Role.ANALYST])
-def test_users_manage_their_own_keys_and_nobody_elses(role: Role) -> None:
+def test_users_manage_only_their_own_keys(role: Role) -> None:
     policy = compile_policy(statements_of([role], UserId("bob")))
     own = {Action.READ_USERS, Action.MANAGE_CREDENTIALS}
     assert {a for a in Action if policy.allows(a, user_resource("bob"))} == own

@@ -1,4 +1,4 @@
-"""Packed entries as columns and back: nothing is lost, and readers see what they expect."""
+"""Packed entries survive the conversion to columns, and readers see the expected fields."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def field(tag: int, value: bytes) -> bytes:
 
 
 def tails() -> st.SearchStrategy[bytes]:
-    """Tails as they are made, as they are not, and cut off anywhere."""
+    """Valid tails, invalid tails, and tails that are cut off."""
     text = st.one_of(
         st.binary(max_size=4), st.text(max_size=4).map(lambda t: t.encode("utf-8", "replace"))
     )

@@ -25,7 +25,7 @@ def test_steps_chain_and_default_to_one() -> None:
 @pytest.mark.parametrize(
     "text", ["", "~1", "a b", "main/x", "main@{now}", "-x", "x" * 600, "main~1x", "main@@", "a\0"]
 )
-def test_what_is_no_ref_is_refused(text: str) -> None:
+def test_an_invalid_ref_is_refused(text: str) -> None:
     with pytest.raises(TarnError, match="ref"):
         parse_ref(text)
 

@@ -42,7 +42,7 @@ from tarn_gateway.trace import Traces
 
 
 def _sibling(name: str) -> ModuleType:
-    """A module of this folder, which is on no path (import mode importlib)."""
+    """Imports a module of this folder, which is not on the path (import mode importlib)."""
     full = f"tests_unit_gateway_{name}"
     spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
@@ -56,7 +56,7 @@ doubles: Any = _sibling("doubles")
 
 
 class GivenBody(BodyReader):
-    """A request body that is here already, or breaks off after what is."""
+    """A request body that has arrived, or that breaks off after the bytes that have arrived."""
 
     __slots__ = ("_broken", "_rest", "reads")
 
@@ -84,7 +84,7 @@ class GivenBody(BodyReader):
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client would get."""
+    """The answer that a client gets."""
 
     status: int
     headers: dict[str, str]
@@ -99,7 +99,7 @@ class Reply:
         return text[text.index("<Code>") + 6 : text.index("</Code>")]
 
     def all(self, tag: str) -> list[str]:
-        """The texts of every element of a name."""
+        """Returns the texts of all elements with a name."""
         root = etree.fromstring(self.body)
         return [each.text or "" for each in root.iter() if str(each.tag).endswith(f"}}{tag}")]
 
@@ -119,13 +119,13 @@ class Lake:
         self.backend = Backend(
             self.client, self.blocks, self.repositories, self.clock, ids, Bounds(), "us-east-1"
         )
-        gate = Authenticator(self.access, self.clock, SigV4Policy(), timeout_s=5)
+        authenticator = Authenticator(self.access, self.clock, SigV4Policy(), timeout_s=5)
         self.traces = Traces(access_log=True)
-        self.handler = S3Handler(gate, self.backend, self.traces, domains=("s3.test",))
+        self.handler = S3Handler(authenticator, self.backend, self.traces, domains=("s3.test",))
         self._count = 0
 
     def create(self, name: str, *branches: str, tags: tuple[str, ...] = ()) -> Any:
-        """A repository; namespaces are by name, as in a real installation."""
+        """Creates a repository; its namespace has its name."""
         self._count += 1
         repo = doubles.Repo(f"uid-{self._count}", f"mem://{name}")
         repo.branches = {branch: {} for branch in branches or ("main",)}
@@ -134,16 +134,16 @@ class Lake:
         return repo
 
     def entry(self, repository: str, ref: str, path: str) -> Entry:
-        """What a path holds."""
+        """Returns the entry of a path."""
         repo = self.graveler.repos[repository]
         return unpack(repo.branches.get(ref, repo.tags.get(ref, {}))[path])
 
     def block(self, repository: str, entry: Entry) -> BlockKey:
-        """Where its bytes are."""
+        """Returns the block path of an entry."""
         return BlockKey(self.graveler.repos[repository].namespace, physical_path(entry.address))
 
     async def blocks_of(self, repository: str) -> list[str]:
-        """Every block of a repository, once the removals behind answers are over."""
+        """Returns every block of a repository, after the removals that continue after answers."""
         assert await self.backend.removals.drain(5.0)
         namespace = self.graveler.repos[repository].namespace
         return [info.path for info in await self.blocks.list_page(namespace, "", "", 1000)]
@@ -164,12 +164,12 @@ class Lake:
         host: str = "s3.test",
         tamper: str = "",
     ) -> Reply:
-        """One request as the handler sees it, and its answer as the client sees it.
+        """Passes one request to the handler; returns the answer as the client sees it.
 
         Args:
             target: `/bucket/key`, not encoded.
             query: encoded.
-            received: what arrives of the body before the connection breaks.
+            received: the bytes of the body that arrive before the connection breaks.
             length: Content-Length; -1 for that of the body, None for chunked.
             tamper: replaces the signature.
         """
@@ -194,7 +194,7 @@ class Lake:
         data = body if received is None else received
         reader = GivenBody(data, size, broken=received is not None)
         self._count += 1
-        asked = Request(
+        wire_request = Request(
             method,
             parts.path.encode(),
             parts.query.encode(),
@@ -202,19 +202,19 @@ class Lake:
             reader,
             request_id=f"{self._count:020X}",
         )
-        return await self._answer(asked, reader)
+        return await self._answer(wire_request, reader)
 
-    async def _answer(self, asked: Request, reader: GivenBody) -> Reply:
+    async def _answer(self, wire_request: Request, reader: GivenBody) -> Reply:
         try:
-            response = await self.handler(asked)
+            response = await self.handler(wire_request)
         except Exception as error:  # noqa: BLE001 - as the HTTP server does
-            response = self.handler.refuse(asked, error)
+            response = self.handler.refuse(wire_request, error)
         body = await _collect(response.body)
-        if asked.method == "HEAD":
+        if wire_request.method == "HEAD":
             body = b""
-        # Only what does not wait, so that requests may run side by side.
+        # This block must not wait, because requests may run concurrently.
         with structlog.testing.capture_logs() as lines:
-            self.traces.end(Exchange(asked, response.status, len(body), 0, 0.001, None))
+            self.traces.end(Exchange(wire_request, response.status, len(body), 0, 0.001, None))
         (line,) = [line for line in lines if line["event"] == "s3"]
         headers = {name.lower(): value for name, value in response.headers}
         if response.length is not None:

@@ -1,7 +1,7 @@
 """Doubles of the gateway's neighbours: graveler over dicts, auth with two users.
 
-They answer through the real transport and the real clients; what graveler promises is tested where it
-is built, here it only has to keep the shape of its answers.
+They answer through the real transport and the real clients. Graveler's own tests cover its promises; this
+double only returns answers of the right form.
 """
 # ruff: noqa: N802 - rpc names come from the proto
 
@@ -69,7 +69,7 @@ class Upload:
 def _judge(
     message: entry_pb.WriteCondition, path: str, branch: dict[str, bytes], entry: bytes
 ) -> bool:
-    """Whether a write repeats one that was done; raises if its condition does not hold."""
+    """Whether a write repeats an earlier one; raises if its condition does not hold."""
     condition = WriteCondition(message.if_none_match, message.if_match)
     if not condition:
         return False
@@ -82,7 +82,7 @@ def _judge(
 
 
 class FakeGraveler:
-    """All services of graveler that the gateway asks, over dicts. `fail[name]` makes calls fail."""
+    """All services of graveler that the gateway uses, over dicts. `fail[name]` makes calls fail."""
 
     def __init__(self, clock: ManualClock, ids: SeededIds) -> None:
         self._clock, self._ids = clock, ids
@@ -128,11 +128,11 @@ class FakeGraveler:
         assert name is not None
         self._enter(name, call)
         if name == "lookup":
-            asked = operation.lookup
-            packed = self._ref(asked.repository_id, asked.ref).get(parse_path(asked.path))
+            request = operation.lookup
+            packed = self._ref(request.repository_id, request.ref).get(parse_path(request.path))
             if packed is None:
                 raise error_of(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND)
-            namespace = self._repo(asked.repository_id).namespace
+            namespace = self._repo(request.repository_id).namespace
             found = entry_pb.LookupResult(entry=packed, storage_namespace=namespace)
             return entry_pb.OperationResult(lookup=found)
         if name == "stage":
@@ -382,21 +382,21 @@ class FakeAuth:
     """AuthorizationService for the keys of `SECRETS`."""
 
     async def operate(self, operation: auth_pb.Operation, call: Call) -> auth_pb.OperationResult:
-        asked = operation.authorize_key
-        secret = SECRETS.get(asked.access_key_id)
+        request = operation.authorize_key
+        secret = SECRETS.get(request.access_key_id)
         if secret is None:
             raise error_of(Kind.UNAUTHENTICATED, Reason.CREDENTIAL_NOT_FOUND)
         key = f"AWS4{secret}".encode()
-        for part in (asked.date, asked.region, asked.service, "aws4_request"):
+        for part in (request.date, request.region, request.service, "aws4_request"):
             key = hmac.digest(key, part.encode(), "sha256")
         grant = caller_pb2.Grant(
-            user_id=asked.access_key_id.lower(),
+            user_id=request.access_key_id.lower(),
             statements=[
                 caller_pb2.Statement(
-                    allow=True, actions=ALLOWED[asked.access_key_id], resources=["*"]
+                    allow=True, actions=ALLOWED[request.access_key_id], resources=["*"]
                 )
             ],
-            caller_token=f"token-of-{asked.access_key_id}",
+            caller_token=f"token-of-{request.access_key_id}",
             ttl_ms=60_000,
         )
         result = auth_pb.AuthorizeKeyResult(signing_key=key, grant=grant)

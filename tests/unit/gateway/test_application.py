@@ -1,4 +1,4 @@
-"""The whole gateway on a loopback port, asked by boto3 and by hand."""
+"""The complete gateway on a loopback port, with requests of boto3 and raw ones."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_boto3_uploads_in_parts(running: Running) -> None:
     await asyncio.to_thread(talk, running.s3)
 
 
-async def test_it_says_where_it_listens(running: Running) -> None:
+async def test_it_reports_its_address(running: Running) -> None:
     assert running.listened == {"s3": f"127.0.0.1:{running.application.port}"}
     assert running.application.endpoints == ()
 

@@ -1,4 +1,4 @@
-"""Conditional puts as their clients see them; which of several writers wins is graveler's business."""
+"""Conditional puts as their clients see them; graveler decides which of several writers wins."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_client_that_repeats_a_conditional_put_gets_its_first_answer(
     blocks = await lake.blocks_of("lake")
     again = await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
     assert (again.status, again.headers["etag"]) == (200, first.headers["etag"])
-    assert await lake.blocks_of("lake") == blocks  # the second attempt's block is gone
+    assert await lake.blocks_of("lake") == blocks  # the second attempt's block was removed
     other = headers | {"amz-sdk-invocation-id": "ffffffff-0000"}
     reply = await lake.ask("PUT", "/lake/main/a", body=body, headers=other)
     assert reply.code == "PreconditionFailed"
@@ -72,7 +72,7 @@ async def test_the_root_of_a_branch_always_exists(lake: Any) -> None:
 
 
 class CountedBlocks:
-    """Counts the blocks that a gateway begins to write; holds removals if told to."""
+    """Counts the blocks that a gateway begins to write; holds removals on request."""
 
     def __init__(self, lake: Any) -> None:
         self.begun = 0
@@ -88,7 +88,7 @@ class CountedBlocks:
 
     async def put(self, *arguments: Any) -> None:
         self.begun += 1
-        await asyncio.sleep(0)  # others come in between, as while a disk is waited for
+        await asyncio.sleep(0)  # other tasks run in between, as during a disk access
         await self._blocks.put(*arguments)
 
     async def open_write(self, *arguments: Any) -> Any:
@@ -117,7 +117,9 @@ async def test_a_loser_is_told_before_a_block_is_written_for_it(lake: Any, body:
     assert "stage" not in lake.graveler.calls[-3:]
 
 
-async def test_of_small_puts_at_once_through_one_gateway_one_writes_a_block(lake: Any) -> None:
+async def test_one_of_several_concurrent_small_puts_through_a_gateway_writes_a_block(
+    lake: Any,
+) -> None:
     blocks = CountedBlocks(lake)
     async with asyncio.TaskGroup() as group:
         puts = [
@@ -154,7 +156,7 @@ async def test_the_answer_does_not_wait_until_a_refused_block_is_removed(
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     blocks = CountedBlocks(lake)
     blocks.may_remove.clear()
-    # Another gateway's write comes between the look and the write of this one.
+    # Another gateway's write comes between the check and the write of this one.
     lake.graveler.fail["lookup"] = [failure(Kind.NOT_FOUND, Reason.ENTRY_NOT_FOUND)]
     async with asyncio.timeout(5.0):
         reply = await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=NEW)

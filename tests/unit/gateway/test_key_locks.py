@@ -1,4 +1,4 @@
-"""Locks by key: one holder, in order of arrival, never for ever."""
+"""Locks by key: one holder at a time, in order of arrival, for a bounded time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_other_keys_do_not_wait() -> None:
     assert len(locks) == 0
 
 
-async def test_a_holder_that_hangs_stops_nobody_for_ever() -> None:
+async def test_a_hanging_holder_delays_others_for_a_bounded_time() -> None:
     locks = KeyLocks(wait_s=0.01)
     async with asyncio.timeout(5), locks.hold("a"):
         async with locks.hold("a"):  # after a hundredth of a second

@@ -1,4 +1,4 @@
-"""The table of S3 operations: complete, free of doubles, and what the gateway does is what it says."""
+"""The table of S3 operations is complete and unambiguous, and the gateway does what it says."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_row_is_reached_by_its_request(row: Operation) -> None:
 
 
 @pytest.mark.parametrize("row", NOT_OFFERED, ids=named)
-def test_what_is_not_offered_is_refused_by_its_name(row: NotOffered) -> None:
+def test_an_operation_that_is_not_offered_is_refused_by_name(row: NotOffered) -> None:
     query = parse_query(query_of(row).encode())
     with pytest.raises(S3Error) as caught:
         route(row.method, ADDRESSES[row.addressed], query, Headers([]))
@@ -89,13 +89,13 @@ def test_no_two_rows_match_one_request() -> None:
 
 @functools.cache
 def model() -> dict[str, Any]:
-    """S3 as botocore describes it."""
+    """S3 as described by botocore."""
     found: dict[str, Any] = botocore.loaders.Loader().load_service_model("s3", "service-2")
     return found
 
 
 def selected_in_the_model(name: str) -> tuple[Addressed, str, frozenset[str]]:
-    """Address, method and parameters of an operation, as the table writes them."""
+    """Returns address, method and parameters of an operation, in the form of the table."""
     operation = model()["operations"][name]
     path, _, query = operation["http"]["requestUri"].partition("?")
     addressed = {"/": Addressed.SERVICE, "/{Bucket}": Addressed.BUCKET}.get(path, Addressed.KEY)
@@ -103,7 +103,7 @@ def selected_in_the_model(name: str) -> tuple[Addressed, str, frozenset[str]]:
     names = set(query.split("&")) if query else set()
     for member in shape.get("required", ()):
         about = shape["members"][member]
-        # `id` and the like say which one of several, not which operation.
+        # `id` and similar parameters select one of several items, not the operation.
         if about.get("location") == "querystring" and about["locationName"] in VALUES:
             names.add(about["locationName"])
         if about.get("locationName") == COPY_SOURCE:
@@ -124,18 +124,18 @@ def test_every_operation_of_s3_has_a_row() -> None:
             assert of_row == selected_in_the_model(name), name
 
 
-# ---- what a row says is what is done
+# ---- the gateway does what a row says
 
 
 class Recorder:
-    """Denies everything, or everything but one action; remembers what was asked."""
+    """Denies everything, or everything except some actions; records the permission checks."""
 
     def __init__(self, *allowed: Action) -> None:
         self.allowed = allowed
-        self.asked: list[tuple[Action, str]] = []
+        self.checks: list[tuple[Action, str]] = []
 
     def require(self, action: Action, resource: str) -> None:
-        self.asked.append((action, resource))
+        self.checks.append((action, resource))
         if action not in self.allowed:
             raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "not allowed")
 
@@ -179,7 +179,7 @@ async def test_the_action_of_a_row_is_asked_for_before_anything_is_done(
 ) -> None:
     recorder = record()
     reply = await ask(lake, row)
-    assert recorder.asked == [(row.action, resource_of(row))]
+    assert recorder.checks == [(row.action, resource_of(row))]
     assert lake.graveler.calls == []
     if row.about is About.KEYS:
         assert reply.all("Code") == ["AccessDenied"]
@@ -197,7 +197,7 @@ async def test_the_source_of_a_copy_is_asked_for_by_itself(
     lake.graveler.calls.clear()
     recorder = record(row.action)
     reply = await ask(lake, row)
-    assert recorder.asked[1:] == [(row.source, "repository/pond/ref/v1/object/source")]
+    assert recorder.checks[1:] == [(row.source, "repository/pond/ref/v1/object/source")]
     assert (reply.status, reply.code) == (403, "AccessDenied")
     assert "lookup" not in lake.graveler.calls
 
@@ -206,10 +206,10 @@ async def test_the_source_of_a_copy_is_asked_for_by_itself(
 async def test_a_condition_on_what_is_there_needs_the_right_to_read_it(
     lake: Any, record: Any, row: Operation
 ) -> None:
-    """A row without `if_match` ignores no condition of a write: it refuses it."""
+    """A row without `if_match` refuses a conditional write instead of ignoring the condition."""
     recorder = record(row.action)
     reply = await ask(lake, row, {"if-match": '"abc"'})
-    told = recorder.asked[1:]
+    told = recorder.checks[1:]
     if row.if_match is not None:
         assert told == [(row.if_match, "repository/lake/ref/main/object/a")]
         assert (reply.status, reply.code) == (403, "AccessDenied")
@@ -218,7 +218,7 @@ async def test_a_condition_on_what_is_there_needs_the_right_to_read_it(
         assert (reply.status, reply.code) == (501, "NotImplemented")
 
 
-def test_a_column_that_is_empty_lets_nobody_through() -> None:
+def test_a_row_without_an_action_admits_no_caller() -> None:
     class Held:
         operation = BY_NAME["GetObject"]
 
@@ -236,7 +236,7 @@ async def test_a_missing_ref_is_told_as_the_row_says(
     async def perform(*_: object) -> Any:
         raise TarnError(Kind.NOT_FOUND, Reason.REF_NOT_FOUND, "no ref")
 
-    # Rows are frozen: what the handler calls is exchanged in the row itself, for this test.
+    # Rows are frozen, so this test replaces the function in the row itself.
     monkeypatch.setattr(type(row), "__setattr__", object.__setattr__)
     monkeypatch.setattr(row, "perform", perform)
     reply = await ask(lake, row)
@@ -260,7 +260,7 @@ def test_remarks_are_about_operations_that_there_are() -> None:
 
 
 def test_every_name_of_an_operation_in_the_document_is_one() -> None:
-    """Prose names operations, too; and actions."""
+    """The text names operations and actions, too."""
     verbs = "Abort|Complete|Copy|Create|Delete|Get|Head|List|Put|Upload"
     found = set(re.findall(rf"\b(?:{verbs})[A-Z]\w+", DOCUMENT.read_text()))
     known = set(BY_NAME) | {name for row in NOT_OFFERED for name in (row.name, *row.others)}

@@ -1,4 +1,4 @@
-"""The life of a request: who may, what is refused, what is logged; and buckets."""
+"""Requests in general: permissions, refusals and the log; and buckets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_reader_may_not_delete_many(lake: Any) -> None:
     [
         ({"tamper": "0"}, "SignatureDoesNotMatch"),
         ({"secret": "another"}, "SignatureDoesNotMatch"),
-        ({"key": "AKIANOBODY"}, "InvalidAccessKeyId"),
+        ({"key": "AKIAUNKNOWN"}, "InvalidAccessKeyId"),
     ],
 )
 async def test_wrong_keys_and_signatures_are_refused(

@@ -252,7 +252,7 @@ async def test_an_end_that_stays_uncertain_is_503(lake: Any, failure: Any) -> No
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")
     assert "ReopenUpload" not in lake.graveler.calls
     first, second = pauses
-    assert 0 < first < second < 10  # longer each time, and soon enough for a client that waits
+    assert 0 < first < second < 10  # the pauses grow, and end before a client gives up
 
 
 async def _no_sleep(seconds: float) -> None:
@@ -265,7 +265,7 @@ async def test_an_end_that_is_refused_opens_the_upload_again(lake: Any, failure:
     gone = failure(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND)
     lake.graveler.fail["FinishCompleteUpload"] = [gone]
     assert (await complete(lake, upload, listed((1, md5(LAST))))).code == "NoSuchBucket"
-    # The block is made already; it is compared with the parts before it is believed.
+    # The block exists already; it is compared with the parts before it is used.
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
 
 
@@ -297,7 +297,7 @@ async def test_lost_part_bytes_are_an_internal_error(lake: Any) -> None:
 async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) -> None:
     headers = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind}
     upload = await begin(lake, headers=headers)
-    # One part brings its checksum, the other is given one.
+    # One part has a checksum of the client, the other one of the gateway.
     own = {"x-amz-checksum-crc32": crc32(FIRST)}
     assert (await part(lake, upload, 1, FIRST, headers=own)).headers["x-amz-checksum-crc32"]
     given = await part(lake, upload, 2, LAST)
@@ -328,7 +328,7 @@ async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) 
         ({"x-amz-mp-object-size": "many"}, "InvalidRequest"),
     ],
 )
-async def test_what_the_client_says_of_the_object_is_checked(
+async def test_properties_of_the_object_sent_by_the_client_are_checked(
     lake: Any, headers: dict[str, str], code: str | None
 ) -> None:
     begun = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"}

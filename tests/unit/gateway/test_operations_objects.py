@@ -25,7 +25,7 @@ def md5(body: bytes) -> str:
 
 
 @pytest.mark.parametrize("body", [b"", SMALL, bytes(65_536), bytes(65_537), LARGE])
-async def test_what_is_put_can_be_read(lake: Any, body: bytes) -> None:
+async def test_an_object_that_was_put_can_be_read(lake: Any, body: bytes) -> None:
     put = await lake.ask("PUT", "/lake/main/dir/ü & +%20.csv", body=body)
     assert (put.status, put.headers["etag"]) == (200, f'"{md5(body)}"')
     got = await lake.ask("GET", "/lake/main/dir/ü & +%20.csv")
@@ -170,7 +170,7 @@ async def test_a_block_goes_only_when_nothing_can_refer_to_it(
     assert bool(await lake.blocks_of("lake")) is kept
 
 
-async def test_a_repository_made_again_is_found_out(lake: Any) -> None:
+async def test_a_re_created_repository_is_detected(lake: Any) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     lake.create("lake")
     first = await lake.ask("PUT", "/lake/main/b", body=SMALL)
@@ -236,7 +236,7 @@ async def test_reads_are_conditional(lake: Any) -> None:
     assert (await get({"If-Match": '"other"'})).code == "PreconditionFailed"
     unchanged = await get({"If-None-Match": etag})
     assert (unchanged.status, unchanged.headers["etag"]) == (304, etag)
-    # A range of another version is answered with the whole new one.
+    # If the version differs, a range request gets the whole new object.
     assert (await get({"Range": "bytes=0-0", "If-Range": '"old"'})).status == 200
     assert (await get({"Range": "bytes=0-0", "If-Range": etag})).status == 206
 
@@ -252,7 +252,7 @@ async def test_reads_are_conditional(lake: Any) -> None:
         ("/lake/main/" + "k" * 1025, "KeyTooLongError"),
     ],
 )
-async def test_what_is_not_there(lake: Any, target: str, code: str) -> None:
+async def test_missing_objects_refs_and_repositories(lake: Any, target: str, code: str) -> None:
     got = await lake.ask("GET", target)
     assert got.code == code
     assert (await lake.ask("HEAD", target)).status == got.status
@@ -337,7 +337,7 @@ async def test_a_copy_between_repositories_moves_bytes(lake: Any, body: bytes) -
 
 
 async def test_who_may_not_read_a_source_may_not_copy_it(lake: Any) -> None:
-    """Neither as an object nor as a part, in the same repository or another one."""
+    """This holds for objects and parts, in the same repository and in another one."""
     lake.create("pond")
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     begun = await lake.ask("POST", "/lake/dev/big", "uploads")
@@ -457,7 +457,7 @@ async def test_a_quiet_deletion_tells_only_failures(lake: Any) -> None:
     assert reply.all("Deleted") == []
 
 
-async def test_when_nothing_can_be_deleted_now_the_client_shall_try_again(
+async def test_a_deletion_of_many_that_fails_as_a_whole_asks_the_client_to_retry(
     lake: Any, failure: Any
 ) -> None:
     lake.graveler.fail["UnstageEntries"] = [failure(Kind.UNAVAILABLE, Reason.UNAVAILABLE)]

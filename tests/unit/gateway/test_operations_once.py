@@ -1,4 +1,4 @@
-"""How often a request to the gateway changes something behind it."""
+"""How many changes a request to the gateway sends to graveler."""
 
 from __future__ import annotations
 

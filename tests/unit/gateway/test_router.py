@@ -63,7 +63,7 @@ def refusal(method: str, bucket: str, key: str, query: str) -> S3Error:
         ("PUT", "lake", "", "versioning", "NotImplemented", "PutBucketVersioning"),
         ("POST", "lake", "", "", "NotImplemented", "PostObject"),
         ("PUT", "lake", "main/a", "acl", "NotImplemented", "PutObjectAcl"),
-        # S3 has these as operations on something else; the parameter is named all the same.
+        # S3 has these operations on other resources; the refusal names the parameter nevertheless.
         ("GET", "", "", "acl", "NotImplemented", "acl"),
         ("GET", "lake", "main/a", "policy", "NotImplemented", "policy"),
         ("PUT", "lake", "main/a", "acl&uploads", "NotImplemented", "acl"),
@@ -71,7 +71,7 @@ def refusal(method: str, bucket: str, key: str, query: str) -> S3Error:
         ("PATCH", "lake", "main/a", "", "MethodNotAllowed", "PATCH"),
         ("OPTIONS", "lake", "", "", "MethodNotAllowed", "OPTIONS"),
         ("PUT", "", "", "", "MethodNotAllowed", "PUT"),
-        # What selects another operation is no PutObject, no GetObject and no DeleteObject.
+        # Parameters that select another operation never fall back to PutObject, GetObject or DeleteObject.
         ("PUT", "lake", "main/a", "uploads", "MethodNotAllowed", "uploads"),
         ("GET", "lake", "main/a", "uploads", "MethodNotAllowed", "uploads"),
         ("PUT", "lake", "main/a", "delete", "InvalidArgument", "delete"),
@@ -82,7 +82,7 @@ def refusal(method: str, bucket: str, key: str, query: str) -> S3Error:
         ("GET", "lake", "", "list-type=3", "InvalidArgument", "list-type"),
     ],
 )
-def test_what_is_not_offered_is_named(
+def test_the_error_names_an_operation_that_is_not_offered(
     method: str, bucket: str, key: str, query: str, code: str, word: str
 ) -> None:
     refused = refusal(method, bucket, key, query)

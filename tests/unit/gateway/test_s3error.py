@@ -89,7 +89,7 @@ def test_no_failure_that_may_have_been_applied_is_a_4xx(kind: Kind, reason: Reas
         assert status == 503
 
 
-def test_what_broke_inside_is_not_told() -> None:
+def test_internal_failures_are_not_described() -> None:
     for kind in (Kind.CORRUPT, Kind.INTERNAL):
         assert "secret" not in from_tarn_error(TarnError(kind, Reason.INTERNAL, "secret")).message
 

@@ -1,4 +1,4 @@
-"""What a request writes: its entry once, with what was asked for, or nothing at all."""
+"""A request stages its entry once, with the requested properties, or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def crc32(body: bytes) -> str:
 
 
 class Contended(dict[str, bytes]):
-    """A branch on which another client overwrites a path as soon as anything was staged there."""
+    """A branch on which another client overwrites a path as soon as an entry is staged there."""
 
     def __init__(self, entries: dict[str, bytes], path: str) -> None:
         super().__init__(entries)

@@ -24,7 +24,7 @@ def exchange(status: int) -> Exchange:
         ("error", True, []),
     ],
 )
-def test_what_is_logged_follows_the_level_and_the_setting(
+def test_logging_follows_the_level_and_the_setting(
     level: str, access_log: bool, statuses: list[int], tmp_path: Path
 ) -> None:
     output = tmp_path / "log"

@@ -1,5 +1,5 @@
-"""The whole wire half against a real client: boto3 signs and sends, a handler of a dozen lines verifies,
-keeps objects in a dict, and answers with our documents."""
+"""HTTP, signatures and documents with a real client: boto3 signs and sends; a small handler verifies the request,
+keeps objects in a dict, and answers with Tarn's documents."""
 
 from __future__ import annotations
 

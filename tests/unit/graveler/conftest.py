@@ -27,7 +27,7 @@ async def lake(replicas: Replicas) -> AsyncIterator[Lake]:
 
 @pytest.fixture
 async def other(replicas: Replicas, lake: Lake) -> AsyncIterator[Lake]:
-    """The same repository through another replica, with caches of its own."""
+    """The same repository through another replica, which has its own caches."""
     async with replicas.replica() as graveler:
         yield replace(lake, graveler=graveler)
 

@@ -23,7 +23,7 @@ SETTINGS = GravelerSettings("tarn", drop_delay_seconds=30.0)
 
 
 async def start_and_stop(replicas: Replicas, kv: Kv, settings: GravelerSettings) -> None:
-    """One replica's life; its callers are not part of it."""
+    """Starts and stops one replica, without callers."""
     async with replicas.replica() as graveler:
         application = GravelerApplication(
             settings=settings,
@@ -59,7 +59,7 @@ async def test_a_replica_whose_delay_or_skew_differs_does_not_start(
     await replicas.tasks.close()
 
 
-def test_what_is_noted_goes_by_the_name_of_its_key(tmp_path: Path) -> None:
+def test_settings_are_noted_under_the_names_of_their_keys(tmp_path: Path) -> None:
     config = load(None, {"TARN_DATA_DIR": str(tmp_path), "TARN_GRAVELER_DROP_DELAY": "1500ms"})
     assert settings_of(config).shared == {
         "graveler.drop_delay": "1500ms",

@@ -1,4 +1,4 @@
-"""A compare-and-set of a staged row is told as it went, also when its answer is lost."""
+"""A compare-and-set of a staged row reports its true outcome, even if its answer is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = Lake.row_key("k")
 
 @pytest.fixture
 async def rows(lake: Lake) -> Partition:
-    """The rows of a token that nothing was written to; they are registers."""
+    """A register partition in which `KEY` has no row."""
     keys = lake.graveler.repositories.keys_of(lake.repository)
     return keys.refs
 

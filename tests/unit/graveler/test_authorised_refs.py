@@ -1,6 +1,6 @@
-"""Every ref that a request names is authorised, and a page token serves only who it was made for.
+"""Every ref that a request names is authorised, and a page token is valid only for its caller.
 
-The built-in roles reach a whole repository; the caller here has a policy of one sandbox of it.
+The built-in roles cover a whole repository; the caller here has a policy for one sandbox in it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ OTHERS = {
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
 }  # fmt: skip
-"""Fields that name none. `upload_id` leads to the branch of the upload, see below."""
+"""Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
 COMPARED = {"GetUploadRequest.branch_id"}
-"""Compared with the upload's own branch, which is authorised."""
+"""Fields that are compared with the upload's own branch, which is authorised."""
 
 SANDBOX, MAIN, TAG = "sandbox", "main", "sandbox-tag"
 STATEMENTS = (
@@ -57,7 +57,7 @@ STATEMENTS = (
 
 @pytest.fixture
 async def eve(service: Service, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Somebody who may do everything in a sandbox and nothing elsewhere."""
+    """A user who may do everything in a sandbox and nothing elsewhere."""
 
     def scoped(roles: tuple[Role, ...], user_id: UserId) -> tuple[Statement, ...]:
         return STATEMENTS if user_id == "eve" else policy.statements_of(roles, user_id)
@@ -65,13 +65,13 @@ async def eve(service: Service, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setattr(authorizer, "statements_of", scoped)
     await service.put("secret", 7)
     await service.graveler.create_commit(service.admin, "lake", MAIN, "secrets")
-    # An empty sandbox: of the first commit.
+    # An empty sandbox, created at the first commit.
     await service.graveler.create_branch(service.admin, "lake", SANDBOX, "main~1")
     return await service.as_user("eve", "Analyst")
 
 
 async def outcome(work: Awaitable[Message | None]) -> Reason | None:
-    """Why a call, or a path of it, is refused."""
+    """Returns the reason why a call, or one of its paths, is refused; None if it is not."""
     try:
         answer = await work
     except TarnError as error:
@@ -90,7 +90,7 @@ def methods(service: Service) -> Iterator[tuple[ServiceDescriptor, MethodDescrip
 
 
 def requests(service: Service) -> Iterator[tuple[Descriptor, Callable[[Message, Call], Any]]]:
-    """Every request of every rpc, and every operation of the stream, with a way to send it."""
+    """Yields every request type of every rpc and operation of the stream, with a function that sends it."""
     for of, method in methods(service):
 
         def unary(request: Message, call: Call, of: Any = of, name: str = method.name) -> Any:
@@ -108,7 +108,7 @@ def requests(service: Service) -> Iterator[tuple[Descriptor, Callable[[Message, 
 
 
 def plausible(of: Descriptor, uid: str, refs: dict[str, str], upload_id: str = "") -> Message:
-    """A request that only a missing permission can be wrong with."""
+    """Returns a request that is valid except for permissions."""
     values: dict[str, Any] = {
         "repository_id": "lake",
         "instance_uid": uid,
@@ -125,7 +125,7 @@ def plausible(of: Descriptor, uid: str, refs: dict[str, str], upload_id: str = "
 
 
 def in_sandbox(of: Descriptor) -> dict[str, str]:
-    """All refs of a request in the sandbox; what is created gets a name that is free."""
+    """Returns refs in the sandbox for a request; a ref to be created gets an unused name."""
     refs = {name: SANDBOX for name in of.fields_by_name if name in REFS}
     if of.name.startswith("Create") and "source_ref" in refs:
         refs |= {name: f"sandbox-{of.name}" for name in ("branch_id", "tag_id") if name in refs}
@@ -135,7 +135,7 @@ def in_sandbox(of: Descriptor) -> dict[str, str]:
 
 
 async def test_every_ref_of_every_request_is_authorised(service: Service, eve: Call) -> None:
-    """A new rpc or field fails here until it is said whether it is a ref, and is authorised if it is."""
+    """A new rpc or field fails here until it is listed as a ref or not, and authorised if it is a ref."""
     uid = (await service.graveler.get_repository(service.admin, "lake")).instance_uid
     walked = set()
     for of, send in requests(service):
@@ -153,7 +153,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
                     allowed.add(Reason.UPLOAD_NOT_FOUND)
                 assert await outcome(work) in allowed, f"{of.name}.{name} = {ref!r}"
                 walked.add((of.name, name))
-        # The refusals above were for those refs: in the sandbox nothing is denied.
+        # The refusals above were caused by those refs: in the sandbox nothing is denied.
         if refs:
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
@@ -224,7 +224,7 @@ async def test_a_page_token_serves_only_its_caller_and_arguments(
 
 
 async def test_a_forged_page_token_is_refused(service: Service, eve: Call) -> None:
-    """The token of history names commits: made by a caller it would read any of them."""
+    """The token of history names commits: with a forged token a caller could read any of them."""
     made = (await service.graveler.get_branch(service.admin, "lake", MAIN)).commit_id
     arguments: dict[str, Argument] = {
         "repository": "lake",
@@ -237,14 +237,14 @@ async def test_a_forged_page_token_is_refused(service: Service, eve: Call) -> No
     await service.graveler.create_commit(service.admin, "lake", SANDBOX, "own", allow_empty=True)
     own = (await commits(service, eve, SANDBOX)).next_page_token
     packed = base64.urlsafe_b64decode(own + "=" * (-len(own) % 4))
-    assert packed[17:].decode() != made  # its last 64 characters are the commit to go on with
+    assert packed[17:].decode() != made  # its last 64 characters are the commit to continue with
     swapped = base64.urlsafe_b64encode(packed[:17] + made.encode()).decode()
     assert await refused(commits(service, eve, SANDBOX, swapped))
     assert (await commits(service, eve, SANDBOX, own)).commits
 
 
 async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Call) -> None:
-    """Walks every rpc that takes a page token."""
+    """Checks every rpc that takes a page token."""
     ann = await service.as_user("ann", "Analyst")
     for name in ("a", "b"):
         await service.put(name, 1)

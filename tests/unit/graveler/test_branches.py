@@ -1,4 +1,4 @@
-"""What a process knows of a branch between its reads."""
+"""The cache of branch records in a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarn_graveler.branch.handle import BranchHandle
 
 
 async def sealed(lake: Lake) -> Branch:
-    """Changes the branch."""
+    """Seals the branch; returns its new record."""
     branches = lake.graveler.branches
     token = branches.new_token()
     done = await BranchHandle(branches, lake.main).change(lambda b, op: seal(b, token, op))

@@ -1,4 +1,4 @@
-"""Rule 5: what a change gives up is announced before it, and dropped once no record names it."""
+"""Rule 5: tokens are announced before a change removes them, and dropped after no record names them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def refused() -> TarnError:
 
 
 def refuse_drop_list(lake: Lake, answer: TarnError, *, is_raised: bool) -> None:
-    """The store answers for every partition but those of the drop list."""
+    """The store fails for the partitions of the drop list."""
     write = lake.kv.set_many
 
     async def set_many(partition: Partition, groups: Sequence[Group]) -> list[TarnError | None]:
@@ -72,7 +72,7 @@ async def test_a_branch_whose_tokens_cannot_be_announced_is_not_deleted(
 
 
 async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake: Lake) -> None:
-    """Whatever comes after the compare-and-set: the list knows the tokens before it."""
+    """The drop list has the tokens before the compare-and-set, so a later crash does not matter."""
     await lake.put("x", 1)
     token = await lake.staging_rows()
     set_if, changes = lake.kv.set_if, 0
@@ -94,7 +94,7 @@ async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake:
 
 
 async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) -> None:
-    """A commit announced its tokens and was not made; they are looked for more and more seldom."""
+    """A commit announced its tokens and was not made; the checks for them become rarer and rarer."""
     await lake.put("x", 1)
     branch = await record(lake)
     await lake.graveler.cleaning.announce(lake.main, branch.tokens)
@@ -108,22 +108,22 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
         assert await lake.get("x") == 1
     assert (
         3 <= sum(looks) / len(branch.tokens) <= 7
-    )  # after 1, 2, 4, 8 … drop delays: not at each pass
+    )  # after 1, 2, 4, 8 … drop delays, not in each pass
     await lake.commit()
     for _ in range(3):
         await lake.drop_everything_removed()
     assert await lake.get("x") == 1
 
 
-async def test_a_token_is_dropped_between_one_and_two_delays_after_it_was_missed(
+async def test_a_token_is_dropped_between_one_and_two_drop_delays_after_it_was_found_unnamed(
     lake: Lake,
 ) -> None:
-    """A reader may go on for the drop delay with the record that named it; after that it only costs room."""
+    """A reader may use the record that named it for the drop delay; after that the token only takes space."""
     await lake.put("x", 1)
     token = await lake.staging_rows()
     await lake.commit()
     lake.clock.advance(76)
-    await lake.graveler.cleaning.drop_due()  # looks for it
+    await lake.graveler.cleaning.drop_due()  # checks the record
     lake.clock.advance(59)
     await lake.graveler.cleaning.drop_due()
     assert await lake.kv.scan(token, b"", None, 10)
@@ -143,7 +143,7 @@ async def test_replicas_that_look_at_one_announcement_add_one_row(lake: Lake, ot
             await other.graveler.cleaning.drop_due()
     lake.clock.advance(100_000)
     waiting = [key async for key, _ in (await DropList(lake.kv, KEYS, lake.clock).begin()).due()]
-    assert len(waiting) <= 6  # one for each time that it was looked at, not one for each look
+    assert len(waiting) <= 6  # one row for each time of a check, not one for each check
     assert waiting
 
 
@@ -160,7 +160,7 @@ async def test_repeated_failures_to_commit_leave_a_bounded_number_of_layers(lake
             with pytest.raises(TarnError):
                 await lake.commit()
             if number == 9:
-                assert len((await record(lake)).sealed) == 1  # nothing new: no new layer
+                assert len((await record(lake)).sealed) == 1  # no new rows, so no new layer
             if number >= 9:
                 await lake.put(f"y{number}", number)
         assert len((await record(lake)).sealed) == 8
@@ -171,7 +171,7 @@ async def test_repeated_failures_to_commit_leave_a_bounded_number_of_layers(lake
 
 
 async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> None:
-    """A read that does not settle may miss the change that made a token part of the record."""
+    """A read that does not settle may miss the change that added a token to the record."""
     (old,) = await lake.kv.get_many(
         lake.graveler.repositories.keys_of(lake.repository).refs, [lake.branch_key]
     )

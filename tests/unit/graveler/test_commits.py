@@ -1,4 +1,4 @@
-"""Commit records: found by id and prefix, believed only if they hash to their id."""
+"""Commit records: found by id and prefix, and used only if they hash to their id."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_prefix_names_one_commit_or_none_or_is_ambiguous(lake: Lake) -> 
 
 
 async def test_a_commit_whose_row_is_refused_is_not_made(lake: Lake, other: Lake) -> None:
-    """Nothing may name a commit that is not stored."""
+    """No branch may name a commit that is not stored."""
     await lake.put("a", 1)
     before = await ids_of(lake)
     write = lake.kv.set_many
@@ -116,7 +116,7 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_commit_whose_row_is_in_doubt_is_surely_not_made(lake: Lake, applied: bool) -> None:
-    """Its row says the same whenever it lands, and no branch names it: who asks again loses nothing."""
+    """Its row is the same whenever it lands, and no branch names it, so a repetition loses nothing."""
     await lake.put("x", 1)
     before = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
     lake.kv.lose("set_many", applied=applied)

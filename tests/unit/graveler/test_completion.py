@@ -1,4 +1,4 @@
-"""An upload is staged once, whoever repeats its completion and whatever dies or hangs half-way."""
+"""An upload is staged once, even if its completion is repeated and processes die or hang half-way."""
 
 import pytest
 from lake import MAIN, Lake, Running, ended, entry, reached
@@ -78,10 +78,10 @@ async def test_a_late_row_of_a_repeated_completion_takes_no_newer_write_away(
     held = lake.kv.hold("set_many", lake.row_key("k"))
     first = running.start(upload.finish())
     await reached(held)
-    await upload.finish(other)  # the gateway sends it again, under the same claim
+    await upload.finish(other)  # the gateway repeats it under the same claim
     await other.put("k", 2)
     held.open()
-    await first  # meets the answer of the second one
+    await first  # finds the recorded answer of the second one
     assert await other.get("k") == 2
     await commit_and_drop(other)
     assert await other.get("k") == 2
@@ -135,7 +135,7 @@ async def test_a_row_that_met_a_seal_is_carried_over_only_if_it_is_the_newest(
         written = lake.kv.hold("set_many", lake.row_key("k"), after=True)
         first = running.start(upload.finish())
         await reached(written)
-        await seal_main(other)  # the row lies in a sealed token now
+        await seal_main(other)  # the row is in a sealed token now
         if newer:
             await other.put("k", 2)
         written.open()
@@ -216,7 +216,7 @@ async def test_a_row_that_a_conditional_write_has_missed_is_not_taken_for_writte
 async def test_a_conditional_write_of_the_same_token_has_seen_the_upload(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    """Both rows lie in one token, where one was compared with the other."""
+    """Both rows are in one token, where the second was compared with the first."""
     await BranchHandle(lake.graveler.branches, lake.main).seal_unless(
         lambda _: False, TokenKind.CONDITIONAL, written=False
     )
@@ -227,7 +227,7 @@ async def test_a_conditional_write_of_the_same_token_has_seen_the_upload(
     assert await other.get("k") == 2
 
 
-async def test_what_cannot_be_told_any_more_stays_unknown_and_stages_nothing(
+async def test_an_outcome_that_cannot_be_settled_stays_unknown_and_stages_nothing(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
     """The token of a dead attempt was committed, and the key holds something else."""
@@ -268,7 +268,7 @@ async def test_a_completion_that_lost_its_claim_stages_nothing(lake: Lake, uploa
 async def test_an_answer_is_recorded_only_under_the_claim(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    """The row is there, and meanwhile another completion with other parts has taken over."""
+    """The row was written, but meanwhile another completion with other parts has taken over."""
     written = lake.kv.hold("set_many", lake.row_key("k"), after=True)
     first = running.start(upload.finish())
     await reached(written)
@@ -317,7 +317,7 @@ async def test_a_conditional_completion_that_was_written_over_is_never_refused_n
 async def test_notes_are_read_after_the_row_that_the_comparison_expects(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
-    """The late row is visible for a moment, and a PUT replaces it, while a second attempt looks."""
+    """The late row is visible for a moment, and a PUT replaces it, while a second attempt reads."""
     held = lake.kv.hold("set_many", lake.row_key("k"))
     first = running.start(upload.finish())
     await reached(held)
@@ -345,7 +345,7 @@ async def test_a_note_is_missed_only_in_a_token_that_the_record_still_names(
     looking = lake.kv.hold("scan")
     second = running.start(upload.finish(other))
     await reached(looking)
-    await commit_and_drop(lake)  # of the sealed token only: the new one is empty
+    await commit_and_drop(lake)  # only the note of the sealed token: the new token is empty
     looking.open()
     await ended(second)
     assert isinstance(second.exception(), OutcomeUnknownError)
@@ -424,7 +424,7 @@ async def test_a_loser_of_a_race_is_judged_by_the_row_that_won(
     assert error.kind is Kind.FAILED_PRECONDITION  # surely nothing was staged
     assert await other.get("k") == 2
     await other.delete("k")
-    await upload.finish(condition=NEW)  # no doubt is left over
+    await upload.finish(condition=NEW)  # no unknown outcome remains
     assert await other.get("k") == 1
 
 

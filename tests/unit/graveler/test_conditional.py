@@ -1,7 +1,7 @@
 """Conditional writes, one interleaving at a time (docs/design/protocol.md, rule 3; invariant I6).
 
-Each test plays the race that a step of `tarn_graveler.branch.conditional` is there for. Take the step out and the
-test fails.
+Each test plays the race that a step of `tarn_graveler.branch.conditional` prevents. Without the step the test
+fails.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ NEW = WriteCondition(if_none_match=True)
 
 
 def mine(size: int, operation: str, mtime_us: int = 0) -> bytes:
-    """An entry told apart by its size, of an operation; another attempt has another time."""
+    """Returns an entry of an operation, identified by its size; another attempt has another time."""
     md5 = size.to_bytes(16, "big")
     return pack(Entry(size, mtime_us, bytes(16), md5, operation_id=operation))
 
@@ -33,7 +33,7 @@ def match(size: int) -> WriteCondition:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes conditionally through one replica."""
+    """A client that writes conditionally through one replica."""
 
     lake: Lake
 
@@ -76,7 +76,7 @@ async def staging_kind(lake: Lake) -> TokenKind:
     return (await lake.graveler.branches.fresh(lake.main)).branch.staging.kind
 
 
-async def test_if_none_match_writes_only_where_nothing_is(lake: Lake, writer: Writer) -> None:
+async def test_if_none_match_writes_only_where_no_entry_exists(lake: Lake, writer: Writer) -> None:
     assert await writer.put("a", 1) is False
     assert await lake.get("a") == 1
     assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED
@@ -104,7 +104,7 @@ async def test_a_plain_write_counts_whatever_token_it_lies_in(lake: Lake, writer
     assert await staging_kind(lake) is TokenKind.PLAIN
     assert await writer.refused("a", 2) is Reason.PRECONDITION_FAILED
     assert await staging_kind(lake) is TokenKind.CONDITIONAL
-    await lake.put("b", 1)  # plain writes go on, on the conditional token
+    await lake.put("b", 1)  # plain writes continue on the conditional token
     assert await writer.refused("b", 2) is Reason.PRECONDITION_FAILED
     await lake.delete("b")
     await writer.put("b", 2)
@@ -120,7 +120,7 @@ async def test_one_conditional_token_serves_many_writes(lake: Lake, writer: Writ
     assert await lake.staging_rows() == token
 
 
-async def test_of_two_that_saw_nothing_one_wins(
+async def test_one_of_two_writers_that_saw_no_entry_wins(
     lake: Lake, writer: Writer, rival: Writer, running: Running
 ) -> None:
     await writer.put("warm", 9)
@@ -143,9 +143,9 @@ async def test_a_writer_on_a_sealed_token_does_not_win_beside_one_on_the_next(
     slow = running.start(writer.put("a", 1))
     await reached(held)
     await seal_branch(lake)
-    await rival.put("a", 2)  # on the next token; sees nothing on the sealed one yet
+    await rival.put("a", 2)  # on the next token; it sees no row in the sealed token yet
     held.open()
-    with pytest.raises(OutcomeUnknownError):  # its row is there, so this is no refusal
+    with pytest.raises(OutcomeUnknownError):  # its row was written, so this is not a refusal
         await slow
     assert await lake.get("a") == 2
 
@@ -153,7 +153,7 @@ async def test_a_writer_on_a_sealed_token_does_not_win_beside_one_on_the_next(
 async def test_a_lost_race_is_decided_by_the_row_that_won(
     lake: Lake, writer: Writer, rival: Writer, running: Running
 ) -> None:
-    """After the compare-and-set one read of the record, whatever lies in the layers."""
+    """After the compare-and-set only the record is read again, not the layers."""
     await lake.put("beneath", 9)
     await lake.commit()
     await writer.put("warm", 9)
@@ -170,7 +170,7 @@ async def test_a_lost_race_is_decided_by_the_row_that_won(
     assert lake.kv.calls == [("get_many", refs.name)]
 
 
-async def test_of_many_writers_at_once_one_wins_and_each_loser_costs_the_same(
+async def test_one_of_many_concurrent_writers_wins_and_each_loser_costs_the_same(
     lake: Lake, writer: Writer, rival: Writer
 ) -> None:
     await writer.put("warm", 9)
@@ -196,7 +196,7 @@ async def test_of_many_writers_at_once_one_wins_and_each_loser_costs_the_same(
 async def test_a_writer_whose_condition_still_holds_goes_on_while_others_write(
     lake: Lake, writer: Writer, losses: int
 ) -> None:
-    """Each lost compare-and-set means that another write was made: no reason to give up."""
+    """Each lost compare-and-set means that another write succeeded, so there is progress."""
     await lake.put("a", 1)
     await writer.put("warm", 9)
     set_if, left = lake.kv.set_if, losses
@@ -213,7 +213,7 @@ async def test_a_writer_whose_condition_still_holds_goes_on_while_others_write(
     assert (await lake.get("a"), left) == (2, 0)
 
 
-async def test_a_row_that_won_too_late_refuses_nobody(
+async def test_a_row_that_landed_too_late_refuses_no_writer(
     lake: Lake, writer: Writer, rival: Writer, running: Running
 ) -> None:
     """It was written to a token that a commit had scanned: no reader sees it."""
@@ -227,7 +227,7 @@ async def test_a_row_that_won_too_late_refuses_nobody(
     await lake.commit()
     again = lake.kv.hold("get_many", lake.branch_key)
     late.open()
-    await reached(again)  # its row is there
+    await reached(again)  # its row was written
     held.open()
     assert await slow is False
     assert await lake.get("a") == 1
@@ -237,10 +237,10 @@ async def test_a_row_that_won_too_late_refuses_nobody(
     assert await lake.get("a") == 1
 
 
-async def test_what_was_read_beneath_is_verified_before_it_is_acted_on(
+async def test_the_layers_that_were_read_are_verified_before_the_write(
     lake: Lake, writer: Writer, rival: Writer, running: Running
 ) -> None:
-    """The branch was committed and its tokens were dropped between the record and the layers."""
+    """The branch was committed and its tokens were dropped between the reads of the record and of the layers."""
     await writer.put("warm", 9)
     token = await lake.staging_rows()
     held = lake.kv.hold("get_many", lake.row_key("a"))
@@ -264,7 +264,7 @@ async def test_a_row_that_met_a_seal_is_written_again(
     held = lake.kv.hold("set_if", lake.row_key("a"))
     slow = running.start(writer.put("a", 1))
     await reached(held)
-    await lake.commit()  # scans the token that the row is on its way to
+    await lake.commit()  # scans the token that the row is sent to
     held.open()
     assert await slow is False
     await lake.drop_everything_removed()
@@ -274,7 +274,7 @@ async def test_a_row_that_met_a_seal_is_written_again(
 async def test_a_row_that_went_with_its_token_is_looked_for_in_the_commit(
     lake: Lake, writer: Writer, running: Running
 ) -> None:
-    """The row that the write is compared with was committed and dropped before it is sent."""
+    """The row that the write expects was committed and dropped before the write is sent."""
     await writer.put("a", 1)
     held = lake.kv.hold("set_if", lake.row_key("a"))
     slow = running.start(writer.put("a", 2, match(1)))
@@ -299,7 +299,7 @@ async def test_its_own_row_beneath_is_no_reason_to_refuse(
     assert await lake.get("a") == 1
     partition = await lake.staging_rows()
     (row,) = await lake.kv.get_many(partition, [lake.row_key("a")])
-    assert row is not None  # where rule 1 wants it
+    assert row is not None  # where rule 1 requires it
 
 
 @pytest.mark.parametrize("between", ["nothing", "seal", "commit"])
@@ -324,9 +324,7 @@ async def test_another_content_is_another_operation(lake: Lake, writer: Writer) 
     assert caught.value.reason is Reason.PRECONDITION_FAILED
 
 
-async def test_a_repeat_after_somebody_wrote_over_it_is_judged_anew(
-    lake: Lake, writer: Writer
-) -> None:
+async def test_a_repeat_of_an_overwritten_write_is_judged_anew(lake: Lake, writer: Writer) -> None:
     await writer.put("a", 1, operation="op")
     await lake.delete("a")
     assert await writer.put("a", 1, operation="op", mtime_us=20) is False
@@ -339,7 +337,7 @@ async def test_a_repeat_after_somebody_wrote_over_it_is_judged_anew(
 async def test_two_attempts_at_once_keep_the_block_of_each_row_that_was_written(
     lake: Lake, writer: Writer, rival: Writer, running: Running
 ) -> None:
-    """The first attempt's row is in a sealed token and may be committed: it is no mere repeat."""
+    """The first attempt's row is in a sealed token and may be committed, so the second is not just a repetition."""
     await writer.put("warm", 9)
     held = lake.kv.hold("set_if", lake.row_key("a"))
     slow = running.start(writer.put("a", 1, operation="op", mtime_us=10))

@@ -1,4 +1,4 @@
-"""The list of partitions to drop: nothing too early, nothing missed, and no queue of tombstones."""
+"""The list of partitions to drop: none too early, none missed, and no queue of Cassandra tombstones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR_US = 3_600_000_000
 
 
 class Watched(MemKv):
-    """Notes scans and deletes."""
+    """A KV that records scans and deletes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ def drop(clock: ManualClock, name: str, seconds: float) -> Drop:
 
 
 async def work_off(drops: DropList) -> list[str]:
-    """One pass: the names that were due."""
+    """Runs one pass; returns the names that were due."""
     one_pass = await drops.begin()
     found = [each.partition.name async for _, each in one_pass.due()]
     await one_pass.finish()
     return found
 
 
-async def test_what_is_due_comes_in_the_order_of_time_and_nothing_else(
+async def test_only_due_names_are_returned_in_order_of_time(
     drops: DropList, clock: ManualClock
 ) -> None:
     await drops.add([drop(clock, "c", 7300), drop(clock, "b", 3700), drop(clock, "a", 1)])
@@ -127,7 +127,7 @@ async def test_scans_begin_at_most_minutes_back(
     assert [start for _, start in kv.scans if start < earliest] == []
 
 
-async def test_what_failed_is_due_again(drops: DropList, clock: ManualClock) -> None:
+async def test_a_failed_drop_is_due_again(drops: DropList, clock: ManualClock) -> None:
     await drops.add([drop(clock, "a", 0)])
     clock.advance(7200)
     one_pass = await drops.begin()
@@ -183,7 +183,7 @@ async def test_a_clock_that_was_a_day_ahead_hides_nothing_when_it_is_right_again
     assert (await drops.begin()).done_before_us == clock.now_us() - 180_000_000
 
 
-async def test_what_is_done_is_not_told_again(drops: DropList, clock: ManualClock) -> None:
+async def test_a_finished_drop_is_not_returned_again(drops: DropList, clock: ManualClock) -> None:
     assert await drops.add([drop(clock, "a", 0), drop(clock, "b", 0)]) == [None, None]
     one_pass = await drops.begin()
     (first, _), (_, second) = [each async for each in one_pass.due()]

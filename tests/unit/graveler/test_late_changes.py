@@ -1,7 +1,7 @@
 """Changes of a branch record that are applied after a settling read said that they were not.
 
-A compare-and-set whose answer is lost may wait at a coordinator. No read finds it there, and it is applied
-as soon as it is taken up, if the record is still the one that it expects. So the repetition meets it.
+A compare-and-set whose answer is lost may wait at a coordinator, where no read finds it. It is applied later, if
+the record is still the expected one. So a repetition may find that it was applied.
 """
 
 import pytest
@@ -20,7 +20,7 @@ async def record(lake: Lake) -> Branch:
 
 
 async def waiting(lake: Lake) -> list[str]:
-    """The partitions that the cleaner will look at or drop within two drop delays."""
+    """Returns the partitions that the cleaner will check or drop within two drop delays."""
     lake.clock.advance(121)
     one_pass = await lake.graveler.cleaning._list.begin()
     return [drop.partition.name async for _, drop in one_pass.due()]
@@ -84,7 +84,7 @@ async def test_a_commit_recognises_its_own_finish_that_came_late(lake: Lake) -> 
 
 
 async def test_a_late_finish_under_a_later_refusal_is_an_unknown_outcome(lake: Lake) -> None:
-    """The finish waits in its queue and the drop list is away: nothing says that no commit was made."""
+    """The finish waits in its queue and the drop list is unavailable, so the commit may still be made."""
     await lake.put("x", 1)
     announce, count = lake.graveler.cleaning.announce, 0
 

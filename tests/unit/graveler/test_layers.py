@@ -1,7 +1,7 @@
-"""What every way of reading a branch says of rows in several layers: the newest one counts.
+"""Every way of reading a branch returns the newest of the rows in several layers.
 
-A path stands for each way in which a commit, two sealed tokens and the staging token can hold it: not at
-all, an entry, or a tombstone. What a path should hold is told by its name alone.
+There is a path for each combination of what a commit, two sealed tokens and the staging token can hold: no row, an
+entry, or a tombstone. The name of a path gives its expected value.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tarn.kv.keys import path_key
 from tarn.kv.port import Group
 from tarn_graveler.branch.handle import BranchHandle
 
-# For each layer, oldest first: "-" nothing, "e" an entry, "m" a tombstone.
+# For each layer, oldest first: "-" no row, "e" an entry, "m" a tombstone.
 PATHS = ["".join(each) for each in product("-e", "-em", "-em", "-em")]
 LAYERS = 4
 
 
 def size_of(path: str, layer: int) -> int:
-    """The size of the entry that a layer holds: every entry is told apart."""
+    """Returns the size of the entry in a layer; it identifies the entry."""
     return 100 * (PATHS.index(path) + 1) + layer
 
 
 def newest(path: str, layers: int = LAYERS) -> int | None:
-    """What a path holds when only its oldest layers are there."""
+    """Returns the value of a path if only its oldest layers exist."""
     for layer in reversed(range(layers)):
         if path[layer] != "-":
             return size_of(path, layer) if path[layer] == "e" else None
@@ -40,7 +40,7 @@ def newest(path: str, layers: int = LAYERS) -> int | None:
 
 
 async def write_layer(lake: Lake, layer: int) -> None:
-    """Writes rows as they lie in a token, tombstones over nothing too."""
+    """Writes the rows of a token, including tombstones that hide nothing."""
     groups = [
         Group(path_key(path), ((path_key(path), TOMBSTONE if sort == "m" else named(path, layer)),))
         for path in PATHS
@@ -50,7 +50,7 @@ async def write_layer(lake: Lake, layer: int) -> None:
 
 
 def named(path: str, layer: int) -> bytes:
-    """An entry with an ETag of its own."""
+    """Returns an entry with a unique ETag."""
     size = size_of(path, layer)
     return pack(replace(unpack(entry(size)), md5=size.to_bytes(16)))
 
@@ -81,7 +81,7 @@ async def record(lake: Lake) -> Branch:
 
 
 async def listing(lake: Lake, ref: str = "main", *, limit: int = 1000) -> dict[str, int]:
-    """A ref's whole listing, page by page."""
+    """Reads the complete listing of a ref, page by page."""
     found: dict[str, int] = {}
     after: str | None = ""
     while after is not None:
@@ -155,7 +155,7 @@ async def test_deleted_paths_hold_nothing_whatever_layer_they_were_in(layered: L
     assert await listing(layered, made.commit_id) == {}
 
 
-async def test_what_compaction_made_is_read_in_the_place_of_the_commit(lake: Lake) -> None:
+async def test_the_compacted_metarange_is_read_instead_of_the_commit(lake: Lake) -> None:
     await lake.put("x", 1)
     first = await lake.commit()
     await lake.put("x", 2)

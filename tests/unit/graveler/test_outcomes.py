@@ -1,6 +1,6 @@
-"""What a caller is told when something goes wrong half way: bugs that the simulator found, played by hand.
+"""Answers to callers when an operation fails half-way: bugs that the simulator found, replayed by hand.
 
-An error that says "surely not done" (UNAVAILABLE, NOT_FOUND) must be true, and so must "nothing to commit:
+An error that means "surely not done" (UNAVAILABLE, NOT_FOUND) must be true, and so must "nothing to commit:
 everything is in commit X".
 """
 
@@ -99,7 +99,7 @@ async def test_nothing_to_commit_names_the_commit_that_took_the_changes(
 async def test_a_commit_whose_changes_another_one_took_is_empty_or_none(
     lake: Lake, other: Lake, running: Running, allow_empty: bool
 ) -> None:
-    """Which one, the request says; what a third commit has sealed since is not what was asked for."""
+    """The request decides which; tokens that a third commit has sealed since are not part of it."""
     branches = lake.graveler.branches
     await lake.put("x", 1)
     seal_done = lake.kv.hold("set_if", lake.branch_key, after=True)
@@ -129,7 +129,7 @@ async def test_a_commit_whose_changes_another_one_took_is_empty_or_none(
 
 
 async def test_a_commit_does_not_end_on_a_re_created_branch(lake: Lake, running: Running) -> None:
-    """The namesake's commit holds nothing of what was to be committed."""
+    """The commit of the new branch does not hold the changes that were to be committed."""
     branches = lake.graveler.branches
     first = (await branches.fresh(lake.main)).branch.commit_id
     await lake.put("a", 1)
@@ -174,7 +174,7 @@ async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(l
     assert await lake.get("x") == 7
 
 
-async def test_rule_5_a_read_counts_on_d_less_what_wall_clocks_may_be_apart(
+async def test_rule_5_reads_rely_on_the_drop_delay_less_the_clock_skew(
     lake: Lake, running: Running
 ) -> None:
     """The drop delay is measured by two machines: one registers the drop by its clock, another one drops by its own."""

@@ -1,4 +1,4 @@
-"""One key for all replicas, whoever makes it and whatever answer is lost."""
+"""All replicas use one key, whichever of them creates it and whichever answer is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_lost_answer_makes_no_second_key(lake: Lake, other: Lake, applie
 async def test_a_replica_that_comes_second_takes_the_key_of_the_first(
     lake: Lake, other: Lake
 ) -> None:
-    """Both find none; the other one's lands first."""
+    """Both find no key; the key of the other replica lands first."""
     real = lake.kv.set_if
 
     async def set_if(*args: object) -> object:
@@ -53,7 +53,7 @@ async def test_a_replica_that_comes_second_takes_the_key_of_the_first(
     assert await token(lake) == await token(other)
 
 
-async def test_a_damaged_key_is_told(lake: Lake) -> None:
+async def test_a_damaged_key_is_reported(lake: Lake) -> None:
     await lake.kv.set_if(KEYS.graveler, KEYS.PAGE_KEY, b"short", None)
     with pytest.raises(TarnError) as raised:
         await token(lake)

@@ -1,4 +1,4 @@
-"""Pages of branches, tags and repositories, as the services ask for them."""
+"""Pages of branches, tags and repositories, as the services read them."""
 
 from __future__ import annotations
 

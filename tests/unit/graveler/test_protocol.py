@@ -1,6 +1,6 @@
 """The branch protocol, one interleaving at a time (docs/design/protocol.md).
 
-Each test plays the race that a rule is there for. Take the rule's guard out and the test fails.
+Each test plays the race that a rule prevents. Without the rule's guard the test fails.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from tarn_graveler.branch.handle import BranchHandle
 LIMIT_SECONDS = 5.0
 
 
-async def test_what_is_put_can_be_read_and_listed_before_and_after_a_commit(lake: Lake) -> None:
+async def test_a_staged_entry_can_be_read_and_listed_before_and_after_a_commit(lake: Lake) -> None:
     await lake.put("a", 1)
     await lake.put("b", 2)
     assert await lake.get("a") == 1
@@ -41,7 +41,7 @@ async def test_rule_1_a_write_that_met_a_seal_is_made_again_on_the_new_token(
     held = lake.kv.hold("set_many", lake.row_key("late"))
     writer = running.start(lake.put("late", 7))
     await reached(held)
-    await lake.commit()  # seals and scans the token that the row is on its way to
+    await lake.commit()  # seals and scans the token that the row is sent to
     held.open()
     await writer
     await lake.drop_everything_removed()
@@ -71,7 +71,7 @@ async def test_rule_1_a_recheck_never_joins_a_read_that_was_sent_before(
     older = lake.kv.hold("get_many", lake.branch_key, after=True)
     reader = running.start(lake.graveler.branches.fresh(lake.main))
     await reached(older)
-    # The older read has its answer: the record before the seal. A re-check must not take that.
+    # The older read returns the record before the seal. A re-check must not use it.
     row = lake.kv.hold("set_many", lake.row_key("x"))
     writer = running.start(lake.put("x", 1))
     await reached(row)
@@ -107,7 +107,7 @@ async def test_rule_1_out_of_attempts_is_an_unknown_outcome_not_a_failure(lake: 
 async def test_a_write_does_not_leak_into_a_re_created_branch(lake: Lake, running: Running) -> None:
     branches = lake.graveler.branches
     commit_id = (await branches.fresh(lake.main)).branch.commit_id
-    lake.clock.advance(3)  # nothing cached: the write pins the life that it reads afresh
+    lake.clock.advance(3)  # nothing cached: the write pins the incarnation that it reads afresh
     held = lake.kv.hold("set_many", lake.row_key("x"))
     writer = running.start(lake.put("x", 1))
     await reached(held)
@@ -135,7 +135,9 @@ async def test_a_write_meets_the_deletion_of_its_repository(lake: Lake, other: L
     await lake.graveler.repositories.mark_deleted(lake.repository.repository_id)
     await lake.graveler.branches.mark_deleted(lake.main)
     with pytest.raises(OutcomeUnknownError):
-        await other.put("b", 2)  # by a stale record: the row is written, then the mark is met
+        await other.put(
+            "b", 2
+        )  # with a stale record: the row is written, then the re-check reads the mark
     with pytest.raises(TarnError) as raised:
         await other.put("b", 2)
     assert raised.value.kind is Kind.NOT_FOUND
@@ -148,11 +150,13 @@ async def test_rule_2_a_reader_with_a_stale_record_sees_what_was_committed_meanw
     assert await other.get("x") == 1  # caches the record
     await lake.commit()
     await lake.drop_everything_removed()
-    lake.clock.advance(-lake.clock.monotonic())  # the other replica's cache is as old as it gets
+    lake.clock.advance(-lake.clock.monotonic())  # the other replica's cache has its greatest age
     assert await other.get("x") == 1
 
 
-async def test_rule_2_a_slow_read_is_not_trusted_after_d(lake: Lake, running: Running) -> None:
+async def test_rule_2_a_slow_read_is_not_trusted_after_the_drop_delay(
+    lake: Lake, running: Running
+) -> None:
     await lake.put("x", 1)
     assert await lake.get("x") == 1
     held = lake.kv.hold("get_many", lake.row_key("x"))
@@ -164,7 +168,7 @@ async def test_rule_2_a_slow_read_is_not_trusted_after_d(lake: Lake, running: Ru
     assert await reader == 1
 
 
-async def test_rule_2_a_slow_read_by_a_fresh_record_is_not_trusted_after_d_either(
+async def test_rule_2_a_slow_read_by_a_fresh_record_is_not_trusted_after_the_drop_delay_either(
     lake: Lake, running: Running
 ) -> None:
     await lake.put("x", 1)
@@ -196,7 +200,7 @@ async def test_rule_3_a_delete_verifies_the_record_after_its_reads(
 async def test_rule_3_a_delete_verifies_the_whole_record_not_only_its_token(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    """The token stays; what changes under the delete is that a commit takes the sealed one away."""
+    """The staging token stays the same, but a commit removes the sealed token during the delete."""
     await lake.put("x", 1)
     sealed = lake.kv.hold("set_if", lake.branch_key, after=True)
     commit = running.start(other.commit())
@@ -218,7 +222,7 @@ async def test_rule_3_a_delete_verifies_the_whole_record_not_only_its_token(
     assert await lake.get("x") is None
 
 
-async def test_rule_3_a_marker_that_met_a_seal_is_written_again(
+async def test_rule_3_a_tombstone_that_met_a_seal_is_written_again(
     lake: Lake, other: Lake, running: Running
 ) -> None:
     await lake.put("x", 1)
@@ -237,7 +241,7 @@ async def test_rule_3_a_marker_that_met_a_seal_is_written_again(
     assert await lake.get("x", "main@") is None
 
 
-async def test_rule_3_a_marker_in_a_sealed_token_is_no_reason_to_do_nothing(
+async def test_rule_3_a_tombstone_in_a_sealed_token_does_not_replace_a_new_one(
     lake: Lake, other: Lake, running: Running
 ) -> None:
     """The tombstone reached the sealed token after the commit had scanned it."""
@@ -351,12 +355,14 @@ async def test_rule_8_a_lost_answer_to_the_finish_is_settled(
     assert await lake.get("a", "main@") == 1
 
 
-async def test_rule_5_a_removed_token_is_dropped_d_after_it_was_seen_to_be_gone(lake: Lake) -> None:
+async def test_rule_5_a_removed_token_is_dropped_a_drop_delay_after_its_removal_was_seen(
+    lake: Lake,
+) -> None:
     await lake.put("a", 1)
     token = await lake.staging_rows()
     await lake.commit()
     lake.clock.advance(61)
-    assert await lake.graveler.cleaning.drop_due() == 0  # looks: no record names it any more
+    assert await lake.graveler.cleaning.drop_due() == 0  # checks: no record names it any more
     lake.clock.advance(60)
     assert await lake.graveler.cleaning.drop_due() == 0
     assert await lake.kv.scan(token, b"", None, 10) != []
@@ -379,7 +385,7 @@ async def test_rule_5_a_late_row_goes_with_the_second_drop(lake: Lake) -> None:
     assert await lake.graveler.cleaning.drop_due() == 0
 
 
-async def test_a_commit_of_nothing_says_so_and_seals_nothing(lake: Lake) -> None:
+async def test_a_commit_without_changes_reports_so_and_does_not_seal(lake: Lake) -> None:
     before = (await lake.graveler.branches.fresh(lake.main)).branch
     with pytest.raises(TarnError) as raised:
         await lake.commit()

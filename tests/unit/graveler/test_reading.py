@@ -1,4 +1,4 @@
-"""Reads by a record that is out of date, and errors that only such a record makes."""
+"""Reads with an outdated record, and errors that only such a record causes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarn.kv.port import Partition, Row, Versioned
 
 
 def refuse_reads_of(lake: Lake, lost: Partition) -> None:
-    """The store cannot read one partition any more."""
+    """Makes the store fail for one partition."""
     get_many, scan = lake.kv.get_many, lake.kv.scan
 
     def check(partition: Partition) -> None:
@@ -45,7 +45,7 @@ async def listed(lake: Lake) -> list[str]:
 
 async def test_an_error_that_only_a_stale_record_meets_is_not_told(lake: Lake, other: Lake) -> None:
     await lake.put("x", 1)
-    assert await other.get("x") == 1, "it knows the record"
+    assert await other.get("x") == 1, "the record is cached"
     given_up = await lake.staging_rows()
     await lake.commit()
     refuse_reads_of(lake, given_up)
@@ -64,7 +64,7 @@ async def test_a_listing_by_a_stale_record_is_made_again(lake: Lake, other: Lake
     assert await listed(other) == ["x"]
 
 
-async def test_an_error_of_the_record_as_it_is_is_told(lake: Lake) -> None:
+async def test_an_error_of_the_record_as_it_is_is_reported(lake: Lake) -> None:
     await lake.put("x", 1)
     assert await lake.get("x") == 1
     refuse_reads_of(lake, await lake.staging_rows())

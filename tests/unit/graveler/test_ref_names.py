@@ -1,4 +1,4 @@
-"""A name is a branch's or a tag's, never both, whatever is lost, late or cut off while it is made."""
+"""A name belongs to a branch or a tag, never to both, even if requests are lost, late or interrupted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS = {
 
 
 def commit(number: int) -> CommitId:
-    """Nothing reads it: any name does."""
+    """Returns a commit id; the commit need not exist, because it is never read."""
     return CommitId(f"{number:064x}")
 
 
@@ -51,7 +51,7 @@ async def tag(lake: Lake, number: int = 2) -> object:
 
 
 async def kinds(lake: Lake) -> list[str]:
-    """What the name is now, as reads of branches and of tags see it."""
+    """Returns what the name is now according to reads of branches and of tags."""
     found = []
     reads: list[tuple[str, Awaitable[object]]] = [
         ("branch", lake.graveler.branches.fresh(lake.branch(NAME))),
@@ -69,7 +69,7 @@ async def kinds(lake: Lake) -> list[str]:
 
 
 async def patiently(lake: Lake, work: Awaitable[object]) -> object:
-    """The clock goes on while others are waited for."""
+    """Advances the clock while the work waits for other callers."""
     task = asyncio.ensure_future(work)
     async with asyncio.timeout(20.0):
         while not task.done():
@@ -106,7 +106,7 @@ MAKERS = pytest.mark.parametrize(
 
 
 @MAKERS
-async def test_a_namesake_of_the_other_sort_is_refused(
+async def test_a_ref_of_the_other_kind_with_the_same_name_is_refused(
     lake: Lake, first: Make, second: Make, own: str, told: Reason
 ) -> None:
     await first(lake)
@@ -118,7 +118,7 @@ async def test_a_namesake_of_the_other_sort_is_refused(
 
 @MAKERS
 @pytest.mark.parametrize("at", ["place", "name", "finish"])
-async def test_a_creation_that_pauses_anywhere_and_one_of_the_other_sort_do_not_both_win(
+async def test_a_creation_that_pauses_anywhere_and_one_of_the_other_kind_do_not_both_win(
     lake: Lake,
     other: Lake,
     running: Running,
@@ -128,7 +128,7 @@ async def test_a_creation_that_pauses_anywhere_and_one_of_the_other_sort_do_not_
     told: Reason,
     at: str,
 ) -> None:
-    """The second one does not wait for ever, and the first one learns the truth when it goes on."""
+    """The second one does not wait for ever, and the first one gets the true outcome when it continues."""
     if at == "finish":
         placed = lake.kv.hold("set_if", ROWS["name"], after=True)
         slow = running.start(first(lake))
@@ -164,7 +164,7 @@ async def test_a_creator_recognises_its_own_attempt_when_the_answer_is_lost(
         lake.kv.lose("set_if", ROWS[own if at == "place" else "name"], applied=applied)
         making = asyncio.ensure_future(first(lake))
     async with asyncio.timeout(5.0):
-        await making  # the clock stands still: it does not wait for itself
+        await making  # the clock is stopped: it does not wait for itself
     assert len(await kinds(lake)) == 1
     assert (await refusal(second(lake))).reason is told
 
@@ -184,7 +184,7 @@ async def test_a_creation_that_fails_leaves_nothing_that_another_one_waits_for(
     assert (await refusal(first(lake))).kind is Kind.UNAVAILABLE
     lake.kv.set_if = real  # type: ignore[method-assign]
     async with asyncio.timeout(5.0):
-        await first(other)  # the clock stands still
+        await first(other)  # the clock is stopped
     assert len(await kinds(lake)) == 1
 
 
@@ -204,8 +204,8 @@ async def test_no_attempt_to_place_a_record_is_made_twice(lake: Lake) -> None:
     assert len(sent) == len(set(sent)) == 5  # three are lost, one lands, and the last one goes live
 
 
-async def test_a_creation_that_cannot_be_told_is_unknown_and_not_a_refusal(lake: Lake) -> None:
-    """Its last step was lost, and the branch is gone when it looks: made and deleted, or never made."""
+async def test_a_creation_that_cannot_be_settled_is_unknown_and_not_a_refusal(lake: Lake) -> None:
+    """Its last step was lost, and the branch does not exist afterwards: created and deleted, or never created."""
     named = lake.kv.hold("set_if", ROWS["name"], after=True)
     making = asyncio.ensure_future(branch(lake))
     await reached(named)
@@ -214,7 +214,7 @@ async def test_a_creation_that_cannot_be_told_is_unknown_and_not_a_refusal(lake:
     named.open()
     await reached(read)
     refs = lake.graveler.repositories.keys_of(lake.repository).refs
-    await lake.kv.get_many(refs, [ROWS["record"]], settle=True)  # from here on others see it
+    await lake.kv.get_many(refs, [ROWS["record"]], settle=True)  # from now on other callers see it
     await lake.graveler.branches.delete(lake.branch(NAME), keep_tokens)
     read.open()
     assert isinstance(await refusal(making), OutcomeUnknownError)
@@ -253,7 +253,7 @@ async def test_a_creator_that_dies_anywhere_leaves_a_name_that_can_be_used(
 
 
 @MAKERS
-async def test_a_name_is_free_again_for_either_sort_when_its_ref_is_removed(
+async def test_a_name_is_free_for_either_kind_after_its_ref_is_removed(
     lake: Lake, first: Make, second: Make, own: str, told: Reason
 ) -> None:
     async def remove() -> None:
@@ -289,7 +289,7 @@ async def test_the_row_of_a_name_goes_with_its_ref_and_only_with_it(lake: Lake) 
 async def test_a_creator_waits_for_another_one_that_is_alive(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    """Two calls for one branch: one makes it, and the other one is told that it exists."""
+    """Two calls create one branch: one succeeds, and the other one is told that it exists."""
     named = lake.kv.hold("set_if", ROWS["name"], after=True)
     slow = running.start(branch(lake, 1))
     await reached(named)
@@ -306,7 +306,7 @@ async def test_a_creator_waits_for_another_one_that_is_alive(
     assert made.branch.commit_id == commit(1)
 
 
-async def test_what_is_being_created_is_seen_by_nobody(lake: Lake, running: Running) -> None:
+async def test_an_unfinished_creation_is_invisible(lake: Lake, running: Running) -> None:
     for make in (branch, tag):
         held = lake.kv.hold("set_if", ROWS["name"])
         making = running.start(make(lake))
@@ -321,7 +321,7 @@ async def test_what_is_being_created_is_seen_by_nobody(lake: Lake, running: Runn
 async def test_a_branch_does_not_go_live_after_its_repository_was_deleted(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    """A replica that still knows the repository makes a branch while another one deletes it."""
+    """A replica that has the repository in its cache creates a branch while another replica deletes it."""
     held = lake.kv.hold("set_if", ROWS["name"])
     making = running.start(branch(lake))
     await reached(held)
@@ -336,7 +336,7 @@ async def test_a_branch_does_not_go_live_after_its_repository_was_deleted(
 async def test_a_pending_branch_is_marked_with_its_repository(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    """The mark comes between the look at the repository and the last step."""
+    """The mark is set between the read of the repository and the last step."""
     named = lake.kv.hold("set_if", ROWS["name"], after=True)
     making = running.start(branch(lake))
     await reached(named)
@@ -354,7 +354,7 @@ async def test_a_pending_branch_is_marked_with_its_repository(
 
 @dataclass
 class Seen:
-    """What was live under the name, ever."""
+    """The commits that were ever live under the name, and how often both kinds were live."""
 
     commits: set[CommitId]
     both: int = 0
@@ -440,7 +440,7 @@ async def test_no_interleaving_makes_a_name_both_or_tells_an_outcome_wrong(
             assert run.made <= run.seen.commits, seed
             assert not run.refused & run.seen.commits, seed
             made += len(run.made)
-            # Whatever was left behind, the name can be used for either sort.
+            # Leftovers do not matter: the name can be used for either kind.
             for kind in await kinds(lakes[0]):
                 if kind == "branch":
                     await one.branches.delete(lakes[0].branch(NAME), keep_tokens)

@@ -1,4 +1,4 @@
-"""Life of a repository: won with its namespace, given back if its creation fails, ended with all it holds."""
+"""The life of a repository: it is created with its namespace, undone if that fails, and deleted with all data."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def create(lake: Lake, name: RepositoryId = NEW) -> Reservation:
 
 
 async def patiently(lake: Lake, work: Awaitable[Any]) -> Any:
-    """The clock goes on while others are waited for."""
+    """Advances the clock while the work waits for other callers."""
     task = asyncio.ensure_future(work)
     async with asyncio.timeout(20.0):
         while not task.done():
@@ -97,7 +97,7 @@ async def test_a_record_is_known_for_five_seconds(lake: Lake, other: Lake) -> No
     assert (await refusal(repositories.get("lake"))).reason is Reason.REPOSITORY_NOT_FOUND
 
 
-async def test_what_is_being_created_is_seen_by_nobody(lake: Lake) -> None:
+async def test_an_unfinished_creation_is_invisible(lake: Lake) -> None:
     reservation = await reserve(lake)
     repositories = lake.graveler.repositories
     for work in (repositories.get(NEW), repositories.mark_deleted(NEW)):
@@ -140,7 +140,7 @@ async def test_a_creator_that_dies_leaves_a_namespace_that_can_be_used(
 async def test_a_slow_creator_does_not_publish_on_a_namespace_that_it_lost(
     lake: Lake, other: Lake, running: Running, name: RepositoryId
 ) -> None:
-    """It was taken for dead, and goes on when another repository has the namespace."""
+    """It was taken for dead, and continues after another repository got the namespace."""
     slow = await reserve(lake)
     held = lake.kv.hold("set_if", ROWS["record"])
     publishing = running.start(lake.graveler.repositories.publish(slow))
@@ -182,7 +182,7 @@ async def test_a_creator_recognises_its_own_attempt_when_the_answer_is_lost(
     lake: Lake, row: str, applied: bool
 ) -> None:
     lake.kv.lose("set_if", ROWS[row], applied=applied)
-    async with asyncio.timeout(5.0):  # the clock stands still: it does not wait for itself
+    async with asyncio.timeout(5.0):  # the clock is stopped: it does not wait for itself
         reservation = await reserve(lake)
     lake.kv.lose("set_if", ROWS["record"], applied=applied)
     await lake.graveler.repositories.publish(reservation)
@@ -192,7 +192,7 @@ async def test_a_creator_recognises_its_own_attempt_when_the_answer_is_lost(
 async def test_a_refused_creation_can_be_repeated_at_once(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through the service: the block store is away while the first commit is built."""
+    """Through the service: the block store is unavailable while the first commit is built."""
     build = Committed.build
 
     async def away(self: Committed, *args: Any, **kwargs: Any) -> Any:
@@ -222,14 +222,14 @@ async def test_a_creation_whose_first_commit_is_in_doubt_gives_name_and_namespac
     assert (await refusal(make(lake))).kind is Kind.UNAVAILABLE
     assert await holder(lake) is None
     async with asyncio.timeout(5.0):
-        await make(other)  # the clock stands still
+        await make(other)  # the clock is stopped
 
 
 # ---- deletion
 
 
 async def test_another_life_of_a_repository_is_not_removed(lake: Lake) -> None:
-    """A slow deletion ends when the name is another repository's."""
+    """A slow deletion ends after the name was given to another repository."""
     repositories = lake.graveler.repositories
     old = lake.repository
     await repositories.mark_deleted(old.repository_id)
@@ -260,7 +260,7 @@ async def fill(lake: Lake) -> set[str]:
 
 
 async def partitions(lake: Lake) -> set[str]:
-    """Those of the repository that hold rows."""
+    """Returns the partitions of the repository that hold rows."""
     root = lake.graveler.repositories.keys_of(lake.repository).root
     kv = cast("ListingKv", lake.kv._kv)
     found = set()
@@ -273,7 +273,7 @@ async def partitions(lake: Lake) -> set[str]:
 async def test_a_deleted_repository_s_branches_take_no_writes_from_who_still_knows_it(
     lake: Lake, other: Lake
 ) -> None:
-    """A replica may know the repository for five seconds more; the marks of the branches stop it."""
+    """A replica may cache the repository for five more seconds; the marks of the branches stop its writes."""
     await fill(lake)
     await lake.graveler.repositories.get("lake")
     await delete(other)
@@ -295,7 +295,7 @@ async def test_all_of_a_deleted_repository_is_dropped(lake: Lake) -> None:
 async def test_a_deletion_keeps_the_record_until_everything_will_be_dropped(
     lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """What could not be registered is found again by the record alone."""
+    """Partitions that could not be registered for dropping are found again only through the record."""
     await fill(lake)
     add = DropList.add
 
@@ -306,7 +306,7 @@ async def test_a_deletion_keeps_the_record_until_everything_will_be_dropped(
 
     monkeypatch.setattr(DropList, "add", add_but_one)
     error = await refusal(delete(lake))
-    # It is gone for its users, so "surely not done" would be false.
+    # Users no longer see it, so "surely not done" would be false.
     assert isinstance(error, OutcomeUnknownError)
     assert "delete it again" in error.message
     get = other.graveler.repositories.get("lake")
@@ -319,7 +319,7 @@ async def test_a_deletion_keeps_the_record_until_everything_will_be_dropped(
     await create_repository(lake.graveler)
 
 
-async def test_a_deletion_goes_on_when_a_branch_is_deleted_beside_it(
+async def test_a_deletion_continues_when_a_branch_is_deleted_concurrently(
     lake: Lake, other: Lake, running: Running
 ) -> None:
     await fill(lake)

@@ -1,4 +1,4 @@
-"""What a deleted repository or branch leaves: nothing that can be read, written, or that stays for ever."""
+"""A deleted repository or branch leaves nothing that can be read or written, or that stays for ever."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALL = cast("Call", None)
 
 
 class OpenGuard:
-    """Lets everybody in."""
+    """Admits every caller."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
@@ -64,7 +64,7 @@ async def head(lake: Lake) -> CommitId:
 
 
 async def kept(replicas: Replicas, lake: Lake) -> list[str]:
-    """The partitions of the repository that still hold rows."""
+    """Returns the partitions of the repository that still hold rows."""
     root = lake.graveler.repositories.keys_of(lake.repository).root
     store = replicas.kv._kv
     assert isinstance(store, MemKv)
@@ -102,14 +102,14 @@ async def test_a_deleted_branch_leaves_no_row_and_touches_no_other_branch(
 async def test_a_branch_that_changed_under_its_deletion_leaves_its_new_token_no_row_either(
     replicas: Replicas, lake: Lake, other: Lake, running: Running
 ) -> None:
-    """The deletion compares: what it drops are the tokens of the record that it removed."""
+    """The deletion is a compare-and-set, so it drops the tokens of the record that it removed."""
     await lake.graveler.branches.create(lake.branch(DEV), await head(lake))
     await lake.put("a", 1, DEV)
     removal = lake.kv.hold("delete_if")
     deletion = running.start(delete_branch(lake, "dev"))
     async with asyncio.timeout(LIMIT_SECONDS):
         await removal.reached.wait()
-    # A conditional write seals the token; its row lies in one that the deletion has not read.
+    # A conditional write seals the token; its row is in a token that the deletion has not read.
     named = pack(replace(unpack(entry(2)), operation_id="op"))
     condition = WriteCondition(if_none_match=True)
     await other.graveler.conditional.stage(lake.branch(DEV), "b", named, condition)

@@ -1,4 +1,4 @@
-"""What a ref means: branches, tags, ids, prefixes, and steps to parents."""
+"""Resolving refs: branches, tags, ids, prefixes, and steps to parents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarn_graveler.history.resolving import branch_to_write
 
 @dataclass(frozen=True)
 class Family:
-    """A merge of two lines: `top` has `left` and `right` for parents, `left` has `root`."""
+    """A merge commit: the parents of `top` are `left` and `right`, and the parent of `left` is `root`."""
 
     root: CommitId
     left: CommitId
@@ -72,7 +72,7 @@ async def test_steps_lead_to_parents(lake: Lake, family: Family, steps: str, nam
 @pytest.mark.parametrize(
     "ref", ["top~3", "top^3", "top^2^2", "main~1", "main^", "nothing", "abcdef01"]
 )
-async def test_what_is_not_there_is_not_found(lake: Lake, family: Family, ref: str) -> None:
+async def test_a_missing_ref_is_not_found(lake: Lake, family: Family, ref: str) -> None:
     with pytest.raises(TarnError) as raised:
         await commit_of(lake, ref)
     assert (raised.value.kind, raised.value.reason) == (Kind.NOT_FOUND, Reason.REF_NOT_FOUND)

@@ -1,4 +1,4 @@
-"""What graveler's services refuse, right at its bound, and what a refusal leaves."""
+"""The limits of graveler's services, tested at the bound, and the state after a refusal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_thousand_paths_are_deleted_at_once_and_no_more(service: Service
     assert await reason_of(graveler.lookup(admin, "lake", "main", "0")) is Reason.ENTRY_NOT_FOUND
 
 
-async def test_a_tag_takes_no_write_of_any_sort(service: Service) -> None:
+async def test_a_tag_takes_no_write_of_any_kind(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     await service.put("a", 1)
     await graveler.create_commit(admin, "lake", "main", "m")
@@ -67,7 +67,7 @@ async def test_a_tag_takes_no_write_of_any_sort(service: Service) -> None:
     assert await service.size("v1", "a") == 1
 
 
-async def test_an_operation_that_is_none_is_refused(service: Service) -> None:
+async def test_an_empty_operation_is_refused(service: Service) -> None:
     descriptor = entries.DESCRIPTOR.services_by_name["EntryService"]
     with pytest.raises(TarnError) as raised:
         await service.transport.operate(
@@ -88,7 +88,7 @@ async def test_a_delimiter_has_at_most_1024_bytes(service: Service) -> None:
 # --- commits
 
 
-async def test_a_commit_says_so_much_and_no_more(service: Service) -> None:
+async def test_message_and_metadata_of_a_commit_are_bounded(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     before = (await graveler.get_commit(admin, "lake", "main")).commit_id
     message = "ü" * 32_768

@@ -25,7 +25,7 @@ from tarn_proto.graveler.v1 import entry_service_pb2
 
 
 class OpenGuard(AccessGuard):
-    """Everybody may do everything in one repository."""
+    """Allows every caller everything in one repository."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
@@ -39,8 +39,8 @@ class OpenGuard(AccessGuard):
         return self._repository, await self.enter(call, rule, "")
 
 
-class AskedForPages(Diffing):
-    """Finds nothing."""
+class RecordedPages(Diffing):
+    """Returns empty pages and records the requested limits."""
 
     def __init__(self) -> None:
         self.limits: list[int] = []
@@ -54,7 +54,7 @@ class AskedForPages(Diffing):
 
 
 async def test_pages_of_differences_have_a_default_and_a_limit(lake: Lake) -> None:
-    diffing, call = AskedForPages(), Call("test", "", 1e9)
+    diffing, call = RecordedPages(), Call("test", "", 1e9)
     handler = CommitHandler(OpenGuard(lake.repository), replace(lake.graveler, diffing=diffing))
     for size in (0, 7, 1 << 30):
         refs = pb.DiffRefsRequest(
@@ -144,7 +144,7 @@ async def test_differences_page_to_their_end_and_no_further(service: Service) ->
 
 
 async def paged(fetch: Callable[..., Awaitable[ChangesPage]]) -> list[list[str]]:
-    """The paths of all pages of two from `p/b` to `p/e`, a page each."""
+    """Returns the paths of all pages of two between `p/b` and `p/e`, one list for each page."""
     pages: list[list[str]] = []
     token = ""
     while token or not pages:

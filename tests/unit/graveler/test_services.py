@@ -29,7 +29,7 @@ PLAUSIBLE = {
     "paths": ["a"],
     "manifest_hash": bytes(32),
 }
-"""Arguments that only a missing permission can be wrong with."""
+"""Arguments that are valid except for permissions."""
 
 
 async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> None:
@@ -43,7 +43,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
             request = GetMessageClass(method.input_type)(**known)
             with pytest.raises(TarnError) as raised:
                 await service.transport.unary(
-                    endpoint.descriptor, method.name, request, service.nobody
+                    endpoint.descriptor, method.name, request, service.anonymous
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
@@ -61,7 +61,9 @@ async def test_every_hot_operation_refuses_a_call_without_a_token(service: Servi
         entry_service_pb2.Operation(unstage=entry_service_pb2.Unstage(branch_id="main", **place)),
     ):
         with pytest.raises(TarnError) as raised:
-            await service.transport.operate(descriptor, operation, service.nobody, read_only=False)
+            await service.transport.operate(
+                descriptor, operation, service.anonymous, read_only=False
+            )
         assert raised.value.kind is Kind.UNAUTHENTICATED
 
 
@@ -104,17 +106,17 @@ async def test_a_conditional_stage_is_judged_with_the_write(service: Service) ->
 
 
 class ClosedGuard(AccessGuard):
-    """Nobody may read."""
+    """Denies every read."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.checks: list[tuple[str, str]] = []
 
     async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
-        self.asked.append((rule.name, resource))
+        self.checks.append((rule.name, resource))
         raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "denied")
 
 
-async def test_an_etag_is_told_only_to_who_may_read() -> None:
+async def test_an_etag_is_returned_only_to_callers_that_may_read() -> None:
     guard, call = ClosedGuard(), Call("test", "", 1e9)
     match = entry_service_pb2.WriteCondition(if_match="*")
     new = entry_service_pb2.WriteCondition(if_none_match=True)
@@ -122,12 +124,12 @@ async def test_an_etag_is_told_only_to_who_may_read() -> None:
     rule = rules_of(service)["stage"]
     denied = read_condition(guard, call, rule, match, "its/path")
     assert await reason_of(denied) is Reason.ACCESS_DENIED
-    assert guard.asked == [("EntryService.Operate.stage.if_match", "its/path")]
+    assert guard.checks == [("EntryService.Operate.stage.if_match", "its/path")]
     condition = await read_condition(guard, call, rule, new, "its/path")
     assert condition == WriteCondition(if_none_match=True)
 
 
-async def test_branch_tag_commit_and_diff_tell_one_story(service: Service) -> None:
+async def test_branch_tag_commit_and_diff_agree(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     await service.put("a", 1)
     await service.put("b", 1)
@@ -152,7 +154,7 @@ async def test_branch_tag_commit_and_diff_tell_one_story(service: Service) -> No
     assert await service.size(second.commit_id[:16], "c") == 3
 
 
-async def test_refs_that_are_not_there_or_not_writable(service: Service) -> None:
+async def test_missing_and_read_only_refs_are_refused(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     await service.put("a", 1)
     commit = (await graveler.create_commit(admin, "lake", "main", "m")).commit

@@ -1,4 +1,4 @@
-"""Uploads are kept by day: found until they end, remembered for a while, dropped together."""
+"""Uploads are stored by day: listed until they end, remembered for a while, and dropped together."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_an_upload_that_has_not_ended_keeps_its_day(lake: Lake, is_claimed
 
 
 async def test_an_upload_whose_end_is_not_in_the_index_has_ended(lake: Lake) -> None:
-    """Its record was changed, and then the process died."""
+    """The process died after it had changed the upload's record."""
     upload_id = await begin(lake, "a")
     await lake.graveler.uploads.abort(lake.repository, upload_id)
     index = lake.graveler.repositories.keys_of(lake.repository).open_upload(MAIN, "a", upload_id)
@@ -158,7 +158,7 @@ async def test_a_day_stays_known_until_its_drop_is_registered(
     assert await lake.graveler.upload_days.days(lake.repository) == []
 
 
-async def test_whoever_begins_a_day_tidies_up(lake: Lake, other: Lake) -> None:
+async def test_the_first_upload_of_a_day_drops_old_days(lake: Lake, other: Lake) -> None:
     await complete(lake, await begin(lake, "a"))
     lake.clock.advance(5 * DAY)
     young = await begin(other, "b")
@@ -169,12 +169,12 @@ async def test_whoever_begins_a_day_tidies_up(lake: Lake, other: Lake) -> None:
 
 
 @pytest.mark.parametrize("upload_id", ["", "x", "0" * 31, "0" * 33, "F" * 32, "f" * 32, "\0" * 32])
-async def test_an_id_that_nobody_gave_out_is_of_no_upload(lake: Lake, upload_id: str) -> None:
+async def test_an_unknown_upload_id_is_not_found(lake: Lake, upload_id: str) -> None:
     assert not await is_known(lake, upload_id)
 
 
 class OpenGuard:
-    """Lets everybody in."""
+    """Admits every caller."""
 
     async def enter(self, *_: object) -> None:
         return None
@@ -189,7 +189,7 @@ async def test_a_deleted_repository_takes_its_uploads_along(lake: Lake) -> None:
     assert await lake.kv.scan(day_of(lake, upload_id), b"", None, 9) == []
 
 
-async def test_a_row_that_names_no_day_is_told(lake: Lake) -> None:
+async def test_a_row_that_names_no_day_is_reported(lake: Lake) -> None:
     refs = lake.graveler.repositories.keys_of(lake.repository).refs
     key = b"upload-days/x"
     assert await lake.kv.set_many(refs, [Group(key, ((key, b""),))]) == [None]

@@ -1,4 +1,4 @@
-"""One upload, several completions: who may do what to it, and what is told to the others."""
+"""Several completions of one upload: claims, and the answers to the other callers."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ async def claim(lake: Lake, upload_id: str, manifest: bytes = MANIFEST) -> bytes
 
 
 async def answer(lake: Lake, upload_id: str, manifest: bytes = MANIFEST) -> bytes:
-    """What a repeated completion is told."""
+    """Returns the answer to a repeated completion."""
     uploads = lake.graveler.uploads
     return (await uploads.begin_complete(lake.repository, upload_id, manifest)).completed_entry
 
 
 def whole(upload_id: str, size: int) -> bytes:
-    """The entry of a whole upload, which is its operation."""
+    """Returns the entry of a complete upload; the upload is its operation."""
     return pack(replace(unpack(entry(size)), operation_id=upload_id))
 
 
@@ -72,7 +72,7 @@ async def test_a_complete_upload_has_an_answer_for_its_own_part_list_only(lake: 
     await finish(lake, upload_id, await claim(lake, upload_id), 1)
     assert await answer(lake, upload_id) == whole(upload_id, 1)
     assert await refused(answer(lake, upload_id, OTHER_MANIFEST)) is Reason.UPLOAD_NOT_FOUND
-    assert await answer(lake, upload_id) == whole(upload_id, 1), "and keeps it"
+    assert await answer(lake, upload_id) == whole(upload_id, 1), "the answer is kept"
 
 
 @pytest.mark.parametrize("ended", ["completed", "aborted"])
@@ -167,7 +167,7 @@ async def test_an_aborted_upload_cannot_be_completed_and_aborting_again_is_no_er
 async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    """The row of the first attempt can be read: who is told "not done" would upload again."""
+    """The row of the first attempt is visible; a client that is told "not done" would upload again."""
     await other.put("warm", 0)
     upload_id = await begin(lake)
     first = await claim(lake, upload_id)
@@ -201,7 +201,7 @@ async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
 async def test_a_claim_that_meets_another_change_is_decided_by_the_record_as_it_is_then(
     lake: Lake, other: Lake, running: Running, ended: bool
 ) -> None:
-    """A lost compare-and-set is no answer: the upload is read again."""
+    """A lost compare-and-set is not the final answer: the upload is read again."""
     upload_id = await begin(lake)
     held = lake.kv.hold("set_if", RepositoryKeys.upload(UploadId(upload_id)))
     slow = running.start(claim(lake, upload_id))

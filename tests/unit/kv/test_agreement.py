@@ -1,4 +1,4 @@
-"""What must be equal on all replicas is noted by the first one and compared by the others."""
+"""The first replica stores the settings that must be equal on all, and the others compare theirs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_one_that_differs_is_refused_with_key_both_values_and_a_way_out() 
     await agree(kv, "another", {"graveler.drop_delay": "10000ms"})
 
 
-async def test_a_process_adds_what_was_not_noted_and_compares_only_what_it_uses() -> None:
+async def test_a_process_notes_new_settings_and_compares_only_those_it_uses() -> None:
     kv = MemKv()
     await agree(kv, "tarn", CENTRE)
     await agree(kv, "tarn", MINUTE)
@@ -52,7 +52,7 @@ async def test_a_process_adds_what_was_not_noted_and_compares_only_what_it_uses(
         await agree(kv, "tarn", {"metadata.db.cassandra.local_datacenter": "paris"})
 
 
-async def test_of_two_that_start_at_once_with_different_values_one_is_refused(
+async def test_one_of_two_concurrent_processes_with_different_values_is_refused(
     tmp_path: Path,
 ) -> None:
     kv = await open_embedded(tmp_path / "tarn.db", durability="os")
@@ -74,7 +74,7 @@ async def test_of_two_that_start_at_once_with_different_values_one_is_refused(
 
 
 @pytest.mark.parametrize("lands", [True, False])
-async def test_a_note_of_unknown_outcome_is_looked_at(lands: bool) -> None:
+async def test_a_note_of_unknown_outcome_is_read_again(lands: bool) -> None:
     class Uncertain(MemKv):
         left = 1
 
@@ -93,7 +93,7 @@ async def test_a_note_of_unknown_outcome_is_looked_at(lands: bool) -> None:
     assert await read_settings(kv, "tarn") == MINUTE
 
 
-async def test_what_is_forgotten_is_noted_anew() -> None:
+async def test_a_forgotten_setting_is_noted_anew() -> None:
     kv = MemKv()
     await forget_settings(kv, "tarn")
     await agree(kv, "tarn", MINUTE)

@@ -1,4 +1,4 @@
-"""Buckets: where rows go, and how pages of several come back in order."""
+"""Buckets: the bucket of a row, and pages of several buckets in order."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ RETRY = Retry(ManualClock(), random.Random(1), attempts=1)
 
 
 class Buckets:
-    """Sorted rows in buckets, that answer pages as a cluster would."""
+    """Sorted rows in buckets, which return pages as a cluster does."""
 
     def __init__(self, keys: set[bytes], buckets: int, value: bytes = b"") -> None:
         self.rows: list[list[Row]] = [[] for _ in range(buckets)]
-        self.asked: list[tuple[int, int]] = []
+        self.requests: list[tuple[int, int]] = []
         self.fails = 0
         for key in sorted(keys):
             self.rows[bucket_of(key, buckets)].append((key, value))
 
     def ask(self, bucket: int, start: bytes, limit: int) -> asyncio.Future[list[Row]]:
-        self.asked.append((bucket, limit))
+        self.requests.append((bucket, limit))
         answer: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
         if self.fails:
             self.fails -= 1
@@ -83,26 +83,26 @@ async def test_a_scan_begins_at_its_start() -> None:
 async def test_a_short_page_ends_a_bucket_without_another_request() -> None:
     found = Buckets({b"%d" % n for n in range(6)}, 2)
     await all_of(found.scan(first_rows=10).lists())
-    assert sorted(found.asked) == [(0, 10), (1, 10)]
+    assert sorted(found.requests) == [(0, 10), (1, 10)]
 
 
 async def test_pages_follow_the_size_of_the_rows() -> None:
-    """Few large rows at a time, many small ones."""
+    """A page has few large rows or many small ones."""
     keys = {b"%04d" % n for n in range(300)}
     large = Buckets(keys, 1, bytes(1000))
     await all_of(large.scan(page_bytes=20_000, rows_max=1000).lists())
     small = Buckets(keys, 1)
     await all_of(small.scan(page_bytes=20_000, rows_max=1000).lists())
-    assert large.asked[1] == (0, 19)
-    assert small.asked[1] == (0, 1000)
+    assert large.requests[1] == (0, 19)
+    assert small.requests[1] == (0, 1000)
 
 
 async def test_pages_are_asked_for_ahead() -> None:
-    """While the first list is used, the next page of every bucket is on its way."""
+    """While the first page is used, the next page of every bucket is requested."""
     found = Buckets({b"%03d" % n for n in range(100)}, 4)
     lists = found.scan(ahead=True).lists()
     await anext(lists)
-    assert Counter(bucket for bucket, _ in found.asked) == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert Counter(bucket for bucket, _ in found.requests) == {0: 2, 1: 2, 2: 2, 3: 2}
 
 
 async def test_a_failed_page_is_asked_for_again() -> None:
@@ -126,7 +126,7 @@ async def test_a_page_that_keeps_failing_fails_the_scan() -> None:
 
 
 def test_buckets_never_change() -> None:
-    """Rows are found again by them: these numbers are on disks."""
+    """Stored rows are found by these numbers."""
     keys = [b"", b"key/a", b"key/b", b"branches/main", bytes(range(256))]
     assert [bucket_of(key, 1) for key in keys] == [0] * 5
     assert [bucket_of(key, 8) for key in keys] == [0, 4, 6, 0, 3]

@@ -1,4 +1,4 @@
-"""What a cluster is refused for, and what is only advised."""
+"""Properties of a cluster that are refused, and those that only cause advice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_good_settings_need_no_advice() -> None:
         ({"write_request_timeout": "5s"}, "Tarn's request_timeout"),
     ],
 )
-def test_settings_are_advised_upon(changed: dict[str, str], text: str) -> None:
+def test_risky_settings_cause_advice(changed: dict[str, str], text: str) -> None:
     (advice,) = advice_on_settings(GOOD | changed, LIMITS)
     assert text in advice
 
@@ -121,4 +121,4 @@ def test_a_quorum_of_nodes_is_enough(replicas: int, nodes: int) -> None:
 def test_fewer_nodes_than_a_quorum_are_told_with_what_to_do(replicas: int, nodes: int) -> None:
     with pytest.raises(TarnError, match=f"{replicas} replicas.* {nodes} node.*ALTER") as caught:
         check_quorum("tarn", replicas, nodes)
-    assert caught.value.kind is Kind.UNAVAILABLE  # the others may be about to join
+    assert caught.value.kind is Kind.UNAVAILABLE  # the others may join soon

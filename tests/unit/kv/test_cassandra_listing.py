@@ -21,7 +21,7 @@ from tarn.kv.cassandra.partitions.listing import Listing
 from tarn.testing.clock import ManualClock
 
 Key = tuple[bytes, int, int]
-"""p, b and ring token of a row."""
+"""Returns p, b and ring token of a row."""
 
 
 class Ring(Listing):
@@ -61,7 +61,7 @@ class DamagedDescriptors:
 
 
 async def test_a_damaged_descriptor_is_reported_as_damage() -> None:
-    """Descriptors are read concurrently; their errors come as a group, which is no `TarnError`."""
+    """Descriptors are read concurrently; their errors come as a group, which is not a `TarnError`."""
     ring = Ring([(b"p", DESCRIPTOR_BUCKET, 1), (b"q", DESCRIPTOR_BUCKET, 2)], DamagedDescriptors())
     with pytest.raises(TarnError, match="cannot be read") as caught:
         [listed async for listed in ring.partitions("")]

@@ -1,4 +1,4 @@
-"""A cluster that cannot be opened is told as what it is."""
+"""The errors for a cluster that cannot be opened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSAL = b"Invalid or unsupported protocol version (5); supported versions are 
 
 
 async def answer_as_3_11(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A frame of version 4 with a protocol error, whatever was asked."""
+    """Answers any request with a frame of version 4 that holds a protocol error."""
     await reader.read(9)
     body = struct.pack(">iH", 0x000A, len(REFUSAL)) + REFUSAL
     writer.write(struct.pack(">BBhBi", 0x84, 0, 0, 0x00, len(body)) + body)
@@ -44,9 +44,9 @@ async def test_a_server_that_is_too_old_is_refused_at_once(old: CassandraSetting
 
 async def test_a_cluster_that_does_not_answer_is_asked_again_and_told_of_once() -> None:
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # taken, and nobody listens
-        nobody = settings_of(silent.getsockname()[1])
+        silent.bind(("127.0.0.1", 0))  # the port is bound, without a listener
+        unreachable = settings_of(silent.getsockname()[1])
         with capture_logs() as logs, pytest.raises(TarnError, match="refused") as caught:
-            await open_store(nobody, CassandraLimits(open_seconds=1.5))
+            await open_store(unreachable, CassandraLimits(open_seconds=1.5))
     assert caught.value.kind is Kind.UNAVAILABLE
     assert [entry["event"] for entry in logs] == ["cassandra is not opened yet"]

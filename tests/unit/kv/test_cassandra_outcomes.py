@@ -1,4 +1,4 @@
-"""What each failure of the driver means."""
+"""The meaning of each failure of the driver."""
 
 from __future__ import annotations
 
@@ -60,30 +60,30 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("error", NOT_APPLIED, ids=lambda error: type(error).__name__)
-def test_what_was_surely_not_applied(error: Exception) -> None:
+def test_errors_after_which_a_write_was_surely_not_applied(error: Exception) -> None:
     assert fate_of(error) is Fate.NOT_APPLIED
     assert write_error(error).kind in (Kind.UNAVAILABLE, Kind.INTERNAL, Kind.EXHAUSTED)
 
 
 @pytest.mark.parametrize("error", UNKNOWN, ids=lambda error: type(error).__name__)
-def test_everything_else_is_unknown(error: Exception) -> None:
+def test_every_other_error_leaves_the_outcome_unknown(error: Exception) -> None:
     assert fate_of(error) is Fate.UNKNOWN
     assert isinstance(write_error(error), OutcomeUnknownError)
 
 
 @pytest.mark.parametrize("error", [*NOT_APPLIED[:3], *UNKNOWN[:2], *UNKNOWN[3:9]])
-def test_what_may_be_repeated(error: Exception) -> None:
+def test_errors_after_which_a_request_may_be_repeated(error: Exception) -> None:
     assert is_transient(error)
 
 
 @pytest.mark.parametrize(
     "error", [InvalidRequest(""), ReadFailure("", error_code_map={}), NOT_APPLIED[-1]]
 )
-def test_what_would_fail_again(error: Exception) -> None:
+def test_errors_that_a_repetition_would_meet_again(error: Exception) -> None:
     assert not is_transient(error)
 
 
-def test_a_node_has_answered_or_not() -> None:
+def test_whether_a_node_has_answered() -> None:
     assert is_answered(CAS_WRITE_UNKNOWN)
     assert is_answered(WriteTimeout("slow", write_type=5))
     assert not is_answered(OperationTimedOut())

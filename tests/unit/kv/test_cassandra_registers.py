@@ -1,4 +1,4 @@
-"""Compare-and-set against a fake cluster that fails as it is told: which outcomes are settled, and how."""
+"""Compare-and-set on a fake cluster with injected failures: which outcomes are settled, and how."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 PLACE = CassandraPartition(b"p", 0)
 SERVER_TIMEOUT = WriteTimeout("contention", write_type=5)
 CUT = OperationTimedOut()
-PLAIN = ("plain_get", "plain_get_mixed", "plain_stamps", "plain_stamps_mixed")
+PLAIN = ("plain_get", "plain_get_cross_bucket", "plain_stamps", "plain_stamps_cross_bucket")
 
 
 class Bound(tuple):  # type: ignore[type-arg]  # name and parameters
-    """What the fake takes as a statement."""
+    """A bound statement of the fake cluster."""
 
     __slots__ = ()
 
@@ -42,14 +42,14 @@ class Fault(SimpleNamespace):
 
 
 class Cluster:
-    """One partition of registers: `submit` as the session's, everything in one step of the loop."""
+    """One partition of registers, with the session's `submit`; each statement is one step of the loop."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, tuple[bytes, bytes]] = {}
         self.faults: deque[Fault] = deque()
         self.sent: list[str] = []
         self.late: list[Bound] = []
-        """Are applied after the next settling read, as if they had waited in a queue."""
+        """Statements that are applied after the next settling read, as if they had waited in a queue."""
 
     def statements(self) -> Any:
         names = ("cas_get", "cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "cas_delete")
@@ -167,7 +167,7 @@ async def test_a_repetition_that_meets_our_own_late_attempt_is_success(
 async def test_a_repetition_that_loses_after_a_lost_answer_is_unknown(
     cluster: Cluster, registers: Registers
 ) -> None:
-    """Our late attempt may have been applied and written over; after a node's own answer it cannot."""
+    """Our late attempt may have been applied and overwritten; after a node's own answer that is impossible."""
     for error, kind in ((CUT, Kind.UNKNOWN_OUTCOME), (SERVER_TIMEOUT, Kind.CONFLICT)):
         before = stored(cluster, b"1")
         cluster.faults.append(Fault(error=error, applied=False))
@@ -208,7 +208,7 @@ async def test_a_creation_or_removal_that_the_row_does_not_tell_of_is_unknown(
 async def test_a_removal_whose_late_attempt_was_applied_is_unknown(
     cluster: Cluster, registers: Registers
 ) -> None:
-    """Not "it was absent": that would say that another removed it."""
+    """The answer "it was absent" would be wrong: it would mean that another caller removed the row."""
     before = stored(cluster, b"1")
     cluster.faults.append(Fault(error=CUT, applied=False))
     cluster.late.append(Bound(("cas_delete_if", (b"p", 0, b"k", before))))
@@ -219,7 +219,7 @@ async def test_a_removal_whose_late_attempt_was_applied_is_unknown(
 async def test_losers_that_waited_are_answered_without_a_request(
     cluster: Cluster, registers: Registers
 ) -> None:
-    """Ten compare-and-sets of one version: one request, and nine lost to the winner's value."""
+    """Of ten compare-and-sets of one version one is sent, and nine lose to the winner's value."""
     before = stored(cluster, b"0")
 
     async def write(number: int) -> bytes | None:
@@ -235,7 +235,7 @@ async def test_losers_that_waited_are_answered_without_a_request(
     assert cluster.sent == ["cas_update"]
 
 
-async def test_who_comes_while_a_request_is_under_way_is_asked_about(
+async def test_a_compare_and_set_queued_during_a_request_is_sent(
     cluster: Cluster, registers: Registers
 ) -> None:
     """Its predicate may be newer than what that request saw."""
@@ -289,7 +289,7 @@ async def test_a_removal_that_finds_the_queue_full_was_not_sent(
 async def test_sets_of_one_call_do_not_expire_behind_each_other(
     cluster: Cluster, registers: Registers
 ) -> None:
-    """Each takes a second, as on a starved node; together they take longer than one may wait."""
+    """Each takes a second, as on an overloaded node; together they take longer than the limit for one."""
     clock = ManualClock()
     registers._queues._now = clock.monotonic
     submit = cluster.submit

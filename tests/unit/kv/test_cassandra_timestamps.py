@@ -32,8 +32,8 @@ def test_later_calls_get_greater_timestamps_also_when_the_clock_goes_back() -> N
     assert [second, timestamps.after(None)] == [first + 1, first + 2]
 
 
-def test_what_one_row_has_seen_does_not_push_others() -> None:
-    """A clock that is ahead infects the rows that it wrote, no more."""
+def test_the_timestamps_seen_by_one_row_do_not_affect_others() -> None:
+    """A clock that is ahead affects only the rows that it wrote."""
     clock = ManualClock()
     timestamps = Timestamps(clock)
     timestamps.after(clock.now_us() + HOUR_US - 1)

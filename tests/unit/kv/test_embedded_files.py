@@ -1,4 +1,4 @@
-"""Where the embedded store may lie, and the lock of its writers."""
+"""The file systems that the embedded store accepts, and the lock of its writers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_network_file_systems_are_refused(
     assert not (tmp_path / "kv.db").exists()
 
 
-async def test_local_file_systems_are_taken_where_nobody_can_be_asked(
+async def test_local_file_systems_are_accepted_without_a_list_of_mounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_MOUNTS", tmp_path / "absent")

@@ -55,7 +55,7 @@ async def test_its_connection_cannot_write(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-async def test_what_is_not_there_is_not_made(tmp_path: Path) -> None:
+async def test_a_missing_store_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(TarnError) as refused:
         await open_embedded_to_read(tmp_path / "tarn.db")
     assert refused.value.kind is Kind.NOT_FOUND

@@ -1,4 +1,4 @@
-"""Bulk reads by ADBC: the rows that the store holds, in pages, and plain words when it cannot be read.
+"""Bulk reads by ADBC: the rows of the store in pages, and clear errors when it cannot be read.
 
 The store is closed before it is scanned: one process must not have it open in both ways.
 """
@@ -90,7 +90,7 @@ async def test_bounds_are_those_of_the_port(tmp_path: Path) -> None:
         assert [key for key, _ in page] == [b"000003", b"000004", b"000005"]
         assert await pages(kv, PLAIN, b"000010") == []
         assert await pages(kv, PLAIN, b"000006", b"000003") == []
-        assert await pages(kv, Partition("nobody/wrote:1", PartitionKind.PLAIN)) == []
+        assert await pages(kv, Partition("never/written:1", PartitionKind.PLAIN)) == []
     finally:
         await kv.close()
 
@@ -106,7 +106,7 @@ async def test_a_partition_of_the_other_kind_is_refused(tmp_path: Path) -> None:
         await kv.close()
 
 
-async def test_what_is_written_between_pages_is_seen(
+async def test_rows_written_between_pages_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No snapshot outlives its page: it would keep the write-ahead log from being emptied."""
@@ -139,14 +139,14 @@ async def in_another_process(file: Path, key: bytes, value: bytes) -> None:
         assert await process.wait() == 0
 
 
-async def test_a_file_that_is_missing_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_missing_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TarnError) as caught:
         await open_embedded_scans(tmp_path / "none")
     assert caught.value.kind is Kind.UNAVAILABLE
     assert not (tmp_path / "none").exists()
 
 
-async def test_damage_is_told(tmp_path: Path) -> None:
+async def test_damage_is_reported(tmp_path: Path) -> None:
     await make(tmp_path / "kv", {PLAIN: rows_of(2000)})
     size = (tmp_path / "kv").stat().st_size
     with (tmp_path / "kv").open("r+b") as file:
@@ -174,7 +174,7 @@ async def test_after_close_nothing_is_read(tmp_path: Path) -> None:
 async def test_a_scan_that_is_cancelled_or_left_reports_nothing_to_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page that is read ahead has no reader any more, whether it comes, fails, or is cancelled."""
+    """The page that is read ahead has no reader any more, whether it arrives, fails, or is cancelled."""
     monkeypatch.setattr(scans, "_PAGE_ROWS", 10)
     await make(tmp_path / "kv", {PLAIN: rows_of(100)})
     told: list[dict[str, object]] = []

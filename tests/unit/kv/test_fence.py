@@ -1,4 +1,4 @@
-"""The fence, and the leases that make it hold."""
+"""The fence, and the leases that enforce it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP = Group(b"k", ((b"k", b"v"),))
 
 
 class SlowKv(MemKv):
-    """Answers when it is let to; the row is stored before."""
+    """A KV that stores rows immediately and answers when the test says so."""
 
     def __init__(self, clock: ManualClock, seconds: float) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class SlowKv(MemKv):
         self.seconds = seconds
 
     async def set_many(self, partition: Partition, groups: object) -> list[TarnError | None]:
-        outcomes = await super().set_many(partition, groups)  # type: ignore[arg-type]  # handed on
+        outcomes = await super().set_many(partition, groups)  # type: ignore[arg-type]  # passed on
         if partition != fence_partition("tarn"):
             self.clock.advance(self.seconds)
         return outcomes
@@ -110,7 +110,7 @@ async def test_the_lease_is_shorter_than_what_a_transfer_waits() -> None:
 
 
 async def test_a_write_that_comes_back_after_the_lease_is_not_acknowledged() -> None:
-    """It was under way when the fence went up; the transfer may have read past it."""
+    """It was running when the fence was set; the transfer may already have read beyond its key."""
     clock = ManualClock()
     store = SlowKv(clock, LEASE_SECONDS)
     kv = FencedKv(store, "tarn", clock)
@@ -121,7 +121,7 @@ async def test_a_write_that_comes_back_after_the_lease_is_not_acknowledged() -> 
 
 
 async def test_a_lost_comparison_that_comes_back_after_the_lease_is_no_answer_either() -> None:
-    """It shows what is stored: a caller may find its own earlier write there, and acknowledge that."""
+    """It returns the stored value: a caller may find its own earlier write in it, and acknowledge that."""
     clock = ManualClock()
     store = SlowKv(clock, LEASE_SECONDS)
     await MemKv.set_if(store, REGISTER, b"k", b"v", None)
@@ -134,7 +134,7 @@ async def test_a_lost_comparison_that_comes_back_after_the_lease_is_no_answer_ei
 
 
 async def test_a_lease_counts_from_before_the_read_that_grants_it() -> None:
-    """What the read showed may be as old as the read: a fence may have gone up right after."""
+    """The result may be as old as the start of the read: a fence may have been set right after."""
     clock = ManualClock()
 
     class SlowFence(MemKv):
@@ -182,7 +182,7 @@ async def test_the_fence_is_read_once_per_lease() -> None:
     async def counted(partition: Partition, *args: object, **named: object) -> object:
         nonlocal read
         read += partition == fence_partition("tarn")
-        return await get_many(partition, *args, **named)  # type: ignore[arg-type]  # handed on
+        return await get_many(partition, *args, **named)  # type: ignore[arg-type]  # passed on
 
     store.get_many = counted  # type: ignore[method-assign,assignment]  # to count
     for _ in range(10):
@@ -203,7 +203,7 @@ async def test_no_service_starts_behind_a_fence(state: FenceState) -> None:
     await check_open(kv, "another")
 
 
-async def test_who_works_behind_a_fence_stops_when_another_takes_over() -> None:
+async def test_the_holder_of_a_fence_stops_when_another_takes_over() -> None:
     store, clock = MemKv(), ManualClock()
     await close(store)
     kv = FencedKv(store, "tarn", clock, HELD)
@@ -220,7 +220,7 @@ async def test_who_works_behind_a_fence_stops_when_another_takes_over() -> None:
         await kv.set_many(REGISTER, [GROUP])
 
 
-async def test_a_fence_of_somebody_else_is_not_replaced() -> None:
+async def test_a_fence_of_another_holder_is_not_replaced() -> None:
     kv = MemKv()
     await close(kv)
     with pytest.raises(TarnError) as caught:
@@ -229,7 +229,7 @@ async def test_a_fence_of_somebody_else_is_not_replaced() -> None:
     assert (await read_fence(kv, "tarn"))[0] == HELD
 
 
-async def test_an_unreadable_fence_is_no_open_door() -> None:
+async def test_an_unreadable_fence_admits_no_process() -> None:
     kv = MemKv()
     await kv.set_many(fence_partition("tarn"), [Group(b"fence", ((b"fence", b"{}"),))])
     with pytest.raises(TarnError) as caught:
@@ -274,7 +274,7 @@ AWAY = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
     ("error", "applied", "is_done"),
     [(UNKNOWN, True, True), (UNKNOWN, False, False), (AWAY, True, False), (AWAY, False, False)],
 )
-async def test_a_lost_answer_to_a_fence_is_decided_by_what_stands_there(
+async def test_a_lost_answer_to_a_fence_is_decided_by_the_stored_fence(
     fence: Fence | None, error: TarnError, applied: bool, is_done: bool
 ) -> None:
     kv = LosingKv(error, applied=applied)

@@ -1,4 +1,4 @@
-"""What keys hold is read back from them."""
+"""The parts of a key can be read back from it."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""`MeteredKv` counts and changes nothing."""
+"""`MeteredKv` counts operations and does not change them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REGISTER = Partition("r", PartitionKind.REGISTER)
 
 
 class SteppingClock:
-    """Each look at the clock takes `step` seconds."""
+    """A clock that advances by `step` seconds with each reading."""
 
     def __init__(self, step: float) -> None:
         self._now = 0.0
@@ -71,7 +71,7 @@ async def kv(meters: Meters, tmp_path: Path) -> AsyncIterator[MeteredKv]:
 
 
 class TestMeteredKv(KvContract):
-    """It is held to the port."""
+    """`MeteredKv` keeps the contract of the port."""
 
     @pytest.fixture
     async def kv(self, meters: Meters, tmp_path: Path) -> AsyncIterator[Kv]:
@@ -80,7 +80,7 @@ class TestMeteredKv(KvContract):
 
 
 def calls(meters: Meters) -> dict[str, float]:
-    """How often each operation was called; those that never were are left out."""
+    """Returns how often each operation was called, without those that never were."""
     found = meters.samples("kv.duration.count")
     return {labels["operation"]: count for labels, count in found if count}
 

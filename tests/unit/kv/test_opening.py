@@ -1,4 +1,4 @@
-"""Services open a store that may be used, and only that."""
+"""Services open a store only if it may be used."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ async def test_a_service_does_not_start_behind_a_fence_but_a_tool_does(tmp_path:
     store = await open_kv(config, CLOCK, IDS)
     await write_fence(store, "tarn", Fence(FenceState.MOVED, "t", "r", "to x", 1), None)
     await store.close()
-    for _ in range(2):  # the refused one leaves nothing open
+    for _ in range(2):  # the refused attempt leaves nothing open
         with pytest.raises(TarnError, match="has moved elsewhere") as caught:
             await open_kv(config, CLOCK, IDS)
         assert caught.value.kind is Kind.FAILED_PRECONDITION
     await (await open_store(config, CLOCK, IDS, alone=True)).close()
 
 
-async def test_alone_excludes_everybody_else_both_ways(tmp_path: Path) -> None:
+async def test_exclusive_use_and_shared_use_exclude_each_other(tmp_path: Path) -> None:
     config = load(None, {"TARN_DATA_DIR": str(tmp_path)})
     first, second = await open_kv(config, CLOCK, IDS), await open_kv(config, CLOCK, IDS)
     await second.close()

@@ -1,4 +1,4 @@
-"""Ranges in pages: what is read for them, and nothing beside it."""
+"""Ranges in pages: only the necessary pages are read."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ async def test_rows_of_a_range_are_read_as_far_as_they_are_used(kv: Counted) -> 
     assert kv.reads == 1
 
 
-async def test_what_is_written_behind_the_pages_that_were_read_is_not_missed(kv: Counted) -> None:
+async def test_rows_written_after_the_last_page_read_are_not_missed(kv: Counted) -> None:
     seen: list[bytes] = []
     async for key, _ in rows_of(kv, PLAIN, b"", None, 2):
         if not seen:
-            for late in (b"/", b"0\0a"):  # before the page that was read, and right behind it
+            for late in (b"/", b"0\0a"):  # before the page that was read, and right after it
                 assert await kv.set_many(PLAIN, [Group(late, ((late, b"v"),))]) == [None]
         seen.append(key)
     assert seen == [b"0", b"0\0", b"0\0a", b"1", b"2", b"3", b"4"]

@@ -1,4 +1,4 @@
-"""Dumping into files: whole, resumable, and never of a store that changed."""
+"""Dumps: complete, resumable, and never of a store that changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOKEN = next(each for each in sample_installation() if each.name.endswith("main:
 
 
 class Watched(MemKv):
-    """Tells of every scan before it is made."""
+    """A store that calls a hook before every scan."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Watched(MemKv):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few rows make many ranges and files."""
+    """Makes ranges and files small, so that a few rows fill many of them."""
     monkeypatch.setattr("tarn.kv.mem._BATCH_ROWS", 8)
     monkeypatch.setattr(ranges, "_CHUNK_ROWS", 8)
     monkeypatch.setattr(dumping, "_PART_BYTES", 100)
@@ -124,8 +124,7 @@ async def test_other_tools_can_read_the_parts(tmp_path: Path) -> None:
 
 
 async def test_an_interrupted_dump_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """Failed at every range in turn: finished parts are not read again for dumping, and the result is
-    the same."""
+    """The dump fails at each range in turn: finished parts are not read again, and the result is the same."""
     kv = await filled()
     folder = tmp_path / "dump"
     expected = by_name(sample_installation())
@@ -155,8 +154,8 @@ async def test_an_interrupted_dump_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert await contents(await loaded(folder)) == expected
 
 
-async def test_what_a_killed_dump_left_behind_is_cleaned_up(tmp_path: Path) -> None:
-    """A part that the index does not name, and half a line of the index."""
+async def test_leftovers_of_a_killed_dump_are_removed(tmp_path: Path) -> None:
+    """A killed dump leaves a part that the index does not name, and half a line of the index."""
     kv = await filled()
     folder = tmp_path / "dump"
     await dumped(kv, folder)
@@ -170,7 +169,7 @@ async def test_what_a_killed_dump_left_behind_is_cleaned_up(tmp_path: Path) -> N
 
 
 async def test_a_dump_that_lost_a_part_reads_all_behind_it_again(tmp_path: Path) -> None:
-    """Whichever file it is: a dump goes on at the end of what it has without a gap."""
+    """Any file may be lost: a dump resumes after the last part before the gap."""
     kv = await filled()
     folder = tmp_path / "dump"
     await dumped(kv, folder)
@@ -190,7 +189,7 @@ async def test_a_row_that_changes_while_it_is_dumped_is_found(tmp_path: Path) ->
     async def change(partition: Partition) -> None:
         nonlocal reads
         reads += partition == TOKEN
-        if reads == 2:  # the look after the dump
+        if reads == 2:  # the check after the dump
             await put(kv, TOKEN, b"key/raw/00031", b"changed")
             await put(kv, Partition(f"{INSTALLATION}/new", PartitionKind.PLAIN), b"k", b"new")
 
@@ -276,7 +275,7 @@ async def test_a_flipped_byte_in_any_file_is_found(tmp_path: Path) -> None:
 
 
 async def test_an_index_that_was_edited_is_found(tmp_path: Path) -> None:
-    """The number of buckets, say, which no digest of rows covers."""
+    """For example the number of buckets, which no digest of rows covers."""
     folder = tmp_path / "dump"
     await dumped(await filled(), folder)
     index = folder / "index.jsonl"
@@ -288,7 +287,7 @@ async def test_an_index_that_was_edited_is_found(tmp_path: Path) -> None:
 
 
 async def test_an_index_cut_off_in_its_first_line_is_damaged(tmp_path: Path) -> None:
-    """Of an unfinished dump, which nothing vouches for."""
+    """The dump is unfinished, so no total digest protects the index."""
     folder = tmp_path / "dump"
     await dumped(await filled(), folder)
     (folder / "manifest.json").unlink()
@@ -325,7 +324,7 @@ def test_a_line_of_the_index_that_no_dump_has_is_damaged(changed: dict[str, obje
 
 @pytest.mark.parametrize("decode", [Begun.decode, Part.decode, Finished.decode])
 @pytest.mark.parametrize("line", [b"", b"\xff", b"null", b"[" * 100_000, b'{"a":' * 100_000])
-def test_what_is_no_line_is_damaged(decode: Callable[[bytes], object], line: bytes) -> None:
+def test_an_invalid_line_is_damaged(decode: Callable[[bytes], object], line: bytes) -> None:
     with pytest.raises(TarnError, match="cannot be read") as caught:
         decode(line)
     assert caught.value.kind is Kind.CORRUPT
@@ -341,7 +340,7 @@ def test_what_is_no_line_is_damaged(decode: Callable[[bytes], object], line: byt
     ],
 )
 def test_a_part_without_rows_of_a_store_is_damaged(table: pa.Table | None, tmp_path: Path) -> None:
-    """Its bytes are those that the index names: whoever wrote them wrote the index, too."""
+    """Its digest agrees with the index, so the same program wrote both."""
     path = tmp_path / "parts" / "00000001.parquet"
     path.parent.mkdir()
     if table is None:

@@ -1,4 +1,4 @@
-"""What a store holds, and into how many buckets it is to be split elsewhere."""
+"""The partitions of a store, and their numbers of buckets in another store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tarn.kv.transfer.layout import is_empty, take_inventory
 
 
 async def test_buckets_come_from_the_records_that_declare_them() -> None:
-    """The store does not know them: refs have 8, tokens what their branch or a drop says."""
+    """The store does not know them: refs have 8, and tokens have the number in their branch or drop record."""
     kv = MemKv()
     installation = sample_installation()
     await write_rows(kv, installation)
@@ -23,7 +23,7 @@ async def test_buckets_come_from_the_records_that_declare_them() -> None:
     assert {partition.buckets for partition in installation} == {1, 4, 8}
 
 
-async def test_what_nothing_refers_to_is_found_and_named() -> None:
+async def test_partitions_without_a_reference_are_found_and_named() -> None:
     kv = MemKv()
     await write_rows(kv, sample_installation())
     assert (await take_inventory(kv, INSTALLATION)).strays == (STRAY.name,)
@@ -53,7 +53,7 @@ async def test_a_partition_of_another_kind_than_its_record_says_is_an_error() ->
 
 
 async def test_a_row_of_refs_that_names_no_day_is_an_error() -> None:
-    """What lies there would be split into one bucket."""
+    """Otherwise the rows of its partition would be put into one bucket."""
     kv = MemKv()
     installation = sample_installation()
     refs = next(each for each, rows in installation.items() if b"upload-days/9" in rows)

@@ -1,4 +1,4 @@
-"""Moving from store to store: nothing is lost wherever it is interrupted, and never are both open."""
+"""Moving between stores: no row is lost wherever it is interrupted, and never are both stores open."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ IDS = SeededIds(ManualClock())
 
 
 class KilledError(Exception):
-    """The process ended here, as far as the stores can tell."""
+    """Stands for the end of the process."""
 
 
 class Death:
-    """Strikes before or after the n-th operation."""
+    """Ends the process before or after the n-th operation."""
 
     def __init__(self, at: int, *, before: bool) -> None:
         self._at = at
@@ -51,13 +51,13 @@ class Death:
         self.has_come = False
 
     def begin(self) -> int:
-        """The number of an operation that is about to be made."""
+        """Numbers an operation before it is performed."""
         self._count += 1
         self._strike(self._count, before=True)
         return self._count
 
     def end(self, number: int) -> None:
-        """It was made, and nobody has heard of it."""
+        """Called after an operation was performed and before its caller gets the answer."""
         self._strike(number, before=False)
 
     def _strike(self, number: int, *, before: bool) -> None:
@@ -67,7 +67,7 @@ class Death:
 
 
 class Mortal(MemKv):
-    """A store that outlives its user."""
+    """A store whose user can die before or after any operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,8 +156,8 @@ async def test_all_of_it_arrives_and_the_source_is_closed_for_good() -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 async def test_killed_anywhere_it_goes_on_to_the_same_end(before: bool) -> None:
-    """At every operation of either store, before it and after it: both are never open, what is open is
-    whole, and the next attempt ends as if nothing had been."""
+    """It is killed before and after every operation of either store: never are both open, the open one is complete,
+    and the next attempt ends as if there had been no interruption."""
     rows = by_name(sample_installation())
     at = 0
     while True:
@@ -173,7 +173,7 @@ async def test_killed_anywhere_it_goes_on_to_the_same_end(before: bool) -> None:
         if not death.has_come:
             break
         if await is_open(target):
-            # Nothing was begun, or all is done.
+            # Nothing was begun, or everything is done.
             assert await is_open(source) == (await contents(target) == {})
             assert await contents(target) in ({}, rows)
             fence, _ = await read_fence(source, INSTALLATION)
@@ -186,7 +186,7 @@ async def test_killed_anywhere_it_goes_on_to_the_same_end(before: bool) -> None:
     assert at > 80
 
 
-async def test_what_is_there_is_not_written_again() -> None:
+async def test_existing_rows_are_not_written_again() -> None:
     source, target = await filled(), Mortal()
     await write_rows(target, sample_installation())
     await put(target, TOKEN, b"key/raw/00003", b"torn")
@@ -204,7 +204,7 @@ async def test_what_is_there_is_not_written_again() -> None:
 
 
 async def test_a_row_that_changes_while_it_is_copied_is_found() -> None:
-    """By the pass after the first, which reads everything again."""
+    """The second pass, which reads everything again, finds it."""
     source, target = await filled(), Mortal()
     reads = 0
 
@@ -243,7 +243,7 @@ async def test_a_source_that_does_not_come_to_rest_is_not_moved() -> None:
 
 
 async def test_a_row_that_goes_away_at_the_source_fails_the_transfer() -> None:
-    """It must not come back to life at the target, nor be deleted there."""
+    """It must neither reappear at the target nor be deleted there."""
     source, target = await filled(), Mortal()
     reads = 0
 

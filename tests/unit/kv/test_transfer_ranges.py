@@ -1,4 +1,4 @@
-"""Ranges cover a partition, and their digests do not depend on who reads them."""
+"""Ranges cover a partition, and their digests do not depend on the store that is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried again and what is not; names that stand for changing replicas."""
+"""Which calls are repeated, and names that stand for changing replicas."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_connection_lost_under_a_read_is_made_good_by_another_attempt() ->
             page = group.create_task(transport.unary(SERVICE, "ListEntries", request, call_in()))
             await until(lambda: served.toy.begun)
             await served.kill()
-            served.toy.gate.set()
+            served.toy.release.set()
             await served.start()
         await transport.close()
 
@@ -111,12 +111,15 @@ async def test_replicas_come_and_go_with_their_name(monkeypatch: pytest.MonkeyPa
             await until(lambda: len(first.toy.begun) == 2)
             found.clear()
             await asyncio.sleep(0.1)
-            assert first.toy.begun == ["1", "wait"]  # no name service is not no replicas
+            assert first.toy.begun == [
+                "1",
+                "wait",
+            ]  # a failing name service does not mean that there are no replicas
             found[second.address] = "graveler"
             while not second.toy.begun:
                 await transport.operate(SERVICE, lookup("2"), call_in(), read_only=True)
             assert not stays.done()
-            first.toy.gate.set()
+            first.toy.release.set()
         await transport.unary(SERVICE, "ListEntries", pb.ListEntriesRequest(prefix="3"), call_in())
         await transport.close()
 

@@ -59,17 +59,17 @@ async def test_caller_token_is_not_in_the_text_of_a_call() -> None:
 
 async def test_drain_waits_for_changes_and_says_when_they_take_too_long() -> None:
     in_flight = InFlight(ManualClock())
-    gate = asyncio.Event()
+    release = asyncio.Event()
 
     async def wait(_request: Message, _call: Call) -> Message:
-        await gate.wait()
+        await release.wait()
         return ASKED
 
     outcomes: list[Message | TarnError] = []
     in_flight.begin(wait, ASKED, Call("r", "", 5.0), outcomes.append)
 
     assert not await in_flight.drain(0.01)
-    gate.set()
+    release.set()
     assert await in_flight.drain(5.0)
     assert outcomes == [ASKED]
     await in_flight.close()

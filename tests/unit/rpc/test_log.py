@@ -121,7 +121,7 @@ def test_line_of_a_request_reads_like_any_other(form: str, tmp_path: Path) -> No
     assert "hunter2" not in first
 
 
-def test_what_was_set_up_before_comes_back(tmp_path: Path) -> None:
+def test_the_previous_set_up_is_restored(tmp_path: Path) -> None:
     before = structlog.get_config()["processors"]
     with logging_to(LogConfig(output=str(tmp_path / "log"))):
         assert structlog.get_config()["processors"] is not before

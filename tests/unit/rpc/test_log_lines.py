@@ -7,7 +7,7 @@ from tarn.rpc.process.log_lines import LogLines
 
 
 class Stream(io.StringIO):
-    """Counts the writes that reach it."""
+    """A stream that counts writes."""
 
     writes = 0
 
@@ -16,7 +16,7 @@ class Stream(io.StringIO):
         return super().write(text)
 
 
-def test_lines_of_one_turn_are_one_write() -> None:
+def test_lines_of_one_tick_are_one_write() -> None:
     stream = Stream()
 
     async def tick() -> None:

@@ -1,4 +1,4 @@
-"""The rules of rpcs: each rpc has one, and one that makes sense."""
+"""The rules of rpcs: each rpc has a valid one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PUBLIC = {
 
 
 def services() -> list[ServiceDescriptor]:
-    """Every service that there is."""
+    """Returns every service."""
     found: list[ServiceDescriptor] = []
     for package in (tarn_proto.auth.v1, tarn_proto.graveler.v1):
         for module in pkgutil.iter_modules(package.__path__):
@@ -58,7 +58,7 @@ RULES = [rule for service in services() for rule in rules_of(service).values()]
 
 
 def test_every_rpc_and_every_operation_of_a_stream_has_a_rule() -> None:
-    """`rules_of` refuses a service with an rpc that has none; so none of the names is left out."""
+    """`rules_of` refuses a service with an rpc without a rule, so the list of names is complete."""
     names = set()
     for service in services():
         for method in service.methods:
@@ -73,14 +73,14 @@ def test_every_rpc_and_every_operation_of_a_stream_has_a_rule() -> None:
     assert {rule.full_name for rule in RULES} == names
 
 
-def test_only_what_cannot_know_its_caller_is_public() -> None:
+def test_only_rpcs_without_a_known_caller_are_public() -> None:
     public = {rule.full_name for rule in RULES if rule.action is None}
     assert public == PUBLIC
     assert all(rule.public_because for rule in RULES if rule.action is None)
 
 
-def test_what_only_reads_writes_nothing() -> None:
-    """NO_SIDE_EFFECTS beside the right to write would have a change sent twice."""
+def test_rpcs_without_side_effects_need_no_write_permission() -> None:
+    """With NO_SIDE_EFFECTS and a write permission, a change could be sent twice."""
     writing = {
         Action.CREATE_REPO,
         Action.DELETE_REPO,
@@ -105,7 +105,7 @@ def test_names_of_rules_are_those_of_rpcs() -> None:
     )
 
 
-def test_who_asks_for_leave_to_a_public_rpc_is_denied() -> None:
+def test_asking_for_the_permission_of_a_public_rpc_is_denied() -> None:
     (rule,) = [rule for rule in RULES if rule.name == "SessionService.LogIn"]
     with pytest.raises(TarnError) as caught:
         rule.require_action()
@@ -155,7 +155,7 @@ def test_templates_make_the_resources_of_the_core(template: str, expected: str) 
     assert Resource(template).of(REQUEST) == expected
 
 
-def test_what_the_handler_found_out_goes_into_a_template() -> None:
+def test_values_found_by_the_handler_fill_a_template() -> None:
     upload = SimpleNamespace(branch_id="dev", path="x/y")
     of_upload = Resource(
         "repository/{repository_id}/branch/{upload.branch_id}/object/{upload.path}"
@@ -180,14 +180,14 @@ def test_a_name_cannot_become_another_resource(name: str) -> None:
             Resource(template).of_found(request, branch_id=name)
 
 
-# ---- rules that make no sense
+# ---- invalid rules
 
 NUMBERS = count()
 TEXT = FieldDescriptorProto.TYPE_STRING
 
 
 def service_with(rule: rule_pb2.Rule | None) -> ServiceDescriptor:
-    """A service with one rpc, `GetToy`, whose request has the field `toy_id`."""
+    """Returns a service with one rpc, `GetToy`, whose request has the field `toy_id`."""
     name = f"toy{next(NUMBERS)}"
     file = FileDescriptorProto(name=f"{name}.proto", package=name, syntax="proto3")
     file.dependency.append(rule_pb2.DESCRIPTOR.name)

@@ -1,4 +1,4 @@
-"""Real processes under `serve`: they start, say so, answer, and stop in order."""
+"""Real processes under `serve`: they start, report that, answer, and stop in order."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Process:
         os.close(write)
 
     def ready(self) -> dict[str, str]:
-        """Its addresses, once it serves."""
+        """Waits until it serves; returns its addresses."""
         addresses: dict[str, str] = json.loads(self._ready.readline())["addresses"]
         return addresses
 
@@ -92,7 +92,7 @@ class Process:
         raise AssertionError(f"{event!r} is not in the log")
 
     def end(self) -> tuple[int, list[str]]:
-        """Exit code and what it printed."""
+        """Waits for its end; returns exit code and output."""
         out, err = self._popen.communicate(timeout=20)
         assert defects_in(err) == [], err
         return self._popen.returncode, out.splitlines()
@@ -123,9 +123,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.close()
 
 
-def test_what_nobody_retrieves_is_a_line_of_the_log(start: Start, tmp_path: Path) -> None:
+def test_an_error_that_is_never_retrieved_is_logged(start: Start, tmp_path: Path) -> None:
     process = start(
-        enter="asyncio.get_running_loop().create_future().set_exception(OSError(5, 'nobody asks'))"
+        enter="asyncio.get_running_loop().create_future().set_exception(OSError(5, 'never retrieved'))"
     )
     process.ready()
     process.tell(signal.SIGTERM)
@@ -134,12 +134,12 @@ def test_what_nobody_retrieves_is_a_line_of_the_log(start: Start, tmp_path: Path
     line, _ = [each for each in found if each["event"] == "unhandled error"]  # of each application
     assert line["level"] == "error"
     assert line["what"] == "Future exception was never retrieved"
-    assert "nobody asks" in line["exception"]
+    assert "never retrieved" in line["exception"]
     with pytest.raises(AssertionError, match="reports 2 defects"):
         check_log(tmp_path / "log")
 
 
-def test_a_coroutine_that_nobody_awaits_is_a_line_of_the_log(start: Start, tmp_path: Path) -> None:
+def test_a_coroutine_that_is_never_awaited_is_logged(start: Start, tmp_path: Path) -> None:
     process = start(enter="asyncio.sleep(0)")
     process.ready()
     process.tell(signal.SIGTERM)
@@ -148,7 +148,7 @@ def test_a_coroutine_that_nobody_awaits_is_a_line_of_the_log(start: Start, tmp_p
     assert sum("was never awaited" in line["event"] for line in lines) >= 1
 
 
-def test_applications_start_in_order_and_stop_in_the_other(start: Start) -> None:
+def test_applications_start_in_order_and_stop_in_reverse_order(start: Start) -> None:
     process = start()
     addresses = process.ready()
     assert addresses.keys() == {"inner", "outer", "grpc"}

@@ -1,4 +1,4 @@
-"""A gRPC server as clients of any make see it: health, headers, limits, logs and its end."""
+"""A gRPC server as any client sees it: health, headers, limits, logs and its end."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_health_is_known_by_service_and_for_the_whole(channel: grpc.aio.Ch
         assert (await check(HealthRequest(service=name))).status == SERVING
 
 
-async def test_drain_turns_health_over_and_does_not_wait_for_who_watches_it(
+async def test_drain_changes_health_and_does_not_wait_for_watchers(
     served: Served, channel: grpc.aio.Channel
 ) -> None:
     method: grpc.aio.UnaryStreamMultiCallable[HealthRequest, HealthResponse] = channel.unary_stream(
@@ -100,7 +100,7 @@ async def test_drain_finishes_calls_in_flight_and_takes_no_new_ones(
             transport.unary(SERVICE, "ListEntries", pb.ListEntriesRequest(), call_in(0.5))
         )
         await transport.close()
-        served.toy.gate.set()
+        served.toy.release.set()
 
     assert waiting.result().paths == ["wait"]
     assert refused.kind is Kind.UNAVAILABLE
@@ -108,7 +108,7 @@ async def test_drain_finishes_calls_in_flight_and_takes_no_new_ones(
     assert served.toy.begun == ["wait"]
 
 
-async def test_drain_says_when_something_did_not_end(
+async def test_drain_reports_when_a_call_did_not_end(
     served: Served, channel: grpc.aio.Channel
 ) -> None:
     assert served.server is not None
@@ -174,7 +174,7 @@ async def test_calls_beyond_the_bound_are_refused_as_exhausted() -> None:
             group.create_task(transport.unary(SERVICE, "ListEntries", request, call_in()))
             await until(lambda: served.toy.begun)
             refused = await failure(transport.unary(SERVICE, "ListEntries", request, call_in()))
-            served.toy.gate.set()
+            served.toy.release.set()
         await transport.close()
 
     assert refused.kind is Kind.EXHAUSTED

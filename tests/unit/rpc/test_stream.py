@@ -10,8 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tarn.core.errors import Kind, TarnError
-from tarn.rpc.client import operation_streams
-from tarn.rpc.client import stream_connection as lane
+from tarn.rpc.client import operation_streams, stream_connection
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.server import stream_server
 from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class Counted(Batch):
-    """Counts the messages that are sent and how many operations or results each holds."""
+    """Records the number of operations or results in each message that is sent."""
 
     sizes: list[int]
 
@@ -66,7 +65,7 @@ async def write(transport: GrpcTransport, path: str, seconds: float = 10.0) -> N
     await transport.operate(SERVICE, stage(path), call_in(seconds), read_only=False)
 
 
-async def test_what_is_ready_in_one_turn_travels_in_one_message(
+async def test_operations_of_one_tick_travel_in_one_message(
     transport: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await read(transport, "open the stream")
@@ -77,7 +76,7 @@ async def test_what_is_ready_in_one_turn_travels_in_one_message(
     class Answered(Counted):
         sizes: list[int] = []  # noqa: RUF012 - the count of this test
 
-    monkeypatch.setattr(lane, "Batch", Sent)
+    monkeypatch.setattr(stream_connection, "Batch", Sent)
     monkeypatch.setattr(stream_server, "Batch", Answered)
     async with asyncio.TaskGroup() as group:
         for number in range(200):
@@ -95,7 +94,7 @@ async def test_message_holds_at_most_256_operations(
     class Sent(Counted):
         sizes: list[int] = []  # noqa: RUF012 - the count of this test
 
-    monkeypatch.setattr(lane, "Batch", Sent)
+    monkeypatch.setattr(stream_connection, "Batch", Sent)
     async with asyncio.TaskGroup() as group:
         for number in range(600):
             group.create_task(read(transport, f"{number}"))
@@ -151,7 +150,7 @@ async def test_reads_in_flight_when_the_stream_is_lost_are_sent_again(
         again = group.create_task(read(transport, "wait"))
         await until(lambda: served.toy.begun)
         await served.kill()
-        served.toy.gate.set()
+        served.toy.release.set()
         await served.start()
 
     assert again.result() == b"wait"
@@ -186,7 +185,7 @@ async def test_operation_that_no_server_took_was_surely_not_begun(
 
 async def test_late_answer_is_dropped(served: Served, transport: GrpcTransport) -> None:
     assert (await failure(read(transport, "wait", 0.1))).kind is Kind.DEADLINE
-    served.toy.gate.set()
+    served.toy.release.set()
 
     assert await read(transport, "next") == b"next"
 
@@ -196,10 +195,10 @@ async def test_read_that_kills_every_server_is_given_up(
 ) -> None:
     async with asyncio.TaskGroup() as group:
         given_up = group.create_task(failure(read(transport, "wait", 30.0)))
-        for attempt in range(1, lane.ATTEMPTS_MAX + 1):
+        for attempt in range(1, stream_connection.ATTEMPTS_MAX + 1):
             await until(lambda: len(served.toy.begun) == attempt)  # noqa: B023 - run at once
             await served.kill()
-            if attempt < lane.ATTEMPTS_MAX:
+            if attempt < stream_connection.ATTEMPTS_MAX:
                 await served.start()
 
     assert given_up.result().kind is Kind.UNAVAILABLE
@@ -209,7 +208,7 @@ async def test_load_is_shared_by_all_addresses() -> None:
     async with serving() as one, serving() as two:
         transport = transport_to(one.address, two.address)
         try:
-            await until_both_lanes_are_open(transport, one, two)
+            await until_both_streams_are_open(transport, one, two)
             counts = len(one.toy.begun), len(two.toy.begun)
             async with asyncio.TaskGroup() as group:
                 for number in range(100):
@@ -225,26 +224,26 @@ async def test_slow_address_gets_less() -> None:
     async with serving() as slow, serving() as fast:
         transport = transport_to(slow.address, fast.address)
         try:
-            await until_both_lanes_are_open(transport, slow, fast)
+            await until_both_streams_are_open(transport, slow, fast)
             async with asyncio.TaskGroup() as group:
                 stuck = [group.create_task(read(transport, "wait")) for _ in range(20)]
                 await until(lambda: slow.toy.begun.count("wait") == 10)
-                fast.toy.gate.set()
+                fast.toy.release.set()
                 await until(lambda: sum(task.done() for task in stuck) == 10)
                 before = len(slow.toy.begun)
                 for number in range(50):
                     await read(transport, f"{number}")
                 assert len(slow.toy.begun) == before
-                slow.toy.gate.set()
+                slow.toy.release.set()
         finally:
             await transport.close()
 
 
-async def test_one_of_two_addresses_dies_and_nothing_else_notices() -> None:
+async def test_the_death_of_one_address_affects_only_writes_sent_to_it() -> None:
     async with serving() as dying, serving() as living:
         transport = transport_to(dying.address, living.address)
         try:
-            await until_both_lanes_are_open(transport, dying, living)
+            await until_both_streams_are_open(transport, dying, living)
             async with asyncio.TaskGroup() as group:
                 reads = [group.create_task(read(transport, f"wait-{n}")) for n in range(10)]
                 writes = [
@@ -252,7 +251,7 @@ async def test_one_of_two_addresses_dies_and_nothing_else_notices() -> None:
                 ]
                 await until(lambda: len(dying.toy.begun) + len(living.toy.begun) >= 20)
                 await dying.kill()
-                living.toy.gate.set()
+                living.toy.release.set()
             for number in range(20):
                 await read(transport, f"after-{number}")
         finally:
@@ -276,7 +275,7 @@ async def test_server_that_drains_loses_no_operation(
         after = group.create_task(outcome(write(transport, "after")))
         await asyncio.sleep(0.05)
         assert not draining.done()
-        served.toy.gate.set()
+        served.toy.release.set()
         assert await draining
         await served.kill()
         await served.start()
@@ -326,21 +325,21 @@ async def test_callers_beyond_the_bound_are_refused_at_once(
 
         assert (await failure(read(transport, "more"))).kind is Kind.EXHAUSTED
 
-        served.toy.gate.set()
+        served.toy.release.set()
     assert await read(transport, "later") == b"later"
 
 
 async def test_window_bounds_what_is_sent_and_unanswered(
     served: Served, transport: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "WINDOW", 5)
+    monkeypatch.setattr(stream_connection, "WINDOW", 5)
     async with asyncio.TaskGroup() as group:
         for _ in range(20):
             group.create_task(read(transport, "wait"))
         await until(lambda: len(served.toy.begun) == 5)
         await asyncio.sleep(0.05)
         assert len(served.toy.begun) == 5
-        served.toy.gate.set()
+        served.toy.release.set()
 
     assert len(served.toy.ended) == 20
 
@@ -363,7 +362,7 @@ async def test_server_does_not_read_more_than_it_can_answer(
         await asyncio.sleep(0.1)
         assert len(served.toy.begun) == 10
 
-        served.toy.gate.set()
+        served.toy.release.set()
         answered = {result.operation_id async for batch in rpc for result in batch.results}
 
     assert answered == set(range(1, 41))
@@ -376,16 +375,16 @@ async def test_read_is_answered_while_another_waits(
         group.create_task(read(transport, "wait"))
         await until(lambda: served.toy.begun)
         assert await read(transport, "quick") == b"quick"
-        served.toy.gate.set()
+        served.toy.release.set()
 
 
 async def until_noticed(transport: GrpcTransport) -> None:
     """The client knows that its stream is lost."""
     (streams,) = transport._streams.values()
-    await until(lambda: not any(lane.is_open for lane in streams._connections.values()))
+    await until(lambda: not any(each.is_open for each in streams._connections.values()))
 
 
-async def until_both_lanes_are_open(transport: GrpcTransport, one: Served, two: Served) -> None:
+async def until_both_streams_are_open(transport: GrpcTransport, one: Served, two: Served) -> None:
     async with asyncio.timeout(5.0):
         while not (one.toy.begun and two.toy.begun):
             async with asyncio.TaskGroup() as group:

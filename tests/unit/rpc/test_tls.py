@@ -1,4 +1,4 @@
-"""TLS and mutual TLS with certificates made here, by openssl's own rules."""
+"""TLS and mutual TLS with certificates that openssl makes here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Authority:
         self._write(self.path, made)
 
     def issue(self, name: str) -> TlsFiles:
-        """A certificate and its key, trusting this authority."""
+        """Issues a certificate with its key; the files trust this authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         made = self._builder(_name(name), key.public_key()).add_extension(
@@ -81,7 +81,7 @@ def _name(text: str) -> x509.Name:
 
 
 async def kind_of_answer(server_files: TlsFiles, client_files: TlsFiles | None) -> Kind | None:
-    """How a client fares with a server; None if it is answered."""
+    """Returns the kind of error that a client gets from a server; None for an answer."""
     clock, rng = SystemClock(), random.Random(1)
     server = RpcServer(
         [Toy().endpoint],
@@ -95,12 +95,12 @@ async def kind_of_answer(server_files: TlsFiles, client_files: TlsFiles | None) 
     address = await server.start()
     credentials = None if client_files is None else channel_credentials(client_files)
     transport = GrpcTransport([address], credentials=credentials, clock=clock, rng=rng)
-    asked = transport.unary(SERVICE, "ListEntries", pb.ListEntriesRequest(), call_in(0.7))
+    answer = transport.unary(SERVICE, "ListEntries", pb.ListEntriesRequest(), call_in(0.7))
     try:
         if client_files == server_files:
-            await asked
+            await answer
             return None
-        return (await failure(asked)).kind
+        return (await failure(answer)).kind
     finally:
         await transport.close()
         await server.close()
@@ -119,9 +119,9 @@ async def test_mutual_tls_keeps_others_out(tmp_path: Path) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     served, stranger = ours.issue("service"), theirs.issue("stranger")
 
-    nobody = TlsFiles(authority=ours.path)
+    anonymous = TlsFiles(authority=ours.path)
     forged = TlsFiles(stranger.certificate, stranger.key, ours.path)
-    for client in (None, nobody, forged):
+    for client in (None, anonymous, forged):
         assert await kind_of_answer(served, client) is Kind.UNAVAILABLE
 
 

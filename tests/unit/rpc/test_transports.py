@@ -1,4 +1,4 @@
-"""What a caller may rely on, whether the service is in its process or behind gRPC."""
+"""The guarantees for a caller, whether the service is in its process or behind gRPC."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
         toy = Toy()
         transport = InProcessTransport([toy.endpoint], SystemClock())
         yield Pair(toy, transport)
-        toy.gate.set()
+        toy.release.set()
         await transport.close()
         return
     async with serving() as served:
@@ -152,7 +152,7 @@ async def test_slow_change_has_an_unknown_outcome_and_runs_to_its_end(pair: Pair
         error = await failure(work)
         assert (error.kind, error.reason) == (Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
 
-    pair.toy.gate.set()
+    pair.toy.release.set()
     await until(lambda: pair.toy.ended == ["wait-1", "wait-2"])
     assert pair.toy.cancelled == []
 
@@ -167,7 +167,7 @@ async def test_caller_that_leaves_does_not_stop_a_change(pair: Pair) -> None:
         for task in tasks:
             task.cancel()
 
-    pair.toy.gate.set()
+    pair.toy.release.set()
     await until(lambda: sorted(pair.toy.ended) == ["wait-1", "wait-2"])
     assert pair.toy.cancelled == []
 

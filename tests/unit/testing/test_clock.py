@@ -1,4 +1,4 @@
-"""Ids that a test owns are ids."""
+"""Ids of tests are valid ids."""
 
 from __future__ import annotations
 

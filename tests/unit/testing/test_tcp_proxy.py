@@ -1,4 +1,4 @@
-"""What the proxy loses is lost as it says."""
+"""The proxy loses exchanges in the chosen way."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
 
 @dataclass
 class Echo:
-    """A server that answers what it gets, through a proxy."""
+    """An echo server behind a proxy."""
 
     proxy: TcpProxy
     got: list[bytes] = field(default_factory=list)
 
     async def ask(self, request: bytes) -> bytes:
-        """The answer; empty when the connection ends without one."""
+        """Returns the answer; empty if the connection ends without one."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.proxy.port)
         try:
             writer.write(request)

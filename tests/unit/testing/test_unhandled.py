@@ -48,20 +48,20 @@ def test_a_traceback_belongs_to_the_line_before_it() -> None:
     assert defects_in(f"{LINE}\n{one}\n{one}\n") == [one, one]
 
 
-def test_what_grpc_prints_of_a_client_that_left_is_no_defect_of_ours() -> None:
+def test_grpcs_line_about_a_client_that_left_is_not_a_defect() -> None:
     noise = "Traceback (most recent call last):\n  File\ngrpc._cython.cygrpc.ExecuteBatchError: x\n"
     assert defects_in(f"{LINE}\n{noise}{LINE}\n") == []
 
 
 async def abandon() -> None:
-    """Leaves a failed future behind that nobody asked."""
+    """Leaves a failed future behind whose error is never retrieved."""
     async with no_unhandled_errors():
         future = asyncio.get_running_loop().create_future()
-        future.set_exception(OSError(5, "nobody asks"))
+        future.set_exception(OSError(5, "never retrieved"))
         del future
 
 
-async def test_an_error_that_nobody_retrieves_fails_the_test_that_caused_it() -> None:
+async def test_an_error_that_is_never_retrieved_fails_the_test_that_caused_it() -> None:
     with pytest.raises(AssertionError, match="exception was never retrieved") as raised:
         await abandon()
     assert isinstance(raised.value.__cause__, OSError)

@@ -252,12 +252,12 @@ def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> 
         # All reads at the quiet end see one state, so one of them is enough for the search.
         quiet = [read for read in reads if read.inv > branch.history.quiet_at]
         steps = [op for op in ops if op.is_stepwise]
-        asked = [
+        earlier = [
             read
             for read in reads
             if read.invariant != "I6" and read.inv <= _from(quiet) and not _is_between(read, steps)
         ]
-        problem = _unexplained(listed, asked, branch.seals, report) or _apart(branch, key, quiet)
+        problem = _unexplained(listed, earlier, branch.seals, report) or _apart(branch, key, quiet)
     if problem is not None:
         invariant, op, text = problem
         text = f"{branch.name}/{key}: #{op.number} {op.kind} {text}"

@@ -36,10 +36,10 @@ SERVICE = pb.DESCRIPTOR.services_by_name["EntryService"]
 class Toy:
     """Answers depending on the start of the path, and records its calls.
 
-    `wait…` waits until the gate opens, `fail…` raises `error`, `bug…` raises an unexpected exception.
+    `wait…` waits for `release`, `fail…` raises `error`, `bug…` raises an unexpected exception.
 
     Attributes:
-        gate: see above.
+        release: event that lets the waiting calls continue.
         begun: paths of calls, in order.
         ended: paths of calls that ended without cancellation.
         cancelled: paths of cancelled calls.
@@ -49,7 +49,7 @@ class Toy:
     """
 
     def __init__(self) -> None:
-        self.gate = asyncio.Event()
+        self.release = asyncio.Event()
         self.begun: list[str] = []
         self.ended: list[str] = []
         self.cancelled: list[str] = []
@@ -98,7 +98,7 @@ class Toy:
         self.begun.append(path)
         try:
             if path.startswith("wait"):
-                await self.gate.wait()
+                await self.release.wait()
             if path.startswith("fail"):
                 raise self.error
             if path.startswith("bug"):
@@ -164,8 +164,8 @@ def lookup(path: str) -> pb.Operation:
 
 def stage(path: str) -> pb.Operation:
     """Returns a write operation."""
-    asked = pb.Stage(repository_id="repo", branch_id="main", path=path, entry=b"packed")
-    return pb.Operation(stage=asked)
+    stage = pb.Stage(repository_id="repo", branch_id="main", path=path, entry=b"packed")
+    return pb.Operation(stage=stage)
 
 
 async def until(fact: Callable[[], object], seconds: float = 5.0) -> None:
@@ -192,5 +192,5 @@ async def serving(config: ServerConfig | None = None) -> AsyncIterator[Served]:
     try:
         yield served
     finally:
-        served.toy.gate.set()
+        served.toy.release.set()
         await served.kill()

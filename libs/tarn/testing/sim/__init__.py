@@ -1,4 +1,4 @@
-"""A simulated installation: one seeded event loop, virtual time, stores that misbehave within their rules.
+"""A simulated installation: a seeded event loop, virtual time, and stores that fail as real ones may.
 
-Nothing here knows graveler: `tests/sim` assembles the replicas (docs/design/simulation.md).
+Nothing here depends on graveler: `tests/sim` assembles the replicas (docs/design/simulation.md).
 """

@@ -1,4 +1,4 @@
-"""Simulated blocks: slow, refusing, and losing the answers to what was written."""
+"""A simulated block store that is slow, refuses requests, and loses the answers to writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BlockLink:
 
     @property
     def uploads(self) -> BlockUploads:
-        """Parts of uploads, as slow and as unreliable as blocks."""
+        """The uploads, as slow and as unreliable as the blocks."""
         return _UploadsLink(self._blocks.uploads, self._wire, self._faults)
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
@@ -80,7 +80,7 @@ class BlockLink:
         await self._blocks.delete_many(namespace, paths)
 
     async def close(self) -> None:
-        """The blocks are the world's."""
+        """Does nothing: the blocks outlive the replica."""
 
 
 class _UploadsLink:
@@ -122,7 +122,7 @@ class _UploadsLink:
 
 
 async def _written(faults: FaultInjector, key: BlockKey, work: Callable[[], Awaitable[R]]) -> R:
-    """A write with all that may become of it."""
+    """Performs a write with the faults of the profile."""
     await faults.hop("block")
     if faults.are_blocks_away:
         raise refused(f"block {key.path}")
@@ -138,7 +138,7 @@ async def _written(faults: FaultInjector, key: BlockKey, work: Callable[[], Awai
 
 
 class MemRanges(RangeCache):
-    """A range cache whose disk is a dict: files would add nothing but the machine's own time."""
+    """A range cache over a dict; files would only make the simulation slower."""
 
     def __init__(self) -> None:
         super().__init__(Path())
@@ -152,5 +152,5 @@ class MemRanges(RangeCache):
 
 
 def committed_over(blocks: BlockStore, rows_mean: int) -> Committed:
-    """Committed listings with a cache of their own; threads are the loop's, which has none."""
+    """Returns committed listings with a cache of their own; the simulated loop runs their thread work."""
     return Committed(blocks, MemRanges(), rule=BreakRule(rows_mean=rows_mean))

@@ -1,4 +1,4 @@
-"""What the nodes of a simulated Cassandra keep: cells of plain rows, and rows that Paxos decides."""
+"""The data of a simulated Cassandra: cells of plain rows on each node, and rows decided by Paxos."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Change", "Node", "Proposal", "Register"]
 
 @dataclass(slots=True)
 class Node:
-    """What one node has of the plain partitions."""
+    """The plain partitions on one node."""
 
     cells: dict[tuple[str, int], dict[bytes, Cell]] = field(default_factory=dict)
     dropped_us: dict[str, int] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Node:
     hints: list[Callable[[], None]] = field(default_factory=list)
 
     def put(self, place: tuple[str, int], key: bytes, cell: Cell) -> None:
-        """Keeps a cell if it is newer than what is there, and than the drop of its partition."""
+        """Stores a cell if it is newer than the existing one and than the drop of its partition."""
         if cell[0] <= self.dropped_us.get(place[0], -1):
             return
         row = self.cells.setdefault(place, {})
@@ -41,10 +41,11 @@ class Register:
     """One row of a register partition.
 
     Attributes:
-        decided: what Paxos has agreed on; None is no row.
-        committed: what every quorum has: `decided`, or what was before it.
-        proposal: an undecided change; at most one.
-        is_beside: it lies in the bucket of another row, its group's anchor, so that only scans find it.
+        decided: the value that Paxos has agreed on; None: no row.
+        committed: the value that every quorum has: `decided`, or its predecessor.
+        proposal: the undecided change, if there is one.
+        is_beside: whether the row lies in the bucket of another row, its group's anchor, where only scans
+            find it.
     """
 
     __slots__ = ("_beside", "_committed", "_decided", "is_beside", "proposal")
@@ -57,7 +58,7 @@ class Register:
         self.is_beside = False
 
     def couple(self, after: Versioned, beside: Sequence[tuple[Register, Versioned]]) -> None:
-        """Other rows of one atomic group: they are decided and committed with this value of the row."""
+        """Adds the other rows of an atomic group, which are decided and committed with this value."""
         self._beside.append((after, beside))
 
     @property
@@ -97,12 +98,12 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a light-weight transaction shall do.
+    """The change that a light-weight transaction requests.
 
     Attributes:
-        predicate: what must be there; None is no row.
-        after: None removes the row.
-        is_conditional: whether `predicate` counts.
+        predicate: the version that the row must have; None: there must be no row.
+        after: the new value; None removes the row.
+        is_conditional: whether `predicate` is checked.
     """
 
     key: bytes

@@ -11,10 +11,10 @@ _START_US = 1_793_491_200_000_000
 
 
 class SimClock:
-    """A machine's clocks: the monotonic one is the loop's, the wall clock is wrong by a skew.
+    """A machine's clocks: the monotonic clock is the loop's, and the wall clock is off by a skew.
 
     Attributes:
-        skew_us: may be changed at any time: wall clocks jump.
+        skew_us: error of the wall clock; may change at any time, as real clocks jump.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, skew_us: int = 0) -> None:
@@ -22,11 +22,11 @@ class SimClock:
         self.skew_us = skew_us
 
     def now_us(self) -> int:
-        """Microseconds since the epoch, as this machine believes."""
+        """Returns the wall clock in microseconds since the epoch."""
         return _START_US + self.skew_us + int(self._loop.time() * 1_000_000)
 
     def monotonic(self) -> float:
-        """Virtual seconds."""
+        """Returns the monotonic clock, in virtual seconds."""
         return self._loop.time()
 
     async def sleep(self, seconds: float) -> None:
@@ -35,11 +35,11 @@ class SimClock:
 
 
 class SimIds:
-    """Ids that no two machines of one run share.
+    """Ids that are unique in a run.
 
     Args:
-        clock: the machine's; UUIDv7 begin with its time, so a skewed machine's ids are out of order.
-        rng: the machine's own.
+        clock: the machine's clock; UUIDv7 begin with its time, so a skewed machine's ids are out of order.
+        rng: the machine's random generator.
     """
 
     def __init__(self, clock: SimClock, rng: random.Random) -> None:
@@ -47,7 +47,7 @@ class SimIds:
         self._random = rng
 
     def uuid7(self) -> bytes:
-        """16 bytes."""
+        """Returns 16 bytes."""
         head = (self._clock.now_us() // 1000).to_bytes(6, "big")
         tail = bytearray(self._random.randbytes(10))
         tail[0] = 0x70 | tail[0] & 0x0F
@@ -55,5 +55,5 @@ class SimIds:
         return head + bytes(tail)
 
     def nonce(self) -> bytes:
-        """16 bytes."""
+        """Returns 16 bytes."""
         return self._random.randbytes(16)

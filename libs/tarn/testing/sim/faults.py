@@ -1,7 +1,7 @@
 """Injected faults: delays and faults of everything that a replica talks to.
 
 Each run draws its own fault profile (swarm testing): one run has slow disks, another one lost answers, a
-third none of both, and together they reach more than a single mixture would.
+third has neither. Together they reach more states than a single mixture would.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ __all__ = ["CALM", "HOPS", "FaultInjector", "FaultProfile", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """Rates are probabilities per hop or operation.
+    """The kinds of faults of a run; rates are probabilities per hop or operation.
 
     Attributes:
         hop_seconds: mean of an ordinary delay.
         slow_rate: hops that take up to `slow_seconds` instead.
         slow_seconds: longest delay of a hop.
-        slow_what: operations that are slow far more often than the others, of `HOPS`. A race needs one
-            or two things to be late while everything around them is on time.
+        slow_what: operations of `HOPS` that are slow far more often than the others. A race needs one
+            or two operations to be late while the others are on time.
         refused_rate: operations that are refused before they have any effect (UNAVAILABLE).
-        raised_rate: calls of a store that raise UNAVAILABLE as a whole before anything was sent, also those
-            that answer refusals one by one otherwise; the first call of a process on a partition does so
-            far more often, because it needs the partition's head.
+        raised_rate: calls of a store that raise UNAVAILABLE as a whole before anything is sent, instead of
+            refusing rows one by one. The first call of a process on a partition fails far more often,
+            because it needs the partition's descriptor.
         lost_rate: writes whose answer is lost, half of them with their effect.
         late_rate: compare-and-sets that stay undecided until later (Cassandra).
-        queued_rate: writes and compare-and-sets that wait at a coordinator until after their caller was
-            told that nobody answers: they run later, beyond any read that settles them (Cassandra).
-        queue_seconds: how long they wait at most.
-        linger_rate: decided ones that plain quorum reads may miss for a while (Cassandra).
-        pause_rate: steps of a process before which it stands still for a while (`pauses`).
-        pause_seconds: how long at most.
+        queued_rate: writes and compare-and-sets that wait at a coordinator until their caller has timed
+            out: they run later, possibly after a read that settles them (Cassandra).
+        queue_seconds: longest wait at a coordinator.
+        linger_rate: decided compare-and-sets that plain quorum reads may miss for a while (Cassandra).
+        pause_rate: steps of a process before which it pauses (`pauses`).
+        pause_seconds: longest pause.
         down_rate: how often one of three nodes is down (Cassandra).
     """
 
@@ -59,7 +59,7 @@ class FaultProfile:
 CALM = FaultProfile(hop_seconds=0.0001)
 
 HOPS = ("read record", "read rows", "write rows", "change record", "scan", "block", "clean")
-"""What a hop may belong to."""
+"""The operations that have hops."""
 
 _VERY_SLOW_RATE = 0.2
 _NEW_PARTITION_FACTOR = 10
@@ -68,14 +68,14 @@ _BURST_RATE = 0.3
 
 
 def refused(what: str) -> TarnError:
-    """The error of an operation that was surely not done."""
+    """Returns the error of an operation that surely had no effect."""
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, f"{what} was refused")
 
 
 class FaultInjector:
     """A fault profile and its randomness; the profile may change during a run.
 
-    Faults come in bursts: for a moment after one, others of its sort are likely.
+    Faults come in bursts: shortly after a fault, more faults of its kind are likely.
 
     Attributes:
         are_blocks_away: the block store refuses every write.
@@ -88,11 +88,11 @@ class FaultInjector:
         self._burst_end = -1.0
 
     def happens(self, rate: float) -> bool:
-        """Whether a fault of this rate strikes now."""
+        """Decides whether a fault of this rate occurs now."""
         return rate > 0 and self.random.random() < rate
 
     def fails(self, rate: float) -> bool:
-        """As `happens`, for faults that come in bursts."""
+        """Decides as `happens`, for faults that come in bursts."""
         if rate <= 0:
             return False
         now = asyncio.get_running_loop().time()
@@ -103,7 +103,7 @@ class FaultInjector:
         return True
 
     def delay(self, what: str) -> float:
-        """Seconds that one hop of an operation takes."""
+        """Draws the duration of one hop of an operation, in seconds."""
         profile = self.profile
         assert what in HOPS, what
         if self.happens(_VERY_SLOW_RATE if what in profile.slow_what else profile.slow_rate):
@@ -120,7 +120,7 @@ class FaultInjector:
             raise refused(what)
 
     def raise_unavailable(self, what: str, *, is_new: bool = False) -> None:
-        """Raises UNAVAILABLE if the store cannot even begin; likelier where everything is new to it."""
+        """Raises UNAVAILABLE as if the store could not begin; more likely on a partition new to the process."""
         rate = self.profile.raised_rate
         if self.fails(min(1.0, rate * _NEW_PARTITION_FACTOR) if is_new else rate):
             raise refused(f"{what}: nothing was sent, it")

@@ -1,21 +1,20 @@
 """A simulated Cassandra: three nodes, quorums, client timestamps, light-weight transactions.
 
-What it may do wrong is what the real one may (docs/design/kv.md, "Cassandra"), and no more:
+It may do everything wrong that a real cluster may (docs/design/kv.md, "Cassandra"), and nothing else:
 
-*Plain* partitions: each node holds its own cells. A write gets `max(this client's clock, newest seen
-write time + 1)`, goes to all nodes, each at its own time, and is acknowledged by two; a node that is down
-gets it later, as a hint; one that waits at its coordinator arrives late with the timestamp that it was
-sent with. A read asks two nodes, each at its own moment, takes the newest cell (of equal
-times the greater value) and repairs both before it answers. Dropping a partition is one tombstone from
-the future.
+*Plain* partitions: each node holds its own cells. A write gets the timestamp `max(this client's clock,
+newest seen write time + 1)`. It reaches each node at a different time and is acknowledged by two. A node
+that is down gets the write later, as a hint. A write that waits at its coordinator arrives late, with the
+timestamp that it was sent with. A read asks two nodes at different times, takes the newest cell (of equal
+times the greater value) and repairs both nodes before it answers. Dropping a partition writes one
+Cassandra tombstone with a timestamp in the future.
 
-*Register* partitions: every write is linearised. A compare-and-set may be applied and say so, not apply
-and say so, lose its answer either way, or stay *undecided*: then it is decided later by itself, or by
-the next Paxos round on its row, which finishes or forgets it. It may also wait at its coordinator while
-the caller gives up: no round of others can void it, since it has not begun; it runs late, and is applied if
-its predicate holds then. A decided change may be missed by quorum
-reads while it is not committed, until one sees it; a settling (SERIAL) read and every later
-compare-and-set see all that is decided.
+*Register* partitions: every write is linearised. A compare-and-set may be applied or refused and answer so;
+its answer may be lost in both cases; or it stays *undecided*. An undecided change is decided later by
+itself, or the next Paxos round on its row finishes or forgets it. A compare-and-set may also wait at its
+coordinator while the caller gives up. It has not begun, so no other round can cancel it; it runs late, and
+is applied if its predicate holds then. Quorum reads may miss a decided change that is not committed, until
+one of them sees it. A settling (SERIAL) read and every later compare-and-set see all decided changes.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class SimCassandra:
         self._versions = 0
 
     def open(self, clock: SimClock) -> _Client:
-        """One replica's session."""
+        """Returns the session of one replica."""
         return _Client(self, self._faults, self._nodes, clock)
 
     async def trouble(self) -> None:
@@ -87,7 +86,7 @@ class SimCassandra:
             self._up(node)
 
     def heal(self) -> None:
-        """All nodes are up and have all hints; what was undecided is decided for good."""
+        """Starts all nodes, delivers all hints, and decides every undecided change."""
         for node in self._nodes:
             self._up(node)
         for rows in self._registers.values():
@@ -102,23 +101,23 @@ class SimCassandra:
             hint()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that nobody waits for."""
+        """Starts work in the background; its result is discarded."""
         self._tasks.spawn(work)
 
     def version(self, value: bytes) -> Versioned:
-        """A value and a version that no other write has."""
+        """Returns a value with a version that is unique in the run."""
         self._versions += 1
         return Versioned(value, Predicate(self._versions.to_bytes(8, "big")))
 
     # ---- registers
 
     def register(self, partition: Partition, key: bytes) -> Register:
-        """The row, made if need be."""
+        """Returns the row; creates it if it is missing."""
         rows = self._registers.setdefault(partition.name, {})
         return rows.setdefault(key, Register())
 
     def keys(self, partition: Partition, start: bytes, end: bytes | None) -> list[bytes]:
-        """Keys that rows were ever written under, in order."""
+        """Returns the keys of all rows that were ever written, in order."""
         rows = self._registers.get(partition.name, {})
         return sorted(k for k in rows if k >= start and (end is None or k < end))
 
@@ -127,9 +126,9 @@ class SimCassandra:
         self._registers.pop(partition.name, None)
 
     def quorum_read(self, register: Register) -> Versioned | None:
-        """What two of three nodes know: an undecided or uncommitted change may be seen or missed.
+        """Reads two of three nodes, which may see or miss an undecided or uncommitted change.
 
-        Seeing it means that it is repaired, so nobody misses it afterwards.
+        A read that sees the change repairs it, so that all later reads see it, too.
         """
         if register.committed is not register.decided and self._faults.random.random() < 0.3:
             register.committed = register.decided
@@ -139,7 +138,7 @@ class SimCassandra:
         return register.committed
 
     def serial_read(self, register: Register) -> Versioned | None:
-        """A Paxos round: finishes or forgets what is undecided, commits what is decided."""
+        """Runs a Paxos round: finishes or forgets an undecided change, and commits a decided one."""
         proposal = register.proposal
         if proposal is not None:
             if self._faults.random.random() < 0.5:
@@ -150,7 +149,7 @@ class SimCassandra:
 
     @staticmethod
     def decide(register: Register, proposal: Proposal) -> None:
-        """An undecided change comes about, unless a later round has dealt with it."""
+        """Decides an undecided change, unless a later round has finished or forgotten it."""
         if register.proposal is proposal:
             register.decided = proposal.after
             register.proposal = None
@@ -169,14 +168,14 @@ class _Client:
         self._stamps = cluster.stamps(self)
         self._known: set[str] = set()
 
-    def _head(self, partition: Partition) -> None:
-        """What the driver needs before it sends anything; raises UNAVAILABLE without."""
+    def _descriptor(self, partition: Partition) -> None:
+        """Reads the partition's descriptor, which the driver needs before it sends anything; may raise UNAVAILABLE."""
         is_new = partition.name not in self._known
-        self._faults.raise_unavailable(f"the head of {partition.name}", is_new=is_new)
+        self._faults.raise_unavailable(f"the descriptor of {partition.name}", is_new=is_new)
         self._known.add(partition.name)
 
     def crash(self) -> None:
-        """What was sent is on its way: it lands, or not, all the same."""
+        """Does nothing: a crash does not affect requests that were sent."""
 
     # ---- plain partitions
 
@@ -194,7 +193,7 @@ class _Client:
     async def _quorum_cells(
         self, what: str, place: tuple[str, int], wanted: Callable[[bytes], bool]
     ) -> dict[bytes, Cell]:
-        """The newest cells of a bucket that two nodes have, repaired on both."""
+        """Returns the newest cells of a bucket on two nodes, and repairs both nodes."""
         nodes = self._two_nodes()
         newest: dict[bytes, Cell] = {}
         for node in nodes:
@@ -216,7 +215,7 @@ class _Client:
     async def read(
         self, place: tuple[str, int], wanted: Callable[[bytes], bool]
     ) -> dict[bytes, Cell]:
-        """See `Coordinator`: before, or beside, a write."""
+        """See `Coordinator`; runs before a write or at the same time."""
         return await self._quorum_cells("write rows", place, wanted)
 
     async def send(self, place: tuple[str, int], cells: Mapping[bytes, Cell]) -> None:
@@ -279,7 +278,7 @@ class _Client:
         is_conditional: bool = True,
     ) -> None:
         """One light-weight transaction."""
-        # The row of today's partition: what comes late does not reach one that was made since.
+        # Take the row now: a late write must not reach a partition that was dropped and created again.
         register = self._cluster.register(partition, key)
         await self._faults.hop("change record")
         self._faults.refuse("a compare-and-set")
@@ -291,9 +290,9 @@ class _Client:
         await self._round(register, change)
 
     def _late(self) -> tuple[float, float] | None:
-        """When the caller gives a request up, and when it is taken up after that; None: at once.
+        """Returns when the caller gives up and when the request then runs, in seconds; None: it is not late.
 
-        As often as not that is right afterwards, when the caller has just settled it or tries again.
+        In half of the cases it runs soon after, while the caller settles it or tries again.
         """
         faults = self._faults
         if not faults.fails(faults.profile.queued_rate):
@@ -304,13 +303,13 @@ class _Client:
         return up, up + faults.random.uniform(0, longest)
 
     async def _give_up(self, what: str, seconds: float) -> NoReturn:
-        """Nobody answers in time: the driver has told so."""
+        """Fails as the driver does after a time-out."""
         await asyncio.sleep(seconds)
         raise OutcomeUnknownError(what)
 
     async def _run_late(self, register: Register, change: Change, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        with contextlib.suppress(TarnError):  # nobody waits for it any more
+        with contextlib.suppress(TarnError):  # the caller has given up
             await self._round(register, change)
 
     async def _round(self, register: Register, change: Change) -> None:
@@ -333,7 +332,7 @@ class _Client:
         register.decided = after
         lingers = self._faults.happens(profile.linger_rate)
         if not is_lost:
-            # Between decision and answer quorum reads may see either; from the answer on, this one.
+            # Before the answer, quorum reads may see the old or the new value; afterwards only the new one.
             await self._faults.hop("change record")
             if register.decided is after:
                 register.committed = after
@@ -354,7 +353,7 @@ class _Client:
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
         """See `Kv.get_many`."""
-        self._head(partition)
+        self._descriptor(partition)
         is_record = partition.kind is PartitionKind.REGISTER
         what = "read record" if is_record else "read rows"
         await self._faults.hop(what)
@@ -384,7 +383,7 @@ class _Client:
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
         """See `Kv.set_many`; raises when nothing was written."""
-        self._head(partition)
+        self._descriptor(partition)
         outcomes: list[TarnError | None] = []
         if partition.kind is PartitionKind.PLAIN:
             async with asyncio.TaskGroup() as writes:
@@ -415,14 +414,14 @@ class _Client:
         """See `Kv.set_if`."""
         check_register(partition, "set_if")
         check_row(key, value)
-        self._head(partition)
+        self._descriptor(partition)
         after = self._cluster.version(value)
         await self._compare(partition, key, predicate, after)
         return after.predicate
 
     async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """See `Kv.delete_many`."""
-        self._head(partition)
+        self._descriptor(partition)
         for key in keys:
             if partition.kind is PartitionKind.REGISTER:
                 await self._compare(partition, key, None, None, is_conditional=False)
@@ -434,7 +433,7 @@ class _Client:
     async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
         """See `Kv.delete_if`."""
         check_register(partition, "delete_if")
-        self._head(partition)
+        self._descriptor(partition)
         await self._compare(partition, key, predicate, None)
 
     async def scan(
@@ -442,7 +441,7 @@ class _Client:
     ) -> list[Row]:
         """See `Kv.scan`: each bucket is read at its own moment."""
         check_scan_limit(limit)
-        self._head(partition)
+        self._descriptor(partition)
         await self._faults.hop("scan")
         self._faults.refuse("a scan")
         rows: list[Row] = []
@@ -465,12 +464,12 @@ class _Client:
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """The link reads pages instead."""
+        """Not used: `KvLink` reads pages."""
         raise NotImplementedError
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""
-        self._head(partition)
+        self._descriptor(partition)
         await self._faults.hop("clean")
         self._faults.refuse("a drop")
         if partition.kind is PartitionKind.REGISTER:
@@ -485,4 +484,4 @@ class _Client:
                 node.drop(partition.name, time_us)
 
     async def close(self) -> None:
-        """The cluster is the world's."""
+        """Does nothing: the cluster outlives its sessions."""

@@ -1,8 +1,8 @@
-"""The embedded store as a replica sees it: one shared, linearised store behind a group commit.
+"""A simulated embedded store: one linearised store, shared by all processes, with group writes.
 
-Each process queues its writes and commits them together now and then; a write becomes visible and
-durable at one moment. What a process had not committed when it died never lands. A commit's answer may
-be lost, with or without its effect. A partition is dropped in pieces, as the real driver drops it.
+Each process queues its writes and applies them in transactions; a write becomes visible and durable at one
+moment. If a process dies, its queued writes are lost. The answer to a transaction may be lost, with or
+without its effect. A partition is dropped in pieces, as the real driver drops it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SimSqlite:
         self._rows = MemKv()
 
     def open(self, clock: SimClock) -> _Process:
-        """One process's end of it."""
-        del clock  # the order of commits decides, not anybody's clock
+        """Returns the handle of one process."""
+        del clock  # the order of transactions decides, not a clock
         return _Process(self._rows, self._faults)
 
 
@@ -55,7 +55,7 @@ class _Process:
         self._is_dead = False
 
     def crash(self) -> None:
-        """What was not committed yet is gone."""
+        """Drops the queued writes."""
         self._is_dead = True
 
     async def _read(self, what: str, act: Callable[[], Awaitable[R]]) -> R:
@@ -66,7 +66,7 @@ class _Process:
         return answer
 
     async def _write(self, what: str, act: Callable[[], Awaitable[R]]) -> R:
-        """A write of one group commit."""
+        """Applies a write in a group write."""
         await self._faults.hop(what)
         self._faults.refuse(what)
         await self._faults.hop(what)
@@ -131,7 +131,7 @@ class _Process:
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """The link reads pages instead."""
+        """Not used: `KvLink` reads pages."""
         raise NotImplementedError
 
     async def drop_partition(self, partition: Partition) -> None:
@@ -142,7 +142,7 @@ class _Process:
             await self._write("clean", lambda keys=keys: self._rows.delete_many(partition, keys))  # type: ignore[misc]
 
     async def close(self) -> None:
-        """The file stays."""
+        """Does nothing: the file outlives its processes."""
 
 
 def _hop(verb: str, partition: Partition) -> str:

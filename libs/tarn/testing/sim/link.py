@@ -1,8 +1,8 @@
-"""What lies between a replica and a store: work that has been sent goes on without its sender.
+"""The connection between a replica and a store: a request that was sent runs without its sender.
 
-A replica's tasks may be cancelled at any await: it crashed, or its client hung up. What it had sent by
-then still arrives, late or not at all; that is the store's business. What it tries to send afterwards
-(from a `finally`, say) does not go out: a dead process sends nothing.
+A replica's tasks may be cancelled at any await, because it crashed or its client hung up. The store decides
+what becomes of the requests that it had sent before. Requests that a dead process tries to send (from a
+`finally`, for example) are not sent.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Wire:
     """Sends work that outlives its caller.
 
     Args:
-        tasks: the world's, not the replica's.
-        trace: is told of each operation and its answer.
+        tasks: tasks of the world, which outlive the replica.
+        trace: called with each operation and its answer.
     """
 
     def __init__(self, name: str, tasks: TaskSet, trace: Trace | None) -> None:
@@ -42,11 +42,11 @@ class Wire:
         self._is_cut = False
 
     def cut(self) -> None:
-        """The process is dead: nothing more goes out."""
+        """Cuts the wire: the process is dead and sends nothing more."""
         self._is_cut = True
 
     async def send(self, what: str, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Does the work in a task of its own and waits for its answer."""
+        """Does the work in a separate task and waits for its answer."""
         if self._is_cut:
             raise refused(f"{what} of a dead process")
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -64,7 +64,7 @@ class Wire:
                 answer.set_result(result)
 
         self._note(what, "sent")
-        # In no process' context: it goes on while its sender stands still.
+        # The task has no process in its context, so it continues while its sender pauses.
         contextvars.Context().run(self._tasks.spawn, run())
         return await answer
 
@@ -82,8 +82,8 @@ class KvLink:
     """`Kv` of one replica, over a wire. Bulk scans are read in small pages, with time between them.
 
     Args:
-        kv: this replica's end of the simulated store.
-        page_rows: rows of one page of a bulk scan.
+        kv: this replica's handle of the simulated store.
+        page_rows: rows in one page of a bulk scan.
     """
 
     def __init__(self, kv: Kv, wire: Wire, page_rows: int) -> None:
@@ -147,4 +147,4 @@ class KvLink:
         await self._wire.send(what, lambda: self._kv.drop_partition(partition))
 
     async def close(self) -> None:
-        """The store is the world's."""
+        """Does nothing: the store outlives the replica."""

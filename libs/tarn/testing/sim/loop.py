@@ -1,13 +1,12 @@
-"""An event loop whose every step follows from a seed.
+"""An event loop that takes all its decisions from a seed.
 
-Time is virtual: when nothing is ready it jumps to the next timer. What is ready in one tick runs in
-an order that the seed shuffles, timers of one moment too, so a seed is one schedule and another seed
-another. There is no input, no output and no thread: executor calls run at once, in the loop. Tasks hash
-by their number, not by their address, so that sets of tasks (`TaskSet`, `TaskGroup`) iterate alike in
-every run.
+Time is virtual: when nothing is ready, it jumps to the next timer. The seed shuffles the callbacks that are
+ready in one tick, and the timers that are due at one moment. So each seed is one schedule. There is no input,
+no output and no thread: executor calls run immediately, in the loop. Tasks hash by their number, not by their
+address, so that sets of tasks (`TaskSet`, `TaskGroup`) iterate in the same order in every run.
 
-Prior art: FoundationDB's simulation, TigerBeetle's VOPR; a loop of our own because the ready-made ones
-need a newer Python and are younger than what they would test (docs/design/simulation.md).
+Prior art: FoundationDB's simulation and TigerBeetle's VOPR. The existing Python loops of this kind need a
+newer Python and are younger than the code that they would test (docs/design/simulation.md).
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_MAX = 1_000_000
-"""Turns of one run; more means that something spins without waiting."""
+"""Greatest number of ticks of one run; a run with more spins without waiting."""
 
 
 class SimStuckError(Exception):
-    """Nothing can run any more, or it runs without an end."""
+    """No task can run any more, or the run does not end."""
 
 
 class _SimTask(asyncio.Task[T]):
-    """A task that is told apart by its number."""
+    """A task that compares and hashes by its number."""
 
     def __init__(
         self,
@@ -56,10 +55,10 @@ class _SimTask(asyncio.Task[T]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module.
+    """The loop; see the module.
 
     Attributes:
-        errors: what the loop's exception handler was told, but for answers that nobody waited for.
+        errors: calls of the loop's exception handler, except for answers whose caller has gone.
     """
 
     def __init__(self, seed: int) -> None:
@@ -74,7 +73,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(self._note_error)
 
     def time(self) -> float:
-        """Virtual seconds since the run began."""
+        """Returns the virtual seconds since the run began."""
         return self._now
 
     def call_at(
@@ -84,7 +83,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """See `asyncio.loop.call_at`; timers of one moment run in an order that the seed decides."""
+        """See `asyncio.loop.call_at`; the seed decides the order of timers of one moment."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._count += 1
         heapq.heappush(self._timers, (when, self._random.random(), self._count, handle))
@@ -93,7 +92,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Runs the call at once; its answer comes in a later tick, as a thread's would."""
+        """Runs the call immediately; its answer arrives in a later tick, as a thread's would."""
         del executor
         answer: asyncio.Future[T] = self.create_future()
         try:
@@ -105,7 +104,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return answer
 
     def _run_once(self) -> None:
-        """One tick; called by `run_forever` until it is stopped."""
+        """Runs one tick; `run_forever` calls it until the loop is stopped."""
         self._ticks += 1
         if self._ticks > STEPS_MAX:
             raise SimStuckError(f"{STEPS_MAX} turns and no end at {self._now:.3f} s")
@@ -120,7 +119,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle._run()  # noqa: SLF001
 
     def _is_paused(self, handle: asyncio.Handle) -> bool:
-        """Puts a step off whose process stands still."""
+        """Postpones a step whose process pauses."""
         strand: Strand | None = handle._context.get(STRAND)  # type: ignore[attr-defined]  # noqa: SLF001
         if strand is None:
             return False
@@ -151,7 +150,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ready.extend(each[3] for each in due)  # type: ignore[attr-defined]
 
     def _advance(self) -> None:
-        """Moves time to the next timer and readies all timers of that moment."""
+        """Advances the time to the next timer and makes all timers of that moment ready."""
         ready: Any = self._ready  # type: ignore[attr-defined]
         while self._timers and not ready:
             when, _, _, handle = heapq.heappop(self._timers)
@@ -177,17 +176,17 @@ class SimLoop(asyncio.BaseEventLoop):
     def _note_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         del loop
         message = str(context.get("message", ""))
-        if "never retrieved" not in message:  # a caller that went away, e.g. with its replica
+        if "never retrieved" not in message:  # the caller has gone, for example with its replica
             self.errors.append(f"{message}: {context.get('exception')!r}")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """The base loop counts these to tidy its heap; ours skips them when their time comes."""
+        """Does nothing: the base loop counts cancelled timers, and this one skips them when they are due."""
 
     def _process_events(self, event_list: object) -> None:
-        """There are none."""
+        """Does nothing: there are no sockets."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector."""
+        """Does nothing: the loop never sleeps in a selector."""
 
 
 def _settle(answer: asyncio.Future[T], result: T | None, error: Exception | None) -> None:
@@ -200,16 +199,16 @@ def _settle(answer: asyncio.Future[T], result: T | None, error: Exception | None
 
 
 def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int) -> T:
-    """Runs a coroutine to its end on a loop of this seed; what it left behind is cancelled.
+    """Runs a coroutine to its end on a loop with this seed, and cancels the tasks that remain.
 
     Raises:
-        SimStuckError: nothing could run any more, or it ran for ever.
+        SimStuckError: no task could run any more, or the run did not end.
     """
     loop = SimLoop(seed)
     try:
         asyncio.set_event_loop(loop)
         result = loop.run_until_complete(main(loop))
-        for _ in range(3):  # what is cancelled may start something once more
+        for _ in range(3):  # a cancelled task may start another one
             left = sorted(asyncio.all_tasks(loop), key=hash)
             for task in left:
                 task.cancel()

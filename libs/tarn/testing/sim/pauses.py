@@ -1,9 +1,9 @@
-"""Processes that stand still for a while between any two of their steps, and go on as if nothing had been.
+"""Pauses of processes, between any two of their steps.
 
-A machine that swaps, a garbage collection, a thread pool that is full: the process knows nothing of it. The
-loop asks before each step of a task; whose step is due during a pause gets it afterwards, and so do timers.
-Which process a callback belongs to is in its context: what a process starts inherits it, and what it has
-sent (`Wire`) has none.
+Swapping, a garbage collection or a full thread pool can stop a process, which does not notice it. The loop
+asks before each step of a task; steps and timers that are due during a pause run after it. The context of a
+callback names its process: tasks inherit it from the task that starts them, and sent requests (`Wire`) run
+in a context without a process.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tarn.testing.sim.faults import FaultInjector
 __all__ = ["STRAND", "Process", "Strand"]
 
 _ALL_RATE = 0.3
-"""Pauses that stop the whole process; the others stop one task, as a full thread pool would."""
+"""Share of the pauses that stop the whole process; the others stop one task, as a full thread pool would."""
 
 
 class Process:
     """One process of the installation.
 
     Args:
-        faults: how often, and how long.
-        rng: of this process.
+        faults: says how often the process pauses and for how long.
+        rng: random generator of this process.
 
     Attributes:
         pauses: how many pauses it had.
@@ -46,11 +46,11 @@ class Process:
         self._is_killed = True
 
     def until(self, task: asyncio.Task[object] | None, now: float, *, may_stop: bool) -> float:
-        """Until when a step has to wait; `now` or earlier: it may run.
+        """Returns the time until which a step must wait; it may run at once if that is `now` or earlier.
 
         Args:
-            task: whose step; None: of a timer or a callback.
-            now: of the loop's clock.
+            task: the task that the step belongs to; None for a timer or a callback.
+            now: time of the loop.
             may_stop: whether a pause may begin with this step.
         """
         if self._is_killed:
@@ -79,11 +79,12 @@ class Process:
 
 
 class Strand:
-    """Part of what a process does.
+    """A part of the work of a process.
 
     Args:
-        process: whose.
-        may_stop: whether pauses begin in it. A cleaner that polls would have most of them.
+        process: the process.
+        may_stop: whether pauses may begin in it. They do not in a cleaner, which polls: it would get most
+            of them.
     """
 
     __slots__ = ("may_stop", "process")
@@ -94,4 +95,4 @@ class Strand:
 
 
 STRAND: ContextVar[Strand | None] = ContextVar("strand", default=None)
-"""What the running code belongs to; None: to the world around the processes."""
+"""The strand that the running code belongs to; None for code outside the processes."""

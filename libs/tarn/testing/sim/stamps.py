@@ -1,7 +1,7 @@
-"""Rules by which a client of the simulated Cassandra gives plain rows their timestamps.
+"""Rules by which a client of the simulated Cassandra chooses the timestamps of plain rows.
 
-Production's is `ReadFirst` (`tarn.kv.cassandra.rows.timestamps`). The others are what could be cheaper; which
-of them keep the promises is told in docs/design/timestamps.md.
+Production uses `ReadFirst` (`tarn.kv.cassandra.rows.timestamps`). The others would be cheaper;
+docs/design/timestamps.md says which of them keep the promises.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ __all__ = [
 ]
 
 Cell = tuple[int, bytes, bool]
-"""Write time, value, whether it is live: the greatest one wins."""
+"""Write time, value, and whether it is live (not deleted); the greatest cell wins."""
 
 CassandraPartition = tuple[str, int]
 
 _APART_US = 1_000_000
-"""No two clocks of a simulated run are further apart: twice the greatest skew of any plan."""
+"""Greatest difference between two clocks of a simulated run: twice the greatest skew of any plan."""
 
 
 class Coordinator(Protocol):
-    """What a client can do with a bucket."""
+    """The operations that a rule needs on a bucket."""
 
     def now_us(self) -> int:
-        """Its wall clock."""
+        """Returns the client's wall clock in microseconds."""
         ...
 
     async def read(
         self, place: CassandraPartition, wanted: Callable[[bytes], bool]
     ) -> dict[bytes, Cell]:
-        """The newest cells that a quorum has."""
+        """Returns the newest cells of a quorum."""
         ...
 
     async def send(self, place: CassandraPartition, cells: Mapping[bytes, Cell]) -> None:
@@ -53,9 +53,9 @@ class Coordinator(Protocol):
 
 
 class StampRule:
-    """Writes rows of one bucket; returns when they may be acknowledged. One for each process.
+    """Writes rows of one bucket; returns when they may be acknowledged. Each process has its own.
 
-    What `read` and `send` raise, `write` raises.
+    `write` raises the errors of `read` and `send`.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -68,12 +68,12 @@ class StampRule:
         raise NotImplementedError
 
     def saw(self, cells: Mapping[bytes, Cell]) -> None:
-        """The process has read these on other business."""
+        """Tells the rule which cells the process has read for other requests."""
 
     def _cells(
         self, values: Mapping[bytes, bytes], seen: Mapping[bytes, Cell], *, live: bool
     ) -> dict[bytes, Cell]:
-        """Each row at `max(now, seen + 1)`."""
+        """Returns each row as a cell with the timestamp `max(now, seen + 1)`."""
         now_us = self._coordinator.now_us()
         return {
             key: (max(now_us, seen[key][0] + 1 if key in seen else 0), value, live)
@@ -82,28 +82,28 @@ class StampRule:
 
 
 class ReadFirst(StampRule):
-    """The timestamps of the rows are read at quorum before they are written."""
+    """Reads the timestamps of the rows at quorum before it writes them."""
 
     async def write(
         self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
     ) -> None:
-        """One more round trip than the write."""
+        """Costs one round trip in addition to the write."""
         seen = await self._coordinator.read(place, values.__contains__)
         await self._coordinator.send(place, self._cells(values, seen, live=live))
 
 
 class OwnClock(StampRule):
-    """The writer's clock and nothing else."""
+    """Uses the writer's clock only."""
 
     async def write(
         self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
     ) -> None:
-        """No read."""
+        """Writes without a read."""
         await self._coordinator.send(place, self._cells(values, {}, live=live))
 
 
 class ProcessMaximum(StampRule):
-    """A hybrid clock without the read: above all timestamps that this process has written or met."""
+    """A hybrid clock without a read: exceeds all timestamps that this process has written or seen."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         super().__init__(coordinator)
@@ -112,18 +112,18 @@ class ProcessMaximum(StampRule):
     async def write(
         self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
     ) -> None:
-        """No read."""
+        """Writes without a read."""
         self._last_us = max(self._coordinator.now_us(), self._last_us + 1)
         cells = {key: (self._last_us, value, live) for key, value in values.items()}
         await self._coordinator.send(place, cells)
 
     def saw(self, cells: Mapping[bytes, Cell]) -> None:
-        """Goes above them from now on."""
+        """Later timestamps exceed those of these cells."""
         self._last_us = max([self._last_us, *(cell[0] for cell in cells.values())])
 
 
 class OwnRowsRecent(StampRule):
-    """The read is left out for rows that this process itself wrote while clocks may be apart."""
+    """Skips the read for rows that this process wrote recently, within the difference of two clocks."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         super().__init__(coordinator)
@@ -132,7 +132,7 @@ class OwnRowsRecent(StampRule):
     async def write(
         self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
     ) -> None:
-        """A read now and then."""
+        """Reads only some of the rows."""
         own = {key: self._written[place, key] for key in values if (place, key) in self._written}
         young_us = self._coordinator.now_us() - _APART_US
         seen = {key: cell for key, cell in own.items() if cell[0] >= young_us}
@@ -144,23 +144,23 @@ class OwnRowsRecent(StampRule):
 
 
 class CommitWait(StampRule):
-    """The writer's clock; acknowledged when every other clock has passed it."""
+    """Uses the writer's clock; acknowledges when every other clock has passed the timestamp."""
 
     async def write(
         self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
     ) -> None:
-        """No read, and a wait of as long as clocks may be apart."""
+        """Writes without a read, and waits for the greatest difference of two clocks."""
         await self._coordinator.send(place, self._cells(values, {}, live=live))
         await asyncio.sleep(_APART_US / 1e6)
 
 
 class BesideWrite(StampRule):
-    """The read goes beside the write; a row that was not below ours is written again above it."""
+    """Reads at the same time as it writes; writes a row again if the existing one was not older."""
 
     async def write(
         self, place: CassandraPartition, values: Mapping[bytes, bytes], *, live: bool
     ) -> None:
-        """As many requests as `ReadFirst`, one round trip less when nothing was above."""
+        """Costs as many requests as `ReadFirst`, and one round trip less if no existing row was newer."""
         cells = self._cells(values, {}, live=live)
         async with asyncio.TaskGroup() as both:
             reading = both.create_task(self._read(place, values))
@@ -170,7 +170,7 @@ class BesideWrite(StampRule):
             raise error
         if isinstance(seen, TarnError):
             raise OutcomeUnknownError(f"written, and what was there is not known: {seen}")
-        # Of equal times the greater value wins, so the times alone do not tell.
+        # Of equal times the greater value wins, so comparing times is not enough.
         if any(key in seen and seen[key] > cell for key, cell in cells.items()):
             await self._coordinator.send(place, self._cells(values, seen, live=live))
 

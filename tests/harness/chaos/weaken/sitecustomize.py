@@ -1,4 +1,4 @@
-"""Disables a guard in the workers of a node, to show that a storm detects its absence.
+"""Disables a guard in the workers of a node, to show that a chaos run detects its absence.
 
 Python imports a module of this name when it starts. The folder is on a node's path only if a test or
 `python -m chaos --without GUARD` adds it; other processes than workers are not changed.

@@ -1,4 +1,4 @@
-"""The five payload modes, each cut anywhere, each broken everywhere."""
+"""The five payload modes: any split into pieces, and damage at any place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class PiecesBody(BodyReader):
-    """A body that arrives in given pieces, one buffer used again for all of them; may break off."""
+    """A body that arrives in given pieces, all in one reused buffer; may break off."""
 
     __slots__ = ("_broken", "_buffer", "_pieces")
 
@@ -49,7 +49,7 @@ class PiecesBody(BodyReader):
         self._buffer = bytearray(max(map(len, pieces), default=0))
 
     async def read(self) -> bytes | memoryview:
-        self._buffer[:] = b"\xee" * len(self._buffer)  # whoever kept the last piece sees this
+        self._buffer[:] = b"\xee" * len(self._buffer)  # a reader that kept the last piece sees this
         if not self._pieces:
             if self._broken:
                 raise BodyTruncatedError(7)
@@ -66,7 +66,7 @@ def cut(data: bytes, where: list[int]) -> list[bytes]:
 
 @dataclass
 class Sent:
-    """A request as a client would send it; fields are changed to break it."""
+    """A request as a client sends it; tests change fields to break it."""
 
     body: bytes
     mode: str
@@ -135,7 +135,7 @@ def crc32(data: bytes) -> str:
 
 
 def sent(mode: str, parts: list[bytes], pieces: list[int]) -> Sent:
-    """A right upload of `parts` in any of the modes."""
+    """Returns a valid upload of `parts` in any of the modes."""
     data = b"".join(parts)
     trailer = f"x-amz-checksum-crc32:{crc32(data)}"
     streaming = {"x-amz-decoded-content-length": str(len(data))}
@@ -231,7 +231,7 @@ async def test_a_failing_writer_ends_the_upload_although_a_thread_is_hashing() -
 async def test_a_cancelled_upload_waits_for_the_thread_that_reads_its_buffer(
     writes_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often it is cancelled, and wherever: in the writer, or after it."""
+    """It waits however often it is cancelled, in the writer or after it."""
     upload = sent("hash", [b"x" * 600_000], [])
     request = Request("PUT", b"/", b"", Headers([]), PiecesBody([upload.body], len(upload.body)))
     signed = SignedRequest(

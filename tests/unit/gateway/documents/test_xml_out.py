@@ -30,7 +30,7 @@ MODEL = ServiceModel(Loader().load_service_model("s3", "service-2"))
 
 
 def parsed(operation: str, body: bytes) -> Any:
-    """The document as botocore reads it, without decoding keys."""
+    """Returns the document as botocore reads it, without decoding keys."""
     shape = MODEL.operation_model(operation).output_shape
     answer = {"body": body, "headers": {}, "status_code": 200}
     result = RestXMLParser().parse(answer, shape)

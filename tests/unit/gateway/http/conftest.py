@@ -1,5 +1,4 @@
-"""A server on a free port, raw clients, both event loops: production runs on uvloop, a simulation on
-asyncio's."""
+"""A server on a free port, raw clients, and both event loops: production uses uvloop, the simulator asyncio's."""
 
 from __future__ import annotations
 
@@ -73,11 +72,11 @@ class Client:
                 return True
 
     def stop_reading(self) -> None:
-        """Takes nothing more from the socket, as a stuck client does."""
+        """Stops reading from the socket, as a stuck client does."""
         cast("asyncio.Transport", self.writer.transport).pause_reading()
 
     def reset(self) -> None:
-        """Goes away for good, as a killed client does."""
+        """Resets the connection, as a killed client does."""
         self.writer.transport.abort()
 
 
@@ -98,7 +97,7 @@ class Stage:
         return client
 
     async def exchange(self) -> Exchange:
-        """The next exchange that is over; waits for it."""
+        """Waits for the next finished exchange and returns it."""
         async with asyncio.timeout(10):
             return await self.exchanges.get()
 
@@ -157,7 +156,7 @@ def chunked(parts: list[bytes], path: str = "/k") -> bytes:
 
 @pytest.fixture(autouse=True)
 async def _no_defects() -> AsyncIterator[None]:
-    """What asyncio would only log fails the test: an error of ours that nobody retrieved."""
+    """Fails the test for errors that asyncio would only log: errors of Tarn that were never retrieved."""
     async with no_unhandled_errors():
         yield
 

@@ -1,4 +1,4 @@
-"""The framing decoder: any cut of the input gives the same output; nothing truncated ends."""
+"""The framing decoder: any split of the input gives the same output, and a truncated input never ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarn_gateway.http.chunked import ChunkedDecoder, ChunkHead
 def run(
     decoder: ChunkedDecoder, data: bytes, cuts: list[int]
 ) -> tuple[bytes, list[ChunkHead], bytes]:
-    """Feeds `data` cut at `cuts`; returns payload, heads and what lies behind the end."""
+    """Feeds `data` split at `cuts`; returns payload, heads and the bytes after the end."""
     payload, heads, rest = bytearray(), [], bytearray()
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     for start, end in pairwise(edges):

@@ -73,7 +73,7 @@ async def test_a_flood_of_pipelined_requests_is_served_with_bounded_memory(
 ) -> None:
     async with serving(wire.echo) as stage:
         client = await stage.connect()
-        count = 3000  # far more bytes than the head limit: reading pauses and goes on
+        count = 3000  # far more bytes than the head limit: reading pauses and continues
 
         async def send() -> None:
             for i in range(count):
@@ -237,7 +237,7 @@ async def test_continue_is_sent_when_the_handler_reads(serving: Serving, wire: W
         answer = await client.ask(data[:-5])
         assert answer.status == 100
         assert (await client.ask(b"hello")).body == b"hello"
-        # And not to a client that sent the body without waiting.
+        # A client that sends the body without waiting gets none.
         assert (await client.ask(data)).body == b"hello"
 
 
@@ -281,7 +281,7 @@ async def test_a_large_unread_body_ends_the_connection_without_losing_the_answer
         for request in (wire.put(bytes(3_000_000)), wire.chunked([bytes(3_000_000)])):
             client = await stage.connect()
             client.send(request)
-            # The client sends everything before it looks; a reset would lose the answer.
+            # The client sends everything before it reads; a reset would lose the answer.
             await client.writer.drain()
             answer = await client.answer()
             assert (answer.status, answer.headers["connection"], answer.body) == (
@@ -292,7 +292,7 @@ async def test_a_large_unread_body_ends_the_connection_without_losing_the_answer
             assert await client.ended()
 
 
-# --- clients that go away
+# --- clients that disconnect
 
 
 async def test_a_lost_connection_cancels_a_get_but_lets_a_put_finish(

@@ -1,4 +1,4 @@
-"""What a connection refuses, and how long it waits."""
+"""The limits of a connection: refused requests and time-outs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Serving = Callable[..., Any]
 Wire = SimpleNamespace
 
 
-# --- what is refused
+# --- refused requests
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ async def test_a_file_sent_to_a_client_that_stops_reading_is_cut_off(
 
 
 class Held:
-    """A call in a thread that fails when it is let go."""
+    """A call in a thread that fails when it is released."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -207,8 +207,8 @@ class Held:
 async def break_off_during(
     call: Held, serving: Serving, wire: Wire, path: Path
 ) -> list[dict[str, Any]]:
-    """A client goes away while a thread sends it a file; the thread's call fails after that. Returns
-    what the loop's exception handler was told."""
+    """A client disconnects while a thread sends it a file, and then the thread's call fails. Returns the calls of the
+    loop's exception handler."""
     told: list[dict[str, Any]] = []
     with path.open("wb") as file:
         file.truncate(1 << 20)

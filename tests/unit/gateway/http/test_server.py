@@ -96,7 +96,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.S
 
 
 def make_tls(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's and a client's context around a certificate made for this run."""
+    """Returns TLS contexts of a server and a client, with a certificate made for this run."""
     import datetime as dt
     import ipaddress
 

@@ -43,7 +43,7 @@ def test_bucket_and_key(host: str, path: bytes, address: Address) -> None:
 
 
 @pytest.mark.parametrize("path", [b"/repo/%FF", b"/%C3/k", b"/repo/a%00b", b"/repo/%ED%A0%80"])
-def test_what_is_not_utf8_is_refused(path: bytes) -> None:
+def test_bytes_that_are_not_utf8_are_refused(path: bytes) -> None:
     with pytest.raises(S3Error, match="InvalidURI"):
         parse_address("h", path)
 

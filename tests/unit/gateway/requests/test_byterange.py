@@ -39,7 +39,7 @@ def test_ranges_are_clipped(value: str, size: int, start: int, length: int) -> N
         "bytes=1",
     ],
 )
-def test_what_is_no_range_is_ignored(value: str) -> None:
+def test_an_invalid_range_is_ignored(value: str) -> None:
     assert parse_range(value, 100) is None
 
 

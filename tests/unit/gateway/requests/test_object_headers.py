@@ -72,7 +72,7 @@ def test_metadata_beyond_ascii(sent: str, kept: str, answered: str | None) -> No
     value = dict(response_headers(entry(stored)))["x-amz-meta-a"]
     if answered is not None:
         assert value == answered
-    # Whatever was kept survives another trip.
+    # The kept headers survive another round trip.
     again = parse_object_headers(Headers([("x-amz-meta-a", value)]))
     assert again.metadata == stored.metadata
 

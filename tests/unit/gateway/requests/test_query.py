@@ -40,7 +40,7 @@ def test_numbers_are_capped(raw: bytes, value: int) -> None:
 @pytest.mark.parametrize(
     "raw", [b"n=-1", b"n=x", b"n=1.5", b"n=%D9%A3", b"n=99999999999", b"n=--1", b"n=-"]
 )
-def test_what_is_no_number_is_refused(raw: bytes) -> None:
+def test_an_invalid_number_is_refused(raw: bytes) -> None:
     with pytest.raises(S3Error, match="InvalidArgument"):
         parse_query(raw).integer("n", 1000, least=0, most=1000)
 

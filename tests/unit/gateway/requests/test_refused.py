@@ -24,14 +24,14 @@ from tarn_gateway.s3error import S3Error
         ("x-amz-mfa", "1"),
     ],
 )
-def test_wishes_that_are_not_granted_are_refused_by_name(name: str, value: str) -> None:
+def test_unsupported_headers_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(S3Error, match=name) as caught:
         refuse_headers(Headers([("host", "h"), (name, value)]))
     assert caught.value.status == 501
     assert caught.value.extra["Header"] == name
 
 
-def test_what_every_object_has_anyway_may_be_asked_for() -> None:
+def test_headers_that_request_the_default_are_accepted() -> None:
     refuse_headers(
         Headers(
             [
@@ -45,7 +45,7 @@ def test_what_every_object_has_anyway_may_be_asked_for() -> None:
     )
 
 
-def test_versions_are_refused_but_for_the_one_that_there_is() -> None:
+def test_versions_other_than_null_are_refused() -> None:
     with pytest.raises(S3Error, match="NotImplemented") as caught:
         refuse_version(parse_query(b"versionId=abc"))
     assert caught.value.extra["Parameter"] == "versionId"

@@ -252,7 +252,7 @@ def test_other_spellings_of_the_same_request_verify(signed_target: str, sent_tar
     check(request)
 
 
-# --- what is refused before the signature is looked at
+# --- refused before the signature is checked
 
 
 @pytest.mark.usefixtures("frozen_botocore")

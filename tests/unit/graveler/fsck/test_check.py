@@ -1,4 +1,4 @@
-"""A whole lake is clean; each sort of damage gives its own finding and no other."""
+"""An intact lake has no findings; each kind of damage gives its own finding and no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsck_damages import (
     block_is_an_orphan,
     files_are_orphans,
     fill,
-    somebody_else_wrote_files,
+    foreign_files_exist,
 )
 from fsck_lab import DAYS_LATER, Lab
 from lake import MAIN
@@ -35,7 +35,7 @@ async def test_a_lake_in_use_is_clean(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
-async def test_damage_is_found_and_nothing_else(lab: Lab, damage: Damage) -> None:
+async def test_each_damage_is_found_and_nothing_else(lab: Lab, damage: Damage) -> None:
     await fill(lab)
     expected = await damage(lab)
     assert sorted(await lab.check()) == sorted(expected), lab.details
@@ -63,13 +63,13 @@ async def test_an_etag_of_parts_is_no_md5_of_the_body(lab: Lab) -> None:
     assert await lab.check(FsckOptions(verify_data=True)) == []
 
 
-async def test_bytes_that_are_elsewhere_are_not_looked_for(lab: Lab) -> None:
+async def test_external_addresses_are_not_checked(lab: Lab) -> None:
     packed = pack(Entry(5, 0, bytes(16), bytes(16), external_address="s3://elsewhere/x"))
     await lab.lake.graveler.staging.stage(lab.lake.main, "x", packed)
     assert await lab.check() == []
 
 
-async def test_a_lost_block_is_told_once_with_what_refers_to_it(lab: Lab) -> None:
+async def test_a_lost_block_is_reported_once_with_its_references(lab: Lab) -> None:
     block = await lab.put("victim")
     for number in range(6):
         await lab.put(f"victi{number}")
@@ -80,9 +80,9 @@ async def test_a_lost_block_is_told_once_with_what_refers_to_it(lab: Lab) -> Non
     assert lab.details[0].endswith("more refer to it")
 
 
-async def test_what_is_young_is_no_orphan(lab: Lab) -> None:
+async def test_young_leftovers_are_not_orphans(lab: Lab) -> None:
     await fill(lab)
-    for damage in (block_is_an_orphan, files_are_orphans, somebody_else_wrote_files):
+    for damage in (block_is_an_orphan, files_are_orphans, foreign_files_exist):
         await damage(lab)
     await lab.lake.graveler.repositories.reserve(RepositoryId("soon"), "", MAIN)
     lab.days = 0.1
@@ -92,7 +92,7 @@ async def test_what_is_young_is_no_orphan(lab: Lab) -> None:
 
 
 async def test_a_listing_that_compaction_made_is_looked_at(lab: Lab) -> None:
-    """Only the branch names it: no commit does."""
+    """Only the branch record names it; no commit does."""
     await lab.put("a")
     first = await lab.commit()
     await lab.put("b")
@@ -122,11 +122,11 @@ async def test_a_check_of_one_ref_looks_at_nothing_else(lab: Lab) -> None:
     assert main == [("block-missing", lost)]
 
 
-async def test_a_repository_or_ref_that_is_not_there_is_said(lab: Lab) -> None:
-    with pytest.raises(TarnError, match="repository nobody does not exist"):
-        await lab.check(FsckOptions(repositories=("nobody",)))
-    with pytest.raises(TarnError, match="ref branches/nobody does not exist"):
-        await lab.check(FsckOptions(repositories=("lake",), ref="nobody"))
+async def test_a_missing_repository_or_ref_is_reported(lab: Lab) -> None:
+    with pytest.raises(TarnError, match="repository missing does not exist"):
+        await lab.check(FsckOptions(repositories=("missing",)))
+    with pytest.raises(TarnError, match="ref branches/missing does not exist"):
+        await lab.check(FsckOptions(repositories=("lake",), ref="missing"))
 
 
 async def test_a_deleted_repository_leaves_only_its_namespace(lab: Lab) -> None:
@@ -137,13 +137,15 @@ async def test_a_deleted_repository_leaves_only_its_namespace(lab: Lab) -> None:
     assert ("namespace-orphan", lab.namespace) in await lab.check()
 
 
-def test_every_sort_of_damage_is_done_here() -> None:
-    # `block-damaged` needs another option, and has a test of its own above.
+def test_every_kind_of_damage_is_tested_here() -> None:
+    # `block-damaged` needs another option and has its own test above.
     text = Path(fsck_damages.__file__).read_text()
     assert [code.label for code in Code if f'"{code.label}"' not in text] == ["block-damaged"]
 
 
-async def test_the_notes_of_completed_uploads_are_known_and_damaged_ones_are_told(lab: Lab) -> None:
+async def test_the_notes_of_completed_uploads_are_known_and_damaged_ones_are_reported(
+    lab: Lab,
+) -> None:
     await lab.put("x", b"x")
     token = await lab.lake.staging_rows()
     note = staged_upload("01a19467e80070018000000000000003")

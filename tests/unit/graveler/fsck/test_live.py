@@ -1,4 +1,4 @@
-"""A check beside writers: what moves is no finding; and one that is interrupted goes on."""
+"""A check during writes reports no moving entry as a finding; an interrupted check resumes."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ class WatchedKv(MemKv):
 
 
 def watch(lab: Lab, hook: Hook) -> Lab:
-    """The same lab, whose check calls a hook before every request."""
+    """Returns the same lab with a check that calls a hook before every request."""
     return replace(lab, kv=WatchedKv(lab.kv, hook), read_blocks=WatchedBlocks(lab.blocks, hook))
 
 
 class Writers:
-    """Everything that users do, a step before each request of the check.
+    """All operations of users, one step before each request of the check.
 
-    All of it counts as old (the check believes that it is two days later), so nothing is excused for being
-    young.
+    The check runs as if two days later, so all of their data count as old, and no finding is suppressed because
+    of its age.
     """
 
     def __init__(self, lab: Lab, every: int, start: int) -> None:
@@ -154,8 +154,8 @@ async def test_a_lake_under_writes_is_clean(lab: Lab, every: int, start: int) ->
     assert await watch(lab, writers.step).check() == [], lab.details
 
 
-async def test_a_token_that_is_dropped_meanwhile_misses_nothing(lab: Lab) -> None:
-    """Its rows go and their blocks with them, between the scan and the listing."""
+async def test_a_token_dropped_during_the_check_is_no_finding(lab: Lab) -> None:
+    """Its rows and their blocks are removed between the scan and the listing."""
     block = await lab.put("gone")
 
     async def commit_and_collect(request: str) -> None:
@@ -168,8 +168,8 @@ async def test_a_token_that_is_dropped_meanwhile_misses_nothing(lab: Lab) -> Non
     assert await watch(lab, commit_and_collect).check() == []
 
 
-async def test_a_branch_that_is_deleted_meanwhile_misses_nothing(lab: Lab) -> None:
-    """The rows of its token are still there, and nobody names them any more."""
+async def test_a_branch_deleted_during_the_check_is_no_finding(lab: Lab) -> None:
+    """The rows of its token still exist, but no record names the token any more."""
     graveler, dev = lab.lake.graveler, lab.lake.branch(BranchId("dev"))
     await graveler.branches.create(dev, (await lab.branch()).commit_id)
     block = await lab.put("gone", branch=dev.branch_id)
@@ -183,7 +183,7 @@ async def test_a_branch_that_is_deleted_meanwhile_misses_nothing(lab: Lab) -> No
     assert block not in await lab.listed("data/")
 
 
-async def test_a_staged_entry_that_is_replaced_meanwhile_misses_nothing(lab: Lab) -> None:
+async def test_a_staged_entry_replaced_during_the_check_is_no_finding(lab: Lab) -> None:
     block = await lab.put("gone")
 
     async def replace_it(request: str) -> None:
@@ -195,7 +195,7 @@ async def test_a_staged_entry_that_is_replaced_meanwhile_misses_nothing(lab: Lab
 
 
 async def test_a_copy_to_a_branch_that_was_scanned_already_is_no_orphan(lab: Lab) -> None:
-    """The row leaves `main` before that is read, and lies on `a`, which was read before."""
+    """The row moves from `main`, before it is read, to `a`, which was read before."""
     await lab.put("x")
     graveler, a = lab.lake.graveler, lab.lake.branch(BranchId("a"))
     await lab.commit()
@@ -220,10 +220,10 @@ async def test_a_copy_to_a_branch_that_was_scanned_already_is_no_orphan(lab: Lab
 
     watched = watch(lab, move)
     assert await watched.check() == []
-    assert not await lab.kv.scan(staging, b"", None, 1), "it did move"
+    assert not await lab.kv.scan(staging, b"", None, 1), "the row must have moved"
 
 
-# ---- going on
+# ---- resuming
 
 
 class StopError(Exception):
@@ -231,7 +231,7 @@ class StopError(Exception):
 
 
 @pytest.mark.parametrize("verify", [False, True])
-async def test_a_check_that_is_stopped_anywhere_goes_on_and_finds_the_same(
+async def test_a_check_that_is_stopped_anywhere_resumes_and_finds_the_same(
     lab: Lab, verify: bool
 ) -> None:
     for number in range(40):

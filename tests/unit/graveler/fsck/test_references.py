@@ -29,7 +29,7 @@ def state(tmp_path: Path) -> State:
 
 
 def fill(state: State, addresses: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small runs of small parts."""
+    """Makes many small runs of small parts."""
     monkeypatch.setattr(module, "_RUN_RECORDS", 37)
     monkeypatch.setattr(module, "_PART_RECORDS", 5)
     references = References(state, "lake", 1)
@@ -53,7 +53,7 @@ def test_runs_come_out_as_one_in_the_order_of_the_paths(
     state: State, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    # Zeros at the end, and few different ones: what a fixed-width string could get wrong.
+    # Zeros at the end and few different bytes: a fixed-width string could lose them.
     addresses = [
         TIME + chance.randbytes(1) + bytes(8) + bytes([chance.randrange(3)]) for _ in range(400)
     ]
@@ -83,7 +83,7 @@ def test_a_foreign_path_bounds_references_too(
     state.close()
 
 
-def test_what_entries_refer_to() -> None:
+def test_references_of_entries() -> None:
     here = pack(Entry(5, 0, TIME + bytes(10), b"m" * 16))
     again = pack(Entry(5, 0, TIME + bytes(10), b"m" * 16, content_type="x"))
     parts = pack(Entry(7, 0, TIME + bytes(9) + b"\1", b"m" * 16, etag_parts=2))

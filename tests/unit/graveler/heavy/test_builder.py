@@ -1,4 +1,4 @@
-"""Large builds are done by a real child, with the same result, and it never outlives its parent."""
+"""A real child process runs large builds with the same result, and never outlives its parent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def until_waiting(builder: ProcessBuilder) -> None:
-    """Until an order has gone to the child."""
+    """Waits until the child has received an order."""
     await until(lambda: builder._child is not None and not builder._child.is_idle)
 
 
@@ -151,7 +151,7 @@ async def test_a_cancelled_build_is_ended_in_the_child_too(stores: Stores) -> No
             await build
         os.kill(pid, signal.SIGCONT)
         assert builder._child is not None
-        assert not builder._child.is_idle, "the child has yet to say that it ended"
+        assert not builder._child.is_idle, "the child has not confirmed the end yet"
         await until(lambda: builder._child is None or builder._child.is_idle)
         assert (await builder.build(order)).count == 1
         assert pid_of(builder) == pid

@@ -21,7 +21,7 @@ ORDER = BuildOrder("local://lake", EMPTY_METARANGE.metarange_id, ())
 
 
 class Endless:
-    """A build that only ends when it is cancelled; one of another namespace has a bug."""
+    """Builds that end only when they are cancelled; in another namespace they raise an unexpected error."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -38,7 +38,7 @@ class Endless:
 
 
 class Parent:
-    """The other end, and the child's task."""
+    """The parent's end of the socket, and the child's task."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, child: asyncio.Task[None]
@@ -88,7 +88,7 @@ async def test_a_cancelled_build_ends_and_is_answered_at_last(
     assert answer["id"] == 1
     assert "cancelled" in answer["error"]["message"]
     assert endless.running == 1
-    parent.say({"id": 1, "cancel": True})  # too late is no failure
+    parent.say({"id": 1, "cancel": True})  # a cancellation that arrives too late is ignored
     parent.say({"id": 2, "cancel": True})
     assert (await parent.hear())["id"] == 2
 
@@ -96,7 +96,7 @@ async def test_a_cancelled_build_ends_and_is_answered_at_last(
 async def test_a_build_ends_when_the_parent_is_gone(parent: Parent, endless: Endless) -> None:
     parent.order(1)
     parent.order(2, BuildOrder("local://bug", ORDER.base, ()))
-    await parent.hear()  # so that the first one has begun
+    await parent.hear()  # so that the first build has begun
     assert endless.running == 1
     parent.writer.close()
     async with asyncio.timeout(SECONDS):

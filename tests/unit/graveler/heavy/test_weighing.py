@@ -1,4 +1,4 @@
-"""What a build costs is counted before it is begun, and no further than the bound."""
+"""The cost of a build is counted before it begins, up to the bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tarn_graveler.heavy.weighing import few_rows, rows_touched
 
 
 def base(*spans: str) -> Metarange:
-    """Ranges of ten rows each, such as `bd` from b to d."""
+    """Returns ranges of ten rows each, such as `bd` from b to d."""
     infos = (
         RangeInfo(RangeId(f"{n:064x}"), span[0], span[1], 10, 100, 1000)
         for n, span in enumerate(spans)
@@ -31,12 +31,12 @@ def batch(paths: str) -> pa.RecordBatch:
     ("layers", "rows"),
     [
         ([], 0),
-        ([["a"]], 10),  # before the first range: it grows
+        ([["a"]], 10),  # before the first range, which grows
         ([["bcd"]], 10),
-        ([["be"]], 20),  # e is between two ranges: it goes to the second
+        ([["be"]], 20),  # e lies between two ranges and goes to the second
         ([["b", "d"], ["c"]], 10),
         ([["bdfhxz"]], 30),
-        ([["z"]], 10),  # behind the last range: that one may grow
+        ([["z"]], 10),  # after the last range, which may grow
     ],
 )
 def test_rows_of_each_range_that_changes_fall_into_count_once(

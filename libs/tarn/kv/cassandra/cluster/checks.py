@@ -147,12 +147,12 @@ def advice_on_settings(values: dict[str, str], limits: CassandraLimits) -> list[
 
 
 def _advice_on_clock(session: Session, clock: Clock) -> list[str]:
-    asked_us = clock.now_us()
+    sent_us = clock.now_us()
     (row,) = session.execute("SELECT toUnixTimestamp(now()) FROM system.local")
     answered_us = clock.now_us()
     server_us = int(row[0]) * 1000
     # The node read its clock at some time between these two; its answer is in whole milliseconds.
-    ahead_us = max(asked_us - server_us - 1000, server_us - answered_us, 0)
+    ahead_us = max(sent_us - server_us - 1000, server_us - answered_us, 0)
     if ahead_us > SEEN_AHEAD_US_MAX:
         text = f"this machine's clock and Cassandra's are {ahead_us / 1e6:.0f} s apart"
         raise _refused(f"{text}: correct the one that is wrong")

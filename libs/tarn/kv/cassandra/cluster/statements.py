@@ -57,9 +57,9 @@ class Statements:
     cas_drop: Prepared
     cas_list: Prepared
     plain_get: Prepared
-    plain_get_mixed: Prepared
+    plain_get_cross_bucket: Prepared
     plain_stamps: Prepared
-    plain_stamps_mixed: Prepared
+    plain_stamps_cross_bucket: Prepared
     plain_page: Prepared
     plain_page_to_end: Prepared
     plain_set: Prepared
@@ -83,8 +83,8 @@ _CQL = {
     "cas_list": "SELECT DISTINCT p, b, token(p, b) FROM {0}.cas WHERE token(p, b) >= ? LIMIT ?",
     "plain_get": "SELECT k, v, WRITETIME(v) FROM {0}.plain WHERE p = ? AND b = ? AND k IN ?",
     "plain_stamps": "SELECT k, WRITETIME(v) FROM {0}.plain WHERE p = ? AND b = ? AND k IN ?",
-    "plain_get_mixed": "SELECT k, v, WRITETIME(v), b FROM {0}.plain WHERE p = ? AND b IN ? AND k IN ?",
-    "plain_stamps_mixed": "SELECT k, WRITETIME(v), b FROM {0}.plain WHERE p = ? AND b IN ? AND k IN ?",
+    "plain_get_cross_bucket": "SELECT k, v, WRITETIME(v), b FROM {0}.plain WHERE p = ? AND b IN ? AND k IN ?",
+    "plain_stamps_cross_bucket": "SELECT k, WRITETIME(v), b FROM {0}.plain WHERE p = ? AND b IN ? AND k IN ?",
     "plain_page": "SELECT k, v FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? AND k < ? LIMIT ?",
     "plain_page_to_end": "SELECT k, v FROM {0}.plain WHERE p = ? AND b = ? AND k >= ? LIMIT ?",
     "plain_set": "INSERT INTO {0}.plain (p, b, k, v) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",

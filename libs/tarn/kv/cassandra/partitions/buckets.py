@@ -133,13 +133,13 @@ class _Bucket:
         self._rows_max = rows_max
         self._page_bytes = page_bytes
         self._ahead = ahead
-        self._asked: asyncio.Future[list[Row]] | None = None
+        self._pending: asyncio.Future[list[Row]] | None = None
 
     def send(self) -> None:
         """Requests the next page unless a request is already running."""
-        if self._asked is None:
-            self._asked = self._ask(self._number, self._start, self._rows_next)
-            ignore_outcome(self._asked)  # a scan that is left early does not wait for it
+        if self._pending is None:
+            self._pending = self._ask(self._number, self._start, self._rows_next)
+            ignore_outcome(self._pending)  # a scan that is left early does not wait for it
 
     async def receive(self) -> None:
         """Waits for the requested page."""
@@ -163,6 +163,6 @@ class _Bucket:
 
     def _page(self) -> Awaitable[list[Row]]:
         self.send()
-        asked, self._asked = self._asked, None
-        assert asked is not None
-        return asked
+        pending, self._pending = self._pending, None
+        assert pending is not None
+        return pending

@@ -46,13 +46,13 @@ class Query:
 
     Attributes:
         statement: reads one bucket.
-        mixed: reads several, `… b IN ? AND k IN ?`, with the bucket as the last column. None for a serial
+        cross_bucket: reads several, `… b IN ? AND k IN ?`, with the bucket as the last column. None for a serial
             read, which is limited to one Cassandra partition.
     """
 
     statement: Statement
     profile: Profile
-    mixed: Statement | None = None
+    cross_bucket: Statement | None = None
 
 
 Found = dict[bytes, Any]
@@ -107,11 +107,13 @@ class Reads:
         self._keys_max = limits.keys_per_read
         self._retry = retry
         self._wanted = TickBatch[_ReadWanted](self._send)
-        self._mixes = True
+        self._may_cross = True
         self.cas = Query(statements.cas_get, Profile.READ)
         self.settle = Query(statements.cas_get, Profile.SETTLE)
-        self.plain = Query(statements.plain_get, Profile.READ, statements.plain_get_mixed)
-        self.stamps = Query(statements.plain_stamps, Profile.READ, statements.plain_stamps_mixed)
+        self.plain = Query(statements.plain_get, Profile.READ, statements.plain_get_cross_bucket)
+        self.stamps = Query(
+            statements.plain_stamps, Profile.READ, statements.plain_stamps_cross_bucket
+        )
 
     async def read(
         self,
@@ -147,8 +149,12 @@ class Reads:
                 read.asks.append(ask)
         for (query, p), read_of in by_partition.items():
             count = sum(len(read.keys) for read in read_of.values())
-            if self._mixes and query.mixed is not None and may_cross_buckets(len(read_of), count):
-                self._send_mixed(query, query.mixed, p, read_of)
+            if (
+                self._may_cross
+                and query.cross_bucket is not None
+                and may_cross_buckets(len(read_of), count)
+            ):
+                self._send_cross_bucket(query, query.cross_bucket, p, read_of)
                 continue
             for bucket, read in read_of.items():
                 self._send_one(query, CassandraPartition(p, bucket), read)
@@ -162,8 +168,8 @@ class Reads:
             statement = query.statement.bind((place.p, place.b, part))
             self._session.submit(statement, query.profile, answered)
 
-    def _send_mixed(
-        self, query: Query, mixed: Statement, p: bytes, read_of: dict[int, _BucketRead]
+    def _send_cross_bucket(
+        self, query: Query, statement: Statement, p: bytes, read_of: dict[int, _BucketRead]
     ) -> None:
         """Sends one request for all keys in all buckets; ignores rows that were not requested."""
         keys = list(dict.fromkeys(key for read in read_of.values() for key in read.keys))
@@ -172,7 +178,7 @@ class Reads:
 
         def answered(rows: Rows | None, error: Exception | None) -> None:
             if isinstance(error, InvalidRequest):
-                self._mixes = False  # a guardrail of the nodes'
+                self._may_cross = False  # a guardrail of the nodes'
                 for bucket, read in read_of.items():
                     self._send_one(query, CassandraPartition(p, bucket), read)
                 return
@@ -183,7 +189,7 @@ class Reads:
             for bucket, read in read_of.items():
                 self._answered(bucket, read, rows_of[bucket], error)
 
-        self._session.submit(mixed.bind((p, list(read_of), keys)), query.profile, answered)
+        self._session.submit(statement.bind((p, list(read_of), keys)), query.profile, answered)
 
     @staticmethod
     def _answered(
@@ -237,12 +243,16 @@ _Waiting = tuple[PlainWrite, _WriteAsk, int]
 
 
 class _WritesWanted(NamedTuple):
-    """What one caller asks: `may_mix` unless it failed in company and is tried again alone."""
+    """The writes of one caller.
+
+    Attributes:
+        may_cross: whether they may share a request with other buckets; False for repetitions.
+    """
 
     p: bytes
     writes: Sequence[PlainWrite]
     ask: _WriteAsk
-    may_mix: bool
+    may_cross: bool
 
 
 class PlainWrites:
@@ -261,7 +271,7 @@ class PlainWrites:
         self._limits = limits
         self._retry = retry
         self._wanted = TickBatch[_WritesWanted](self._send)
-        self._mixes = True
+        self._may_cross = True
 
     async def write(self, p: bytes, writes: Sequence[PlainWrite]) -> list[Exception | None]:
         """Writes, each whole or not at all. Repeats writes that fail temporarily.
@@ -273,10 +283,10 @@ class PlainWrites:
         errors: list[Exception | None] = [None] * len(writes)
         pending = list(range(len(writes)))
         attempts = self._retry.begin()
-        may_mix = True
+        may_cross = True
         while True:
-            answers = await self._ask(p, [writes[index] for index in pending], may_mix=may_mix)
-            may_mix = False
+            answers = await self._ask(p, [writes[index] for index in pending], may_cross=may_cross)
+            may_cross = False
             again: list[int] = []
             for index, error in zip(pending, answers, strict=True):
                 before = errors[index]
@@ -289,16 +299,16 @@ class PlainWrites:
                 return errors
 
     def _ask(
-        self, p: bytes, writes: Sequence[PlainWrite], *, may_mix: bool
+        self, p: bytes, writes: Sequence[PlainWrite], *, may_cross: bool
     ) -> asyncio.Future[list[Exception | None]]:
         ask = _WriteAsk(self._loop.create_future(), len(writes))
-        self._wanted.add(_WritesWanted(p, writes, ask, may_mix))
+        self._wanted.add(_WritesWanted(p, writes, ask, may_cross))
         return ask.future
 
     def _send(self, wanted: Sequence[_WritesWanted]) -> None:
         together: dict[CassandraPartition, list[_Waiting]] = {}
-        for p, writes, ask, may_mix in wanted:
-            waiting_at = together if may_mix and self._mixes else {}
+        for p, writes, ask, may_cross in wanted:
+            waiting_at = together if may_cross and self._may_cross else {}
             for index, write in enumerate(writes):
                 waiting_at.setdefault(CassandraPartition(p, write.bucket), []).append(
                     (write, ask, index)
@@ -307,24 +317,24 @@ class PlainWrites:
                 for place, waiting in waiting_at.items():
                     for part in self._parts(waiting):
                         self._submit({place: part})
-        self._send_mixed(together)
+        self._send_cross_bucket(together)
 
-    def _send_mixed(self, together: Mapping[CassandraPartition, list[_Waiting]]) -> None:
-        mixes: dict[bytes, CrossBucketBatch[list[_Waiting]]] = {}
+    def _send_cross_bucket(self, together: Mapping[CassandraPartition, list[_Waiting]]) -> None:
+        batches: dict[bytes, CrossBucketBatch[list[_Waiting]]] = {}
         for place, waiting in together.items():
             for part in self._parts(waiting):
-                crossing = mixes.setdefault(place.p, CrossBucketBatch())
+                batch = batches.setdefault(place.p, CrossBucketBatch())
                 size_bytes = sum(
                     cross_bucket_size(item[0].rows, item[0].size_bytes) for item in part
                 )
-                for full in crossing.add(place.b, part, size_bytes):
+                for full in batch.add(place.b, part, size_bytes):
                     self._submit(
                         {CassandraPartition(place.p, bucket): each for bucket, each in full.items()}
                     )
-        for p, crossing in mixes.items():
-            if crossing.parts:
+        for p, batch in batches.items():
+            if batch.parts:
                 self._submit(
-                    {CassandraPartition(p, bucket): each for bucket, each in crossing.parts.items()}
+                    {CassandraPartition(p, bucket): each for bucket, each in batch.parts.items()}
                 )
 
     def _submit(self, parts: Mapping[CassandraPartition, list[_Waiting]]) -> None:
@@ -339,7 +349,7 @@ class PlainWrites:
 
         def answered(rows: Rows | None, error: Exception | None) -> None:
             if len(parts) > 1 and isinstance(error, InvalidRequest):
-                self._mixes = False  # the nodes accept only smaller batches
+                self._may_cross = False  # the nodes accept only smaller batches
                 for place, part in parts.items():
                     self._submit({place: part})
             elif len(parts) > 1 and isinstance(error, Unavailable):

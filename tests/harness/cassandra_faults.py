@@ -10,7 +10,7 @@ from cassandra_proxies import Cluster, statement_id
 
 from tarn.testing.faults.tcp_proxy import Loss
 
-__all__ = ["NodeStorm"]
+__all__ = ["NodeFaults"]
 
 _POLL_SECONDS = 0.01
 _LOSS_SECONDS = 1.0
@@ -19,7 +19,7 @@ _LOSSES_SECONDS = 60.0
 _STATEMENTS = ("cas_update", "cas_update", "cas_update", "plain_set")
 
 
-class NodeStorm:
+class NodeFaults:
     """Injects faults, one at a time.
 
     Args:

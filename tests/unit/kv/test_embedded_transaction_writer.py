@@ -1,4 +1,4 @@
-"""Group commit: batches, failures of sqlite at every place, bounds of queue and log."""
+"""Group writes: batches, failures of sqlite at every place, bounds of queue and log."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def no_fault(_: str) -> None:
 
 
 class FaultyConnection(sqlite3.Connection):
-    """Fails the statements that a test chooses, before or after they were executed."""
+    """A connection that fails chosen statements, before or after they are executed."""
 
     def __init__(self, *args: object, **named: object) -> None:
-        super().__init__(*args, **named)  # type: ignore[arg-type]  # handed through
+        super().__init__(*args, **named)  # type: ignore[arg-type]  # passed on
         self.statements: list[str] = []
         self.fault: Callable[[str], sqlite3.Error | None] = no_fault
         self.fault_after: Callable[[str], sqlite3.Error | None] = no_fault
@@ -54,7 +54,7 @@ class FaultyConnection(sqlite3.Connection):
         self.statements.append(statement)
         if error := self.fault(statement):
             raise error
-        cursor = super().execute(statement, parameters)  # type: ignore[arg-type]  # handed through
+        cursor = super().execute(statement, parameters)  # type: ignore[arg-type]  # passed on
         if error := self.fault_after(statement):
             raise error
         return cursor
@@ -106,7 +106,7 @@ async def outcome_of(write: Awaitable[object]) -> TarnError | None:
     return None
 
 
-async def test_what_tasks_write_in_one_turn_is_one_transaction(
+async def test_writes_of_one_tick_are_one_transaction(
     faulty_kv: tuple[EmbeddedKv, FaultyConnection],
 ) -> None:
     kv, faulty = faulty_kv
@@ -121,7 +121,7 @@ async def test_what_tasks_write_in_one_turn_is_one_transaction(
     assert len(await keys(kv, REGISTER)) == 30
 
 
-async def test_lost_compare_and_set_leaves_its_batch_mates_alone(
+async def test_lost_compare_and_set_does_not_affect_its_batch(
     faulty_kv: tuple[EmbeddedKv, FaultyConnection],
 ) -> None:
     kv, faulty = faulty_kv
@@ -147,13 +147,13 @@ async def test_lost_compare_and_set_leaves_its_batch_mates_alone(
     assert [v and v.value for v in await kv.get_many(REGISTER, [b"k", b"absent"])] == [b"2", None]
 
 
-async def test_mixed_kinds_leave_their_batch_mates_alone(
+async def test_mixed_kinds_do_not_affect_their_batch(
     faulty_kv: tuple[EmbeddedKv, FaultyConnection],
 ) -> None:
     kv, _ = faulty_kv
     wrong = Partition(PLAIN.name, PartitionKind.REGISTER)
     async with asyncio.TaskGroup() as tasks:
-        # All three look before the name has a kind, so that the committer must decide.
+        # All three check before the name has a kind, so the writer thread must decide.
         first = tasks.create_task(put(kv, b"a"))
         second = tasks.create_task(outcome_of(kv.set_if(wrong, b"k", b"", None)))
         third = tasks.create_task(put(kv, b"b"))
@@ -191,7 +191,7 @@ async def test_failure_before_commit_is_rolled_back(
         one = tasks.create_task(put(kv, b"a"))
         two = tasks.create_task(outcome_of(kv.set_if(REGISTER, b"k", b"", None)))
     for error in (one.result(), two.result()):
-        # Two rows in one statement: of the put of one group, not of a larger batch.
+        # Two rows in one statement are the put of one group, not of a larger batch.
         assert error is not None
         assert error.kind is Kind.UNAVAILABLE
     assert await keys(kv) == []
@@ -226,7 +226,7 @@ async def test_failed_commit_is_unknown_and_fenced(
         won = tasks.create_task(outcome_of(kv.set_if(REGISTER, b"k", b"2", version)))
     assert isinstance(one.result(), OutcomeUnknownError)
     assert isinstance(won.result(), OutcomeUnknownError)
-    # It wrote nothing, but the value that it would report was never durable.
+    # It wrote nothing, but the value that it would return was never durable.
     assert lost.result() is not None
     assert lost.result().kind is Kind.UNAVAILABLE  # type: ignore[union-attr]  # not None
     assert faulty.statements[-1] == sql.FENCE
@@ -297,7 +297,7 @@ async def test_every_statement_may_fail_once(tmp_path: Path, *, after: bool) -> 
 async def test_full_disk_is_unavailable_until_there_is_room(
     faulty_kv: tuple[EmbeddedKv, FaultyConnection],
 ) -> None:
-    """Sqlite itself says so here, by its own bound on pages."""
+    """Here sqlite reports it, because of its own limit of pages."""
     kv, faulty = faulty_kv
     assert await put(kv, b"a") is None
     faulty.execute("PRAGMA max_page_count = 20").fetchall()
@@ -325,7 +325,7 @@ async def test_full_queue_is_overloaded(tmp_path: Path) -> None:
     landed = [b"%03d" % n for n, write in enumerate(writes) if write.result() is None]
     assert [key for key in await keys(kv) if b"event" not in key] == landed
     assert await put(kv, b"later") is None
-    # One write that is larger than the whole queue is taken when nothing else waits.
+    # A write that is larger than the whole queue is accepted if the queue is empty.
     assert await kv.set_many(PLAIN, [Group(b"x", ((b"x", bytes(30_000)),))]) == [None]
     await kv.close()
 
@@ -370,7 +370,7 @@ async def test_close_writes_what_is_queued(tmp_path: Path) -> None:
     await kv.close()
 
 
-async def test_failed_thread_answers_everybody(
+async def test_failed_thread_answers_every_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[threading.ExceptHookArgs] = []
@@ -383,12 +383,12 @@ async def test_failed_thread_answers_everybody(
 
     async with asyncio.TaskGroup() as tasks:
         mate = tasks.create_task(put(kv, b"a"))
-        await asyncio.sleep(0)  # the mate's write is queued, and not yet handed over
+        await asyncio.sleep(0)  # the other write is queued, and not yet handed over
         future = kv._writer.submit(Broken(PLAIN))
     assert isinstance(mate.result(), OutcomeUnknownError)
     assert isinstance(future.exception(), OutcomeUnknownError)
     error = await outcome_of(put(kv, b"b"))
-    while error is None:  # the thread's end is not noticed yet
+    while error is None:  # the end of the thread was not noticed yet
         error = await put(kv, b"b")
     assert error.kind is Kind.UNAVAILABLE
     await kv.close()
@@ -398,7 +398,7 @@ async def test_failed_thread_answers_everybody(
 async def test_a_write_of_the_tick_in_which_the_thread_failed_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop learns of the failure before it hands the write over: to a thread that is gone."""
+    """The loop learns of the failure before it hands the write over to the thread, which has ended."""
     monkeypatch.setattr(threading, "excepthook", lambda _report: None)
     kv = await open_embedded(tmp_path / "kv.db")
 
@@ -408,7 +408,7 @@ async def test_a_write_of_the_tick_in_which_the_thread_failed_is_answered(
 
     lost = kv._writer.submit(Broken(PLAIN))
     await asyncio.sleep(0)  # handed over
-    kv._writer._thread.join(10)  # the loop stands still: the failure waits to be told
+    kv._writer._thread.join(10)  # the loop is blocked, so it has not learnt of the failure yet
     late = kv._writer.submit(SetRows(PLAIN))
     async with asyncio.timeout(10):
         await asyncio.wait([lost, late])
@@ -437,7 +437,7 @@ async def test_log_stays_bounded_beside_a_reader_that_left_late(tmp_path: Path) 
         held = log.stat().st_size
         snapshot.execute("COMMIT")
     await write(8)
-    await kv.close()  # waits for the committer
+    await kv.close()  # waits for the writer thread
     assert held > 4 << 20
     kv = await open_embedded(tmp_path / "kv.db", limits=limits)
     await write(4)

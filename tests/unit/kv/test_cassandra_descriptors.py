@@ -1,4 +1,4 @@
-"""PartitionDescriptors are made once, however many write to a new partition at the same time."""
+"""Partition descriptors are created once, however many callers write to a new partition concurrently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEW = Partition("p", PartitionKind.PLAIN, 4)
 
 
 class Table:
-    """The head rows of one keyspace: reads and compare-and-sets that take a few ticks."""
+    """The descriptor rows of one keyspace: reads and compare-and-sets that take a few ticks."""
 
     cas = SimpleNamespace()
 
@@ -64,7 +64,7 @@ async def test_a_new_partition_is_made_once_however_many_write_to_it() -> None:
     assert {task.result() for task in tasks} == {b"p\0" + b"0"}
     assert (table.reads, table.sets) == (1, 1)
     assert await descriptors.require(NEW) == b"p\0" + b"0"
-    assert table.reads == 1, "a live head is remembered"
+    assert table.reads == 1, "a live descriptor is cached"
 
 
 async def test_the_next_writer_makes_it_if_the_first_is_cancelled_or_fails() -> None:
@@ -87,7 +87,7 @@ async def test_the_next_writer_makes_it_if_the_first_is_cancelled_or_fails() -> 
     assert table.sets == 1
 
 
-async def test_who_waits_is_checked_against_what_another_one_made() -> None:
+async def test_a_waiter_is_checked_against_the_descriptor_that_another_caller_created() -> None:
     descriptors = heads_of(Table())
     async with asyncio.TaskGroup() as group:
         group.create_task(descriptors.require(NEW))

@@ -1,4 +1,4 @@
-"""What one tick of the loop sends, and what its failures mean, on a fake cluster of plain rows."""
+"""The requests of one tick of the loop, and the meaning of their failures, on a fake cluster of plain rows."""
 
 from __future__ import annotations
 
@@ -22,18 +22,24 @@ from tarn.testing.clock import RestlessClock
 
 P = b"p"
 NAMES = (
-    *("cas_get", "plain_get", "plain_get_mixed", "plain_stamps", "plain_stamps_mixed"),
+    *(
+        "cas_get",
+        "plain_get",
+        "plain_get_cross_bucket",
+        "plain_stamps",
+        "plain_stamps_cross_bucket",
+    ),
     *("plain_set", "plain_delete"),
 )
 
 
 class Cluster:
-    """Buckets of one partition; `submit` as the session's.
+    """The buckets of one partition, with the session's `submit`.
 
     Attributes:
         rows: cell and timestamp by bucket and key.
         sent: the statements of each request.
-        faults: an error for each of the next requests, None for none; nothing of it is applied.
+        faults: an error for each of the next requests, None for none; a failing request is not applied.
     """
 
     def __init__(self) -> None:
@@ -42,7 +48,7 @@ class Cluster:
         self.faults: deque[Exception | None] = deque()
 
     def statements(self) -> Any:
-        """Bound statements are texts that the driver's batches take."""
+        """Returns statements that bind to texts, which the driver's batches accept."""
 
         def bind(name: str, args: tuple[Any, ...]) -> SimpleStatement:
             return SimpleStatement(repr((name, args)))
@@ -70,9 +76,9 @@ class Cluster:
             self.rows[bucket, key] = (cell, timestamp_us)
             return []
         _, b, keys = args
-        buckets = b if name.endswith("_mixed") else [b]
+        buckets = b if name.endswith("_cross_bucket") else [b]
         found = [(bucket, k) for bucket in buckets for k in keys if (bucket, k) in self.rows]
-        if name.endswith("_mixed"):
+        if name.endswith("_cross_bucket"):
             return [(key, *self.rows[bucket, key], bucket) for bucket, key in found]
         return [(key, *self.rows[bucket, key]) for bucket, key in found]
 
@@ -100,8 +106,8 @@ def _write(bucket: int, key: bytes, cell: bytes = b"\0cell") -> PlainWrite:
     return PlainWrite(bucket, ((key, cell),), 7, len(key) + len(cell))
 
 
-class TestMixedWrites:
-    async def test_a_little_of_several_buckets_is_one_request(
+class TestCrossBucketWrites:
+    async def test_a_few_rows_of_several_buckets_are_one_request(
         self, writes: PlainWrites, cluster: Cluster
     ) -> None:
         some = [_write(0, b"a"), _write(1, b"b"), _write(2, b"c")]
@@ -111,14 +117,14 @@ class TestMixedWrites:
         assert cluster.sent == [["plain_set"] * 3]
         assert set(cluster.rows) == {(0, b"a"), (1, b"b"), (2, b"c")}
 
-    async def test_much_is_one_request_per_bucket(
+    async def test_many_rows_are_one_request_per_bucket(
         self, writes: PlainWrites, cluster: Cluster
     ) -> None:
         large = [_write(bucket, b"%d" % n, bytes(2000)) for bucket in (0, 1) for n in range(3)]
         assert await writes.write(P, large) == [None] * 6
         assert cluster.sent == [["plain_set"] * 3] * 2
 
-    async def test_no_mixed_batch_is_larger_than_what_nodes_take_in_silence(
+    async def test_cross_bucket_batches_stay_below_the_size_that_nodes_warn_of(
         self, writes: PlainWrites, cluster: Cluster
     ) -> None:
         small = [_write(bucket, b"%d" % n, bytes(500)) for bucket in range(4) for n in range(2)]
@@ -142,7 +148,7 @@ class TestMixedWrites:
         assert error is not None
         assert fate_of(error) is Fate.NOT_APPLIED
 
-    async def test_what_failed_in_company_is_tried_again_alone(
+    async def test_a_failed_cross_bucket_batch_is_repeated_by_bucket(
         self, writes: PlainWrites, cluster: Cluster
     ) -> None:
         cluster.faults.extend([OperationTimedOut(), None, OperationTimedOut()])
@@ -151,7 +157,7 @@ class TestMixedWrites:
         assert first is None
         assert second is not None
 
-    async def test_nodes_that_refuse_mixed_batches_get_no_more(
+    async def test_nodes_that_refuse_cross_bucket_batches_get_no_more(
         self, writes: PlainWrites, cluster: Cluster
     ) -> None:
         cluster.faults.append(InvalidRequest("Batch too large"))
@@ -161,14 +167,14 @@ class TestMixedWrites:
         assert len(cluster.rows) == 4
 
 
-class TestMixedReads:
-    async def test_a_little_of_several_buckets_is_one_request(
+class TestCrossBucketReads:
+    async def test_a_few_rows_of_several_buckets_are_one_request(
         self, reads: Reads, cluster: Cluster
     ) -> None:
         cluster.rows = {(0, b"a"): (b"0a", 1), (1, b"b"): (b"1b", 2)}
         found = await reads.read(reads.plain, P, {0: [b"a", b"x"], 1: [b"b"]})
         assert found == {0: {b"a": (b"a", b"0a", 1)}, 1: {b"b": (b"b", b"1b", 2)}}
-        assert cluster.sent == [["plain_get_mixed"]]
+        assert cluster.sent == [["plain_get_cross_bucket"]]
 
     async def test_a_row_is_only_found_in_the_bucket_that_it_was_looked_for(
         self, reads: Reads, cluster: Cluster
@@ -187,7 +193,7 @@ class TestMixedReads:
         await reads.read(reads.settle, P, {0: [b"a"], 1: [b"b"]})
         assert cluster.sent == [["cas_get"]] * 2
 
-    async def test_nodes_that_refuse_mixed_reads_are_asked_by_bucket(
+    async def test_nodes_that_refuse_cross_bucket_reads_are_read_by_bucket(
         self, reads: Reads, cluster: Cluster
     ) -> None:
         cluster.rows = {(1, b"b"): (b"1b", 2)}
@@ -195,9 +201,9 @@ class TestMixedReads:
         for _ in range(2):
             found = await reads.read(reads.plain, P, {0: [b"a"], 1: [b"b"]})
             assert found == {0: {}, 1: {b"b": (b"b", b"1b", 2)}}
-        assert cluster.sent == [["plain_get_mixed"], *[["plain_get"]] * 4]
+        assert cluster.sent == [["plain_get_cross_bucket"], *[["plain_get"]] * 4]
 
-    async def test_a_failure_is_everybodys(self, reads: Reads, cluster: Cluster) -> None:
+    async def test_a_failure_reaches_every_caller(self, reads: Reads, cluster: Cluster) -> None:
         cluster.faults.extend([OperationTimedOut(), OperationTimedOut()])
         with pytest.raises(OperationTimedOut):
             await reads.read(reads.plain, P, {0: [b"a"], 1: [b"b"]})

@@ -1,4 +1,4 @@
-"""What the proto of an rpc says of permission is what is asked: denied exactly that, the call is refused."""
+"""Each call checks the permission that the proto of its rpc states: without that permission it is refused."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CASES: list[Case] = [
 
 
 def resource_of(rule: Rule) -> str:
-    """The template with the values of the request, put in by hand."""
+    """Fills a template with the values of the request."""
     text = rule.resource.template
     for name, value in {**VALUES, **RECORDS}.items():
         text = text.replace(f"{{{name}}}", value[0] if name == "paths" else str(value))
@@ -97,7 +97,7 @@ class _Anything:
 
 
 async def send(service: Service, of: ServiceDescriptor, name: str, **more: Any) -> Any:
-    """One call of the admin with the values above."""
+    """Makes one call of the admin with the values above."""
     if OPERATE in of.methods_by_name:
         message = operations_of(of.methods_by_name[OPERATE])
         field = message.fields_by_name.get(name)
@@ -126,10 +126,10 @@ async def test_a_call_without_what_its_rule_says_is_refused(
     begun = await graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
     more: dict[str, Any] = {"upload_id": upload.upload_id, "claim": begun.claim}
     denied = (rule.require_action(), resource_of(rule))
-    asked: list[tuple[Action, str]] = []
+    checks: list[tuple[Action, str]] = []
 
     def allows(_: Grant, action: Action, resource: str) -> bool:
-        asked.append((action, resource))
+        checks.append((action, resource))
         return (action, resource) != denied
 
     def require(grant: Grant, action: Action, resource: str) -> None:
@@ -149,12 +149,12 @@ async def test_a_call_without_what_its_rule_says_is_refused(
         uid = (await _repository(service)).instance_uid
         with pytest.raises(TarnError) as caught:
             await send(service, of, name, instance_uid=uid, **more)
-        assert caught.value.reason is Reason.ACCESS_DENIED, asked
-    assert asked.count(denied) == 1
+        assert caught.value.reason is Reason.ACCESS_DENIED, checks
+    assert checks.count(denied) == 1
 
 
 async def _repository(service: Service) -> Any:
-    # Not by the client: what it asks for is counted.
+    # Not through the client: the test counts the permission checks.
     (endpoint, *_) = service.endpoints
     repositories = cast("Any", endpoint.handler)._repositories
     return await repositories.get("lake")
