@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
@@ -36,6 +37,8 @@ __all__ = [
     "reached",
 ]
 
+T = TypeVar("T")
+
 MAIN = BranchId("main")
 DELAY = 60.0
 
@@ -55,7 +58,7 @@ async def reached(gate: HeldOperation) -> None:
         await gate.reached.wait()
 
 
-async def ended(task: asyncio.Task[object]) -> None:
+async def ended(task: asyncio.Task[Any]) -> None:
     """Waits until a task is over, however it ends."""
     await asyncio.wait([task])
 
@@ -164,9 +167,9 @@ class Running:
     """Starts operations that a gate holds; ends them with the test."""
 
     def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[object]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
 
-    def start(self, work: Coroutine[object, object, object]) -> "asyncio.Task[object]":
+    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
         return task

@@ -43,7 +43,7 @@ def _seal(lake: Lake, me: Local) -> Iterator[Step]:
         return
     before = me.record
     ready, token = lake.with_token()
-    after = Record(token, before.tokens, before.commit, before.base, before.ops)
+    after = before._replace(staging=token, sealed=before.tokens)
     for outcome, then in _compare_and_set(ready, me, before, after, "seal"):
         if outcome == "won":
             yield f"seals T{before.staging}", then, _scans(me, then.record), None
@@ -121,7 +121,7 @@ def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     if not rules.has("seals"):
         with_commit, staging = with_commit.with_token()
         kept = ()
-    after = Record(staging, kept, made, None, expected.ops)
+    after = expected._replace(staging=staging, sealed=kept, commit=made, base=None)
     if not rules.has("finish compares"):
         published = with_commit.with_record(after)
         yield _claims(published, me, rules, made, "sets the record")
@@ -180,7 +180,7 @@ def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield _taken(lake, me, rules)
         return
     with_commit, made = lake.with_commit(_built(lake, me, rules), me.number, me.record.commit)
-    after = Record(now.staging, kept, made, None, now.ops)
+    after = now._replace(sealed=kept, commit=made, base=None)
     for outcome, then in _compare_and_set(with_commit, me, now, after, "finish"):
         if outcome == "won":
             yield _claims(then, me, rules, made, "publishes it all the same")
@@ -230,7 +230,7 @@ def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         before = me.record if rules.has("compaction compares") else now
         kept = tuple(token for token in before.sealed if token not in me.record.sealed)
         base = _built(lake, me, rules)
-        after = Record(before.staging, kept, before.commit, base, before.ops)
+        after = before._replace(sealed=kept, base=base)
         for outcome, then in _compare_and_set(lake, me, before, after, "finish"):
             label = f"compacts to {base}" if outcome == "won" else f"compacts to {base}: {outcome}"
             yield label, then, me.ends(), None
@@ -246,7 +246,7 @@ def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         return
     with_token, token = lake.with_token()
     base = None if rules.has("reset clears base") else lake.record.base
-    after = Record(token, (), me.record.commit, base, lake.record.ops)
+    after = Record(token, (), me.record.commit, base, lake.record.moves + 1, lake.record.ops)
     excused = lake.excused | {write for write, _ in lake.began}
     done = with_token.with_record(after)._replace(excused=excused)
     done = done._replace(announced=lake.announced | set(lake.record.tokens))
@@ -301,7 +301,7 @@ def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     if rules.has("merge seals"):
         ready, staging = ready.with_token()
         newer = (expected.staging, *newer) if rules.has("merge keeps rows") else newer
-    after = Record(staging, newer, made, None, expected.ops)
+    after = Record(staging, newer, made, None, expected.moves + 1, expected.ops)
     for outcome, then in _compare_and_set(ready, me, expected, after, "finish"):
         if outcome == "won":
             yield "merges", _merged(then, me), me.ends(), None

@@ -25,8 +25,7 @@ GUARDS = {
     "condition verifies": "a conditional write reads the record again after its last layer",
     "condition compares": "it compares-and-sets its row over the one that it read",
     "own row": "its own row in a sealed token or a commit is written again to the staging token",
-    "beneath own row": "the condition is judged by what lies beneath its own row in a sealed token",
-    "beneath own commit": "or beneath its own row in a commit: in the listings of the commits before it",
+    "moved is unknown": "its own row outside the staging token does not count once the head was moved",
     "written is unknown": "once its row was there, a refusal is told as an unknown outcome",
     # Rules 4 and 5: commits, and what they drop.
     "seals": "a commit scans tokens that take no acknowledged write any more",
@@ -58,6 +57,7 @@ class Record(NamedTuple):
         sealed: newest first.
         commit: index of the head in `Lake.commits`.
         base: the key's value in the compacted metarange; None if there is none.
+        moves: how often a merge or a reset changed the content beneath the tokens.
         ops: remembered changes: process and stage. Empty unless answers can be lost.
     """
 
@@ -65,6 +65,7 @@ class Record(NamedTuple):
     sealed: tuple[int, ...] = ()
     commit: int = 0
     base: int | None = None
+    moves: int = 0
     ops: tuple[tuple[int, str], ...] = ()
 
     @property
@@ -178,6 +179,7 @@ class Local(NamedTuple):
         seen: for a read, the tokens that the record named when it began, and how many tokens there were.
         wrote: whether its row is in a token.
         made: its commit without an answer.
+        judged: `moves` of the record by which a conditional write was judged.
     """
 
     kind: str
@@ -192,6 +194,7 @@ class Local(NamedTuple):
     seen: tuple[tuple[int, ...], int] = ((), 0)
     wrote: bool = False
     made: int | None = None
+    judged: int = 0
     tries: int = 0
 
     def ends(self) -> Local:

@@ -37,7 +37,15 @@ def _again(lake: Lake, me: Local, rules: Rules, pc: str, why: str) -> Step:
     """Begins again with the current record; without a try left, the outcome is unknown."""
     if me.tries == rules.tries:
         return f"{why}: gives up", lake, me.ends(), None
-    again = Local(me.kind, me.number, pc, record=lake.record, wrote=me.wrote, tries=me.tries + 1)
+    again = Local(
+        me.kind,
+        me.number,
+        pc,
+        record=lake.record,
+        wrote=me.wrote,
+        judged=me.judged if me.wrote else 0,
+        tries=me.tries + 1,
+    )
     return f"{why}: again", lake, again, None
 
 
@@ -48,25 +56,20 @@ def _scan(
     then: str,
     *,
     on: bool = False,
-    own: bool = False,
-    own_commit: bool = False,
 ) -> Step:
     """Reads one more layer; `then` follows when a row was found or no layer is left.
 
     A commit never changes, so it is read together with the last token. `on`: a row in the staging token does
-    not end the search. `own`: nor does the process' own row in a sealed token. `own_commit`: nor in a commit.
+    not end the search.
     """
     token = layers[me.at]
     row = lake.tokens[token]
     found = me._replace(row=row if me.at == 0 else me.row)
-    passes = on if me.at == 0 else own and row == me.number
-    if row is not None and not passes:
+    if row is not None and not (on and me.at == 0):
         return f"finds {row} in T{token}", lake, found._replace(pc=then, value=row), None
     if me.at + 1 < len(layers):
         return f"passes T{token}", lake, found._replace(at=me.at + 1), None
     value = lake.committed(me.record)
-    if own_commit and value == me.number:
-        value = lake.beneath((), me.record.commit, me.number)
     found = found._replace(pc=then, value=value, at=len(layers))
     return f"passes T{token}, finds {value} beneath", lake, found, None
 
@@ -152,9 +155,7 @@ def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
             None,
         )
     elif me.pc == "scan":
-        own = rules.has("beneath own row") and rules.has("own row")
-        own_commit = rules.has("beneath own commit") and rules.has("own row")
-        yield _scan(lake, me, me.record.tokens, "decide", own=own, own_commit=own_commit)
+        yield _scan(lake, me, me.record.tokens, "decide")
     elif me.pc == "decide":
         yield _decide_create(lake, me, rules)
     elif me.pc == "set":
@@ -171,13 +172,15 @@ def _decide_create(lake: Lake, me: Local, rules: Rules) -> Step:
     if me.value == me.number:
         if me.at == 0 or not rules.has("own row"):
             return "finds its own row", lake.acknowledges(me.number), me.ends(), None
+        if me.record.moves != me.judged and rules.has("moved is unknown"):
+            return "the head was moved; outcome unknown", lake, me.ends(), None
         return "finds its own row beneath", lake, me._replace(pc="set"), None
     if not rules.is_absent(me.value):
         if me.wrote and rules.has("written is unknown"):
             return "exists; outcome unknown", lake, me.ends(), None
         told = lake._replace(refused=lake.refused | {me.number})
         return "is refused", told, me.ends(), None
-    return "finds nothing", lake, me._replace(pc="set"), None
+    return "finds nothing", lake, me._replace(pc="set", judged=me.record.moves), None
 
 
 def _set(lake: Lake, me: Local, rules: Rules) -> Step:

@@ -89,10 +89,3 @@ def test_a_merge_that_seals_only_before_its_last_step_lets_two_writers_win() -> 
     found = check(("create", "merge early"))
     assert found.broken is not None
     assert found.broken.startswith("two winners")
-
-
-def test_without_merges_a_condition_need_not_be_judged_beneath_an_own_row() -> None:
-    """No entry can appear below a token that a verified record names, except by a merge."""
-    found = check(("create", "create", "commit"), "beneath own row")
-    assert found.broken is None, found.steps
-    assert found.is_complete

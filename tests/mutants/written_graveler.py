@@ -35,8 +35,8 @@ GRAVELER: Final[Sequence[Written]] = (
         "differences-oldest-layer-first",
         "tarn_graveler.history.diffing",
         "Uncommitted differences merge the sealed tokens in reverse.",
-        "name, branch.tokens, None, request)",
-        "name, (branch.staging, *reversed(branch.sealed)), None, request)",
+        "name, branch, branch.tokens, prefix",
+        "name, branch, (branch.staging, *reversed(branch.sealed)), prefix",
     ),
     Written(
         "commit-oldest-layer-first",
@@ -136,7 +136,7 @@ GRAVELER: Final[Sequence[Written]] = (
         "commit-without-manifest",
         "tarn_graveler.branch.committing",
         "A commit leaves no note beside its ranges.",
-        "            await self._write_manifest(handle.name, built.commit_id)\n",
+        "            await self._publications.note(handle.name, built.commit_id)\n",
         "            pass\n",
     ),
     Written(

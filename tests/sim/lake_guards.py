@@ -35,10 +35,11 @@ from tarn_graveler.branch.committing import CommitRequest, Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found
+from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.staging import Staging
-from tarn_graveler.history.diffing import Diffing
+from tarn_graveler.branch.uncommitted import UncommittedChanges
 
 __all__ = ["GUARDS"]
 
@@ -233,19 +234,15 @@ async def _assume_applied(
     return BranchChange(before.branch, BranchVersion(after, found.predicate))
 
 
-class _OldestFirst(Branch):
-    @property
-    def tokens(self) -> tuple[Token, ...]:
-        return (self.staging, *reversed(self.sealed))
+_page = UncommittedChanges.page
 
 
-_uncommitted_page = Diffing._uncommitted_page
-
-
-async def _by_oldest(self: Diffing, name: BranchName, branch: Branch, **page: Any) -> Any:
+async def _by_oldest(
+    self: UncommittedChanges, name: BranchName, branch: Branch, tokens: Sequence[Token], **page: Any
+) -> Any:
     """Takes the oldest row of a path of several sealed tokens."""
-    record = _OldestFirst(*(getattr(branch, name) for name in Branch.__slots__))
-    return await _uncommitted_page(self, name, record, **page)
+    newest, *sealed = tokens
+    return await _page(self, name, branch, (newest, *reversed(sealed)), **page)
 
 
 _judge = Attempts.judge
@@ -258,7 +255,7 @@ def _judge_for_good(self: Attempts, current: Branch) -> Branch | None:
     return base
 
 
-async def _no_is_published(self: Committing, *args: Any) -> bool:
+async def _always_finds(self: Publications, *args: Any) -> bool:
     return True
 
 
@@ -397,7 +394,7 @@ GUARDS: Sequence[Guard] = (
         "8",
         "I4",
         "a finish that the record forgot is treated as success",
-        (Weakening(Committing, "_is_published", _no_is_published),),
+        (Weakening(Publications, "find", _always_finds),),
         runs=600,
     ),
     *UPLOAD_GUARDS,
@@ -406,7 +403,7 @@ GUARDS: Sequence[Guard] = (
         "layers",
         "I1",
         "uncommitted differences read sealed tokens in the wrong order",
-        (Weakening(Diffing, "_uncommitted_page", _by_oldest),),
+        (Weakening(UncommittedChanges, "page", _by_oldest),),
         runs=300,
     ),
     Guard(

@@ -29,8 +29,9 @@ _MODULE = re.compile(
 )
 _NO_MODULE = re.compile(
     r"tarn\.\w+\.v1\b|tarn\.(?:db|json|yaml|log)$|tarn\.(?:kv|rpc)\.(?:duration|failed)\b"
+    r"|tarn\.(?:revert_of|cherry_picked_from)$"
 )
-"""Packages of protos, files of an installation, metrics."""
+"""Packages of protos, files of an installation, metrics, names in the metadata of commits."""
 _HEADING_OF_PATH = re.compile(r"(?<![\w/.])((?:docs|services|bench)/[\w./-]+\.md), \"([^\"]+)\"")
 _HEADING_OF_LINK = re.compile(r"\]\(([\w./-]+\.md)\), \"([^\"]+)\"")
 _ELSEWHERE = re.compile(r"(design §|\bfacts/|\bfacts A\d|\bseed 00\d|/work/|starting design)")

@@ -64,6 +64,8 @@ class Branch:
         is_deleted: the repository is being deleted; the branch is treated as absent.
         reset_count: resets of this branch so far (rule 10). A commit whose tokens are gone compares it: another
             commit keeps what it takes, a reset discards it.
+        move_time_us: when an operation last changed the content beneath the staging token without staged rows
+            (rule 9); 0 if none did. Invariant: each such operation increases it.
     """
 
     incarnation: bytes
@@ -76,6 +78,7 @@ class Branch:
     recent_op_ids: tuple[bytes, ...] = ()
     is_deleted: bool = False
     reset_count: int = 0
+    move_time_us: int = 0
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -165,7 +168,14 @@ def finish_commit(built_from: Branch, current: Branch, commit_id: CommitId, op_i
 
 
 def move_head(
-    built_from: Branch, current: Branch, commit_id: CommitId, token: Token, op_id: bytes
+    built_from: Branch,
+    current: Branch,
+    commit_id: CommitId,
+    token: Token,
+    op_id: bytes,
+    *,
+    now_us: int,
+    is_reset: bool = False,
 ) -> Branch:
     """The record after a merge, revert or cherry-pick, whose commit is not built from staged rows (rule 9).
 
@@ -178,6 +188,8 @@ def move_head(
         commit_id: the new head.
         token: a new one for each attempt.
         op_id: also new for each attempt.
+        now_us: the time of the caller.
+        is_reset: the new head does not descend from the old one (rule 10).
     """
     ours = len(built_from.sealed)
     newer = current.sealed[: len(current.sealed) - ours]
@@ -190,11 +202,15 @@ def move_head(
         compacted_metarange_id=None,
         compaction_start_time_us=0,
         recent_op_ids=_remember(current, op_id),
+        reset_count=current.reset_count + is_reset,
+        move_time_us=max(now_us, current.move_time_us + 1),
     )
     return _checked(after)
 
 
-def discard_changes(branch: Branch, commit_id: CommitId, token: Token, op_id: bytes) -> Branch:
+def discard_changes(
+    branch: Branch, commit_id: CommitId, token: Token, op_id: bytes, *, now_us: int
+) -> Branch:
     """The record after a reset of all uncommitted changes, to the head or to another commit (rule 10)."""
     after = replace(
         branch,
@@ -205,6 +221,7 @@ def discard_changes(branch: Branch, commit_id: CommitId, token: Token, op_id: by
         compaction_start_time_us=0,
         recent_op_ids=_remember(branch, op_id),
         reset_count=branch.reset_count + 1,
+        move_time_us=max(now_us, branch.move_time_us + 1),
     )
     return _checked(after)
 

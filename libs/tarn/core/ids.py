@@ -28,6 +28,7 @@ __all__ = [
     "PATH_BYTES_MAX",
     "parse_repository_id",
     "parse_branch_id",
+    "parse_commit_id",
     "parse_tag_id",
     "parse_path",
     "parse_user_id",
@@ -86,6 +87,13 @@ def parse_branch_id(value: str) -> BranchId:
 def parse_tag_id(value: str) -> TagId:
     """Parses a tag's name; the same rules as for a branch."""
     return TagId(_parse_ref_name("tag", value))
+
+
+def parse_commit_id(value: str) -> CommitId:
+    """Returns a whole commit id; refuses prefixes, which may name another commit tomorrow."""
+    if not _COMMIT.fullmatch(value):
+        raise _invalid("commit id", value, "must be 64 lower-case hex digits")
+    return CommitId(value)
 
 
 def parse_user_id(value: str) -> UserId:

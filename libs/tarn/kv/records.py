@@ -200,6 +200,7 @@ def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
         create_time_us=branch.create_time_us,
         is_pending=is_pending,
         reset_count=branch.reset_count,
+        move_time_us=branch.move_time_us,
     ).SerializeToString()
 
 
@@ -223,6 +224,7 @@ def decode_branch(value: bytes) -> Branch:
         recent_op_ids=tuple(record.recent_op_ids),
         is_deleted=record.is_deleted,
         reset_count=record.reset_count,
+        move_time_us=record.move_time_us,
     )
 
 

@@ -16,11 +16,14 @@ from tarn.kv.port import Kv
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import Branches
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.branch.uncommitted import UncommittedChanges
 from tarn_graveler.handlers.page_keys import PageKeys
 from tarn_graveler.history.ancestry import History
 from tarn_graveler.history.commits import Commits
@@ -32,6 +35,7 @@ from tarn_graveler.repository.records import Repositories
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
 from tarn_graveler.uploads.state import Uploads
+from tarn_graveler.versioning.merges import Merges
 
 __all__ = ["Graveler", "GravelerSettings", "assemble"]
 
@@ -89,6 +93,8 @@ class Graveler:
     conditional: ConditionalStaging
     cleaning: TokenCleanup
     committing: Committing
+    moves: HeadMoves
+    merges: Merges
     diffing: Diffing
     history: History
     upload_days: DailyUploads
@@ -121,16 +127,26 @@ def assemble(
     layers = Layers(kv, repositories, commits, committed)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, branches, layers, tasks)
-    conditional = ConditionalStaging(kv, branches, layers)
-    completion = Completion(kv, branches, layers)
+    conditional = ConditionalStaging(kv, branches, layers, settings.clock_skew_seconds)
+    completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
     upload_days = DailyUploads(kv, repositories, cleaning, clock, tasks)
+    publications = Publications(branches, commits, blocks, clock)
+    changes = UncommittedChanges(layers, committed)
     committing = Committing(
         branches=branches,
         commits=commits,
         layers=layers,
         builder=builder or InlineBuilder(kv, committed),
-        blocks=blocks,
+        publications=publications,
+        cleaning=cleaning,
+        clock=clock,
+    )
+    moves = HeadMoves(
+        branches=branches,
+        layers=layers,
+        changes=changes,
+        publications=publications,
         cleaning=cleaning,
         clock=clock,
     )
@@ -147,7 +163,9 @@ def assemble(
         conditional=conditional,
         cleaning=cleaning,
         committing=committing,
-        diffing=Diffing(layers, reading, committed),
+        moves=moves,
+        merges=Merges(commits, committed, moves, clock),
+        diffing=Diffing(layers, reading, committed, changes),
         history=History(commits),
         upload_days=upload_days,
         uploads=Uploads(kv, upload_days, completion, clock, ids),

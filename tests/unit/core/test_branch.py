@@ -177,7 +177,7 @@ def test_a_record_takes_rows_for_its_staging_token_in_this_life_only() -> None:
 def test_moving_the_head_replaces_the_staging_token_and_keeps_its_rows() -> None:
     built_from = branch("a", "b")
     newer = seal(built_from, token("t1"), b"seal")
-    after = move_head(built_from, newer, CommitId("c1"), token("t2"), b"merge")
+    after = move_head(built_from, newer, CommitId("c1"), token("t2"), b"merge", now_us=9)
     assert [t.token_id for t in after.tokens] == ["t2", "t1", "t0"]
     assert after.commit_id == "c1"
     assert after.recent_op_ids[0] == b"merge"
@@ -186,13 +186,13 @@ def test_moving_the_head_replaces_the_staging_token_and_keeps_its_rows() -> None
 
 def test_moving_the_head_refuses_a_token_that_the_record_names() -> None:
     with pytest.raises(TarnError) as caught:
-        move_head(branch(), branch(), CommitId("c1"), token("t0"), b"merge")
+        move_head(branch(), branch(), CommitId("c1"), token("t0"), b"merge", now_us=9)
     assert caught.value.kind is Kind.CORRUPT
 
 
 def test_a_reset_leaves_one_empty_token_and_the_chosen_commit() -> None:
     compacted = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
-    after = discard_changes(compacted, CommitId("c0"), token("t1"), b"reset")
+    after = discard_changes(compacted, CommitId("c0"), token("t1"), b"reset", now_us=9)
     assert after.tokens == (token("t1"),)
     assert (after.commit_id, after.compacted_metarange_id, after.reset_count) == ("c0", None, 1)
     assert removed_tokens(compacted, after) == (token("t0"), token("a"))
@@ -200,7 +200,14 @@ def test_a_reset_leaves_one_empty_token_and_the_chosen_commit() -> None:
 
 def test_a_commit_tells_tokens_that_were_discarded_from_tokens_that_were_committed() -> None:
     built_from = seal(branch(), token("t1"), b"seal")
-    hard = discard_changes(built_from, CommitId("c1"), token("t2"), b"reset")
+    hard = discard_changes(built_from, CommitId("c1"), token("t2"), b"reset", now_us=9)
     committed = finish_commit(built_from, built_from, CommitId("c1"), b"finish")
     assert after_lost_finish(built_from, hard) is AfterLostFinish.RESET
     assert after_lost_finish(built_from, committed) is AfterLostFinish.TAKEN
+
+
+def test_each_move_of_a_head_has_a_later_time_although_clocks_go_back() -> None:
+    first = move_head(branch(), branch(), CommitId("c1"), token("t1"), b"m1", now_us=9)
+    second = move_head(first, first, CommitId("c2"), token("t2"), b"m2", now_us=5)
+    third = discard_changes(second, CommitId("c2"), token("t3"), b"r", now_us=5)
+    assert [each.move_time_us for each in (first, second, third)] == [9, 10, 11]

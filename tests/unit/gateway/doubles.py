@@ -374,7 +374,9 @@ class FakeGraveler:
     async def _never(self, request: Any, call: Call) -> Any:
         raise AssertionError("the gateway never asks this")
 
-    CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = _never
+    CreateRepository = DeleteRepository = CreateBranch = DeleteBranch = ResetBranch = MoveBranch = (
+        _never
+    )
     CreateTag = DeleteTag = _never
 
 

@@ -26,7 +26,9 @@ from tarn.rpc.wire.pagination import Argument, PageTokens
 from tarn_auth import authorizer
 from tarn_proto.graveler.v1 import entry_service_pb2
 
-REFS = {"ref", "left_ref", "right_ref", "source_ref", "branch_id", "tag_id"}
+REFS = {
+    "ref", "left_ref", "right_ref", "source_ref", "destination_ref", "target_ref", "branch_id", "tag_id",
+}  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
 
 OTHERS = {
@@ -34,6 +36,7 @@ OTHERS = {
     "delimiter", "after", "page_size", "page_token", "first_parent", "message", "metadata", "allow_empty",
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
+    "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -144,7 +147,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         refs = in_sandbox(of)
         for name in refs:
             elsewhere = ["main", "main~1", "main@"] if name.endswith("ref") else ["main"]
-            if name == "source_ref":
+            if name == "source_ref" and of.name.startswith("Create"):
                 elsewhere.append("")  # the default branch, which is main
             for ref in elsewhere:
                 work = send(plausible(of, uid, {**refs, name: ref}), eve)
@@ -157,7 +160,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         if refs:
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
-    assert len(walked) == 22, sorted(walked)
+    assert len(walked) == 33, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -188,6 +191,34 @@ async def test_main_cannot_be_read_through_a_branch_or_tag_of_it(
     await graveler.create_branch(eve, "lake", "sandbox-1", SANDBOX)
     secret = graveler.lookup(eve, "lake", "sandbox-1", "secret")
     assert await reason_of(secret) is Reason.ENTRY_NOT_FOUND
+
+
+async def test_a_merge_needs_read_permission_for_its_source_and_write_for_its_branch(
+    service: Service, eve: Call
+) -> None:
+    """Otherwise a merge into a branch of one's own would show the content of any other."""
+    graveler, denied = service.graveler, Reason.ACCESS_DENIED
+    secrets = (await graveler.get_branch(service.admin, "lake", MAIN)).commit_id
+    await graveler.create_branch(eve, "lake", "sandbox-1", SANDBOX)
+    for ref in (MAIN, secrets):
+        assert await reason_of(graveler.merge(eve, "lake", SANDBOX, ref)) is denied
+        assert await reason_of(graveler.preview_merge(eve, "lake", SANDBOX, ref)) is denied
+        assert await reason_of(graveler.preview_merge(eve, "lake", ref, SANDBOX)) is denied
+        assert await reason_of(graveler.cherry_pick(eve, "lake", SANDBOX, ref)) is denied
+        assert await reason_of(graveler.revert(eve, "lake", SANDBOX, ref)) is denied
+        move = graveler.move_branch(eve, "lake", SANDBOX, ref, expected_commit_id=secrets)
+        assert await reason_of(move) is denied
+    assert await reason_of(graveler.merge(eve, "lake", MAIN, SANDBOX)) is denied
+    assert await reason_of(graveler.reset_branch(eve, "lake", MAIN)) is denied
+    # Within the sandbox all of it is allowed.
+    uid = (await graveler.get_repository(service.admin, "lake")).instance_uid
+    await graveler.stage(eve, "lake", uid, "sandbox-1", "a", entry(1))
+    await graveler.create_commit(eve, "lake", "sandbox-1", "a")
+    merged = await graveler.merge(eve, "lake", SANDBOX, "sandbox-1")
+    assert len(merged.parent_ids) == 2
+    assert await reason_of(graveler.lookup(eve, "lake", SANDBOX, "secret")) is (
+        Reason.ENTRY_NOT_FOUND
+    )
 
 
 # ---- page tokens

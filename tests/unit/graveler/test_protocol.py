@@ -295,7 +295,7 @@ async def test_rule_4_newer_seals_do_not_send_a_commit_back_to_work(
     finish.open()
     made = await commit
     assert sum(operation == "scan_arrow" for operation, _ in lake.kv.calls) == scans
-    assert await lake.get("a", made.commit_id) == 1  # type: ignore[attr-defined]
+    assert await lake.get("a", made.commit_id) == 1
     await lake.drop_everything_removed()
     assert await lake.get("b") == 2
     await lake.commit("second")
@@ -346,7 +346,7 @@ async def test_rule_8_a_lost_answer_to_the_finish_is_settled(
     made = await commit
     history = await lake.graveler.history.page(
         lake.repository,
-        (made.commit_id,),  # type: ignore[attr-defined]
+        (made.commit_id,),
         10,
         first_parent=False,
     )

@@ -17,7 +17,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.rules import OPERATE, Rule, rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.handlers.requests import AccessGuard, read_condition
-from tarn_proto.graveler.v1 import entry_service_pb2
+from tarn_proto.graveler.v1 import entry_service_pb2, merge_service_pb2
 
 PLAUSIBLE = {
     "repository_id": "lake",
@@ -26,6 +26,9 @@ PLAUSIBLE = {
     "ref": "main",
     "left_ref": "main",
     "right_ref": "main",
+    "source_ref": "main",
+    "destination_ref": "main",
+    "target_ref": "main",
     "paths": ["a"],
     "manifest_hash": bytes(32),
 }
@@ -47,7 +50,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 28
+    assert seen == 34
 
 
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:
@@ -79,6 +82,18 @@ async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
     assert await reason_of(graveler.unstage(ann, "lake", "main", "a")) is denied
     assert await reason_of(graveler.create_branch(ann, "lake", "dev", "main")) is denied
     assert await reason_of(graveler.create_commit(ann, "lake", "main", "m")) is denied
+    head = (await graveler.get_branch(ann, "lake", "main")).commit_id
+    preview = await graveler.preview_merge(ann, "lake", "main", "main")
+    assert preview.base_commit_id == head
+    for work in (
+        graveler.merge(ann, "lake", "main", "main", allow_empty=True),
+        graveler.revert(ann, "lake", "main", "main", allow_empty=True),
+        graveler.cherry_pick(ann, "lake", "main", "main", allow_empty=True),
+        graveler.reset_branch(ann, "lake", "main"),
+        graveler.move_branch(ann, "lake", "main", "main", expected_commit_id=head, force=True),
+    ):
+        assert await reason_of(work) is denied
+    assert (await graveler.get_branch(ann, "lake", "main")).commit_id == head
     outcomes = await graveler.unstage_many(ann, "lake", "main", ["a"])
     assert outcomes[0] is not None
     assert outcomes[0].reason is denied
@@ -152,6 +167,59 @@ async def test_branch_tag_commit_and_diff_agree(service: Service) -> None:
     assert await service.size("v1", "b") == 1
     assert await service.size("dev~1", "a") == 1
     assert await service.size(second.commit_id[:16], "c") == 3
+
+
+async def test_a_preview_pages_through_the_conflicts_of_the_commits_that_it_read(
+    service: Service,
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    for branch, size in (("main", 1), ("dev", 2)):
+        for path in "abcde":
+            await service.put(path, size, branch)
+        await graveler.create_commit(admin, "lake", branch, "m")
+    raised = merge_service_pb2.ConflictChoice(
+        pattern="b", side=merge_service_pb2.MERGE_SIDE_DESTINATION
+    )
+    preview = await graveler.preview_merge(
+        admin, "lake", "main", "dev", choices=[raised], page_size=1
+    )
+    assert (preview.conflict_count, preview.next_after) == (4, "a")
+    # A branch that moves between two pages mixes nothing in.
+    await graveler.merge(
+        admin, "lake", "dev", "main", default_side=merge_service_pb2.MERGE_SIDE_SOURCE
+    )
+    pages = graveler.all_conflicts(lambda: admin, "lake", preview, choices=[raised], page_size=1)
+    found = [each async for each in pages]
+    assert [each.path for each in found] == ["a", "c", "d", "e"]
+    assert {each.base_entry for each in found} == {b""}
+    assert {each.source_entry for each in found} == {entry(2)}
+    assert {each.destination_entry for each in found} == {entry(1)}
+
+
+async def test_a_squash_that_is_sent_twice_makes_one_commit(service: Service) -> None:
+    """It leaves no trace of its source in the history, so only the listing can tell."""
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    await service.put("a", 1, "dev")
+    await graveler.create_commit(admin, "lake", "dev", "m")
+    first = await graveler.merge(admin, "lake", "main", "dev", squash=True)
+    second = graveler.merge(admin, "lake", "main", "dev", squash=True)
+    assert await reason_of(second) is Reason.NOTHING_TO_MERGE
+    assert (await graveler.get_branch(admin, "lake", "main")).commit_id == first.commit_id
+    empty = await graveler.merge(admin, "lake", "main", "dev", squash=True, allow_empty=True)
+    assert empty.parent_ids == [first.commit_id]
+
+
+async def test_a_fast_forward_is_not_squashed(service: Service) -> None:
+    """It would bring the history that a squash is to leave out."""
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    await service.put("a", 1, "dev")
+    await graveler.create_commit(admin, "lake", "dev", "m")
+    both = graveler.merge(admin, "lake", "main", "dev", squash=True, fast_forward_only=True)
+    assert await reason_of(both) is Reason.INVALID_ARGUMENT
+    assert await reason_of(graveler.lookup(admin, "lake", "main", "a")) is Reason.ENTRY_NOT_FOUND
 
 
 async def test_missing_and_read_only_refs_are_refused(service: Service) -> None:

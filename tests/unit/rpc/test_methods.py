@@ -10,6 +10,7 @@ from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
     entry_service_pb2,
+    merge_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
@@ -20,6 +21,7 @@ ENTRIES = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
 READS = {
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
     *("GetCommit", "ListCommits", "DiffRefs", "DiffUncommitted", "ListEntries"),
+    "PreviewMerge",
     *("GetUpload", "ListUploadParts", "ListUploads"),
     *("GetSetupState", "GetCaller", "GetUser", "ListUsers", "ListCredentials"),
 }
@@ -32,6 +34,7 @@ def test_reads_are_told_from_changes_by_their_option() -> None:
         branch_service_pb2,
         commit_service_pb2,
         entry_service_pb2,
+        merge_service_pb2,
         repository_service_pb2,
         tag_service_pb2,
         upload_service_pb2,

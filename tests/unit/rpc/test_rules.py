@@ -118,6 +118,11 @@ def test_the_document_has_the_table() -> None:
     )
 
 
+def test_the_table_leaves_no_service_out() -> None:
+    table = describe()
+    assert [each.full_name for each in services() if f"### {each.full_name}\n" not in table] == []
+
+
 # ---- resources
 
 

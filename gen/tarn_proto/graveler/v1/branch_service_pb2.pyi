@@ -81,3 +81,35 @@ class DeleteBranchRequest(_message.Message):
 class DeleteBranchResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ResetBranchRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ...) -> None: ...
+
+class ResetBranchResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MoveBranchRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "target_ref", "expected_commit_id", "force")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_REF_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    target_ref: str
+    expected_commit_id: str
+    force: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., target_ref: _Optional[str] = ..., expected_commit_id: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class MoveBranchResponse(_message.Message):
+    __slots__ = ("branch",)
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    branch: Branch
+    def __init__(self, branch: _Optional[_Union[Branch, _Mapping]] = ...) -> None: ...

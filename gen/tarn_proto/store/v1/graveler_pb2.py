@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tarn_proto/store/v1/graveler.proto\x12\rtarn.store.v1\"\xb2\x01\n\x10RepositoryRecord\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65\x66\x61ult_branch\x18\x04 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x12\n\nis_deleted\x18\x06 \x01(\x08\x12\x12\n\nis_pending\x18\x07 \x01(\x08\"P\n\x0fNamespaceRecord\x12\x14\n\x0cinstance_uid\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x10\n\x08is_final\x18\x03 \x01(\x08\"Z\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x16\n\x0eis_conditional\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\"\xc1\x02\n\x0c\x42ranchRecord\x12\x13\n\x0bincarnation\x18\x01 \x01(\x0c\x12%\n\x07staging\x18\x02 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12$\n\x06sealed\x18\x03 \x03(\x0b\x32\x14.tarn.store.v1.Token\x12\x11\n\tcommit_id\x18\x04 \x01(\t\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x05 \x01(\t\x12 \n\x18\x63ompaction_start_time_us\x18\x06 \x01(\x03\x12\x15\n\rrecent_op_ids\x18\x07 \x03(\x0c\x12\x0e\n\x06outbox\x18\x08 \x03(\x0c\x12\x12\n\nis_deleted\x18\t \x01(\x08\x12\x16\n\x0e\x63reate_time_us\x18\n \x01(\x03\x12\x12\n\nis_pending\x18\x0b \x01(\x08\x12\x13\n\x0breset_count\x18\x0c \x01(\x03\"Y\n\tTagRecord\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x02 \x01(\x03\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x12\n\nis_pending\x18\x04 \x01(\x08\"\\\n\rRefNameRecord\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.tarn.store.v1.RefKind\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x03 \x01(\x03\"\x84\x02\n\x0c\x43ommitRecord\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07parents\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x06 \x01(\x03\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12;\n\x08metadata\x18\x08 \x03(\x0b\x32).tarn.store.v1.CommitRecord.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfa\x02\n\x0cUploadRecord\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\x0c\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x0f\n\x07user_id\x18\x06 \x01(\t\x12)\n\x05state\x18\x07 \x01(\x0e\x32\x1a.tarn.store.v1.UploadState\x12\x18\n\x10\x63ompleting_op_id\x18\x08 \x01(\x0c\x12\x1a\n\x12\x63ompleting_time_us\x18\t \x01(\x03\x12\x15\n\rmanifest_hash\x18\n \x01(\x0c\x12\x17\n\x0f\x63ompleted_entry\x18\x0b \x01(\x0c\x12\x1a\n\x12\x63hecksum_algorithm\x18\x0c \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\r \x01(\x08\x12/\n\x08\x61ttempts\x18\x0e \x03(\x0b\x32\x1d.tarn.store.v1.StagingAttempt\"L\n\x0eStagingAttempt\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12\x15\n\ris_comparison\x18\x02 \x01(\x08\"\x83\x01\n\x10UploadPartRecord\x12\x13\n\x0bpart_number\x18\x01 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x0b\n\x03md5\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\x9c\x01\n\rCleanupRecord\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x13\n\x0bis_register\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x14\n\x0c\x64rop_time_us\x18\x04 \x01(\x03\x12\x12\n\ndrop_count\x18\x05 \x01(\x05\x12(\n\x05owner\x18\x06 \x01(\x0b\x32\x19.tarn.store.v1.TokenOwner\"S\n\nTokenOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x12\n\nlook_count\x18\x04 \x01(\x05*J\n\x07RefKind\x12\x18\n\x14REF_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fREF_KIND_BRANCH\x10\x01\x12\x10\n\x0cREF_KIND_TAG\x10\x02*\x95\x01\n\x0bUploadState\x12\x1c\n\x18UPLOAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11UPLOAD_STATE_OPEN\x10\x01\x12\x1b\n\x17UPLOAD_STATE_COMPLETING\x10\x02\x12\x1a\n\x16UPLOAD_STATE_COMPLETED\x10\x03\x12\x18\n\x14UPLOAD_STATE_ABORTED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tarn_proto/store/v1/graveler.proto\x12\rtarn.store.v1\"\xb2\x01\n\x10RepositoryRecord\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x14\n\x0cinstance_uid\x18\x02 \x01(\t\x12\x19\n\x11storage_namespace\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65\x66\x61ult_branch\x18\x04 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x12\n\nis_deleted\x18\x06 \x01(\x08\x12\x12\n\nis_pending\x18\x07 \x01(\x08\"P\n\x0fNamespaceRecord\x12\x14\n\x0cinstance_uid\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12\x10\n\x08is_final\x18\x03 \x01(\x08\"Z\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x16\n\x0eis_conditional\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x16\n\x0e\x63reate_time_us\x18\x04 \x01(\x03\"\xd7\x02\n\x0c\x42ranchRecord\x12\x13\n\x0bincarnation\x18\x01 \x01(\x0c\x12%\n\x07staging\x18\x02 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12$\n\x06sealed\x18\x03 \x03(\x0b\x32\x14.tarn.store.v1.Token\x12\x11\n\tcommit_id\x18\x04 \x01(\t\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x05 \x01(\t\x12 \n\x18\x63ompaction_start_time_us\x18\x06 \x01(\x03\x12\x15\n\rrecent_op_ids\x18\x07 \x03(\x0c\x12\x0e\n\x06outbox\x18\x08 \x03(\x0c\x12\x12\n\nis_deleted\x18\t \x01(\x08\x12\x16\n\x0e\x63reate_time_us\x18\n \x01(\x03\x12\x12\n\nis_pending\x18\x0b \x01(\x08\x12\x13\n\x0breset_count\x18\x0c \x01(\x03\x12\x14\n\x0cmove_time_us\x18\r \x01(\x03\"Y\n\tTagRecord\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x02 \x01(\x03\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x12\n\nis_pending\x18\x04 \x01(\x08\"\\\n\rRefNameRecord\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.tarn.store.v1.RefKind\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x03 \x01(\x03\"\x84\x02\n\x0c\x43ommitRecord\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07parents\x18\x02 \x03(\t\x12\x14\n\x0cmetarange_id\x18\x03 \x01(\t\x12\x11\n\tcommitter\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x16\n\x0e\x63reate_time_us\x18\x06 \x01(\x03\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12;\n\x08metadata\x18\x08 \x03(\x0b\x32).tarn.store.v1.CommitRecord.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfa\x02\n\x0cUploadRecord\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\x0c\x12\x10\n\x08template\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x0f\n\x07user_id\x18\x06 \x01(\t\x12)\n\x05state\x18\x07 \x01(\x0e\x32\x1a.tarn.store.v1.UploadState\x12\x18\n\x10\x63ompleting_op_id\x18\x08 \x01(\x0c\x12\x1a\n\x12\x63ompleting_time_us\x18\t \x01(\x03\x12\x15\n\rmanifest_hash\x18\n \x01(\x0c\x12\x17\n\x0f\x63ompleted_entry\x18\x0b \x01(\x0c\x12\x1a\n\x12\x63hecksum_algorithm\x18\x0c \x01(\t\x12\x1f\n\x17is_full_object_checksum\x18\r \x01(\x08\x12/\n\x08\x61ttempts\x18\x0e \x03(\x0b\x32\x1d.tarn.store.v1.StagingAttempt\"L\n\x0eStagingAttempt\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.tarn.store.v1.Token\x12\x15\n\ris_comparison\x18\x02 \x01(\x08\"\x83\x01\n\x10UploadPartRecord\x12\x13\n\x0bpart_number\x18\x01 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x0b\n\x03md5\x18\x04 \x01(\x0c\x12\x16\n\x0e\x63reate_time_us\x18\x05 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\x9c\x01\n\rCleanupRecord\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x13\n\x0bis_register\x18\x02 \x01(\x08\x12\x0f\n\x07\x62uckets\x18\x03 \x01(\x05\x12\x14\n\x0c\x64rop_time_us\x18\x04 \x01(\x03\x12\x12\n\ndrop_count\x18\x05 \x01(\x05\x12(\n\x05owner\x18\x06 \x01(\x0b\x32\x19.tarn.store.v1.TokenOwner\"S\n\nTokenOwner\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x12\n\nlook_count\x18\x04 \x01(\x05*J\n\x07RefKind\x12\x18\n\x14REF_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fREF_KIND_BRANCH\x10\x01\x12\x10\n\x0cREF_KIND_TAG\x10\x02*\x95\x01\n\x0bUploadState\x12\x1c\n\x18UPLOAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11UPLOAD_STATE_OPEN\x10\x01\x12\x1b\n\x17UPLOAD_STATE_COMPLETING\x10\x02\x12\x1a\n\x16UPLOAD_STATE_COMPLETED\x10\x03\x12\x18\n\x14UPLOAD_STATE_ABORTED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COMMITRECORD_METADATAENTRY']._loaded_options = None
   _globals['_COMMITRECORD_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_REFKIND']._serialized_start=2017
-  _globals['_REFKIND']._serialized_end=2091
-  _globals['_UPLOADSTATE']._serialized_start=2094
-  _globals['_UPLOADSTATE']._serialized_end=2243
+  _globals['_REFKIND']._serialized_start=2039
+  _globals['_REFKIND']._serialized_end=2113
+  _globals['_UPLOADSTATE']._serialized_start=2116
+  _globals['_UPLOADSTATE']._serialized_end=2265
   _globals['_REPOSITORYRECORD']._serialized_start=54
   _globals['_REPOSITORYRECORD']._serialized_end=232
   _globals['_NAMESPACERECORD']._serialized_start=234
@@ -44,23 +44,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKEN']._serialized_start=316
   _globals['_TOKEN']._serialized_end=406
   _globals['_BRANCHRECORD']._serialized_start=409
-  _globals['_BRANCHRECORD']._serialized_end=730
-  _globals['_TAGRECORD']._serialized_start=732
-  _globals['_TAGRECORD']._serialized_end=821
-  _globals['_REFNAMERECORD']._serialized_start=823
-  _globals['_REFNAMERECORD']._serialized_end=915
-  _globals['_COMMITRECORD']._serialized_start=918
-  _globals['_COMMITRECORD']._serialized_end=1178
-  _globals['_COMMITRECORD_METADATAENTRY']._serialized_start=1131
-  _globals['_COMMITRECORD_METADATAENTRY']._serialized_end=1178
-  _globals['_UPLOADRECORD']._serialized_start=1181
-  _globals['_UPLOADRECORD']._serialized_end=1559
-  _globals['_STAGINGATTEMPT']._serialized_start=1561
-  _globals['_STAGINGATTEMPT']._serialized_end=1637
-  _globals['_UPLOADPARTRECORD']._serialized_start=1640
-  _globals['_UPLOADPARTRECORD']._serialized_end=1771
-  _globals['_CLEANUPRECORD']._serialized_start=1774
-  _globals['_CLEANUPRECORD']._serialized_end=1930
-  _globals['_TOKENOWNER']._serialized_start=1932
-  _globals['_TOKENOWNER']._serialized_end=2015
+  _globals['_BRANCHRECORD']._serialized_end=752
+  _globals['_TAGRECORD']._serialized_start=754
+  _globals['_TAGRECORD']._serialized_end=843
+  _globals['_REFNAMERECORD']._serialized_start=845
+  _globals['_REFNAMERECORD']._serialized_end=937
+  _globals['_COMMITRECORD']._serialized_start=940
+  _globals['_COMMITRECORD']._serialized_end=1200
+  _globals['_COMMITRECORD_METADATAENTRY']._serialized_start=1153
+  _globals['_COMMITRECORD_METADATAENTRY']._serialized_end=1200
+  _globals['_UPLOADRECORD']._serialized_start=1203
+  _globals['_UPLOADRECORD']._serialized_end=1581
+  _globals['_STAGINGATTEMPT']._serialized_start=1583
+  _globals['_STAGINGATTEMPT']._serialized_end=1659
+  _globals['_UPLOADPARTRECORD']._serialized_start=1662
+  _globals['_UPLOADPARTRECORD']._serialized_end=1793
+  _globals['_CLEANUPRECORD']._serialized_start=1796
+  _globals['_CLEANUPRECORD']._serialized_end=1952
+  _globals['_TOKENOWNER']._serialized_start=1954
+  _globals['_TOKENOWNER']._serialized_end=2037
 # @@protoc_insertion_point(module_scope)

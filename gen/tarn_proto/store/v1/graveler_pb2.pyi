@@ -70,7 +70,7 @@ class Token(_message.Message):
     def __init__(self, token_id: _Optional[str] = ..., is_conditional: _Optional[bool] = ..., buckets: _Optional[int] = ..., create_time_us: _Optional[int] = ...) -> None: ...
 
 class BranchRecord(_message.Message):
-    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count")
+    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count", "move_time_us")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STAGING_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class BranchRecord(_message.Message):
     CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
     IS_PENDING_FIELD_NUMBER: _ClassVar[int]
     RESET_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MOVE_TIME_US_FIELD_NUMBER: _ClassVar[int]
     incarnation: bytes
     staging: Token
     sealed: _containers.RepeatedCompositeFieldContainer[Token]
@@ -95,7 +96,8 @@ class BranchRecord(_message.Message):
     create_time_us: int
     is_pending: bool
     reset_count: int
-    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ...) -> None: ...
+    move_time_us: int
+    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ..., move_time_us: _Optional[int] = ...) -> None: ...
 
 class TagRecord(_message.Message):
     __slots__ = ("commit_id", "create_time_us", "nonce", "is_pending")

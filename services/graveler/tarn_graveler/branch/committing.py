@@ -7,13 +7,9 @@ scanned, and no caller is answered, on the basis of an unknown outcome.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-import structlog
-
 from tarn.block.committed import BuildResult
-from tarn.block.port import BlockKey, BlockStore
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
@@ -29,6 +25,7 @@ from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.branch.building import Builder, BuildOrder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.records import Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.history.commits import Commits
@@ -36,11 +33,8 @@ from tarn_graveler.history.commits import Commits
 __all__ = ["CommitRequest", "Committing", "CommitResult"]
 
 _TRIES = 16
-_ANCESTRY_MAX = 10_000
 _TRIAL_BUILD_FROM = 8
 """Number of sealed tokens from which a commit seals another one only after a successful trial build."""
-
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,7 @@ class Committing:
         commits: Commits,
         layers: Layers,
         builder: Builder,
-        blocks: BlockStore,
+        publications: Publications,
         cleaning: TokenCleanup,
         clock: Clock,
     ) -> None:
@@ -95,7 +89,7 @@ class Committing:
         self._commits = commits
         self._layers = layers
         self._builder = builder
-        self._blocks = blocks
+        self._publications = publications
         self._cleaning = cleaning
         self._clock = clock
 
@@ -104,7 +98,8 @@ class Committing:
 
         Raises:
             TarnError: NOTHING_TO_COMMIT (names the commit that took the changes, if one did), unless the
-                request allows an empty commit; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+                request allows an empty commit; BRANCH_RESET; BRANCH_NOT_FOUND; TOO_MANY_RETRIES;
+                OUTCOME_UNKNOWN.
         """
         handle, branch_id = BranchHandle(self._branches, name), name.branch_id
         sealed = await self._seal(handle, request)
@@ -116,8 +111,10 @@ class Committing:
                 if not built.changed:
                     raise self._nothing(branch_id, built.commit_id)
                 return outcome
-            taken = after_lost_finish(sealed.branch, outcome.branch) is AfterLostFinish.TAKEN
-            if taken and not request.allow_empty:
+            now = after_lost_finish(sealed.branch, outcome.branch)
+            if now is AfterLostFinish.RESET:
+                raise _was_reset(branch_id)
+            if now is AfterLostFinish.TAKEN and not request.allow_empty:
                 raise self._nothing(branch_id, outcome.branch.commit_id)
             record = outcome
         text = f"branch {branch_id} moved {_TRIES} times during one commit; try again"
@@ -201,46 +198,19 @@ class Committing:
                 record, after, still_holds=still_holds, announce=self._cleaning.announce
             )
         except OutcomeUnknownError:
-            if not built.changed or not await self._is_published(handle.name, built.commit_id):
+            if not built.changed or not await self._publications.find(handle.name, built.commit_id):
                 raise
         else:
             if isinstance(outcome, BranchVersion):
                 return outcome
         if built.changed:
-            await self._write_manifest(handle.name, built.commit_id)
+            await self._publications.note(handle.name, built.commit_id)
         return CommitResult(built.commit_id, built.commit, built.result)
 
-    async def _is_published(self, name: BranchName, commit_id: CommitId) -> bool:
-        """Whether a commit is in a branch's history: settles a publish that is no longer in the record.
 
-        Any incarnation of the branch proves it, because only a published commit gets into a history.
-        False if the history cannot be read.
-        """
-        try:
-            at = (await self._branches.fresh(name)).branch.commit_id
-            for _ in range(_ANCESTRY_MAX):
-                if at == commit_id:
-                    return True
-                parents = (await self._commits.get(name.repository, at)).parents
-                if not parents:
-                    return False
-                at = parents[0]
-        except TarnError as error:
-            _log.warning("cannot find out whether a commit was published", error=error.message)
-        return False
-
-    async def _write_manifest(self, name: BranchName, commit_id: CommitId) -> None:
-        """Writes a note beside the ranges that says which commit a branch reached (docs/design/metadata.md).
-
-        With these notes, committed data can be found without the KV. A note that cannot be written is
-        only logged: the commit is published, and the next commit writes a note of its own.
-        """
-        now = self._clock.now_us()
-        note = {"branch": name.branch_id, "commit_id": commit_id, "time_us": now}
-        path = f"_tarn/refs/{name.branch_id}/{now:020d}-{commit_id}.json"
-        try:
-            await self._blocks.put(
-                BlockKey(name.repository.storage_namespace, path), json.dumps(note).encode()
-            )
-        except TarnError as error:
-            _log.warning("cannot write a refs manifest", error=error.message, commit_id=commit_id)
+def _was_reset(branch_id: BranchId) -> TarnError:
+    text = (
+        f"branch {branch_id} was reset during the commit, which discarded uncommitted changes; nothing "
+        "was committed. Commit again if changes are left"
+    )
+    return TarnError(Kind.CONFLICT, Reason.BRANCH_RESET, text, branch=branch_id)

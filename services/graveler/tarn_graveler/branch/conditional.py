@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from tarn.core.branch import Branch, TokenKind
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import identity_of, is_tombstone, operation_of
+from tarn.core.entry import identity_of, is_tombstone, operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
@@ -74,7 +74,9 @@ class _Write:
         operation_id: operation that the entry names.
         condition: condition on the state of the path immediately before the write.
         value: the row to write: `packed`, or the row of an earlier call of the same operation.
+        skew_us: greatest difference between the wall clocks of two machines.
         written: whether a row of this call is written, in any token.
+        judged_move_us: `Branch.move_time_us` of the record by which the condition was judged last.
     """
 
     path: str
@@ -82,10 +84,12 @@ class _Write:
     operation_id: str
     condition: WriteCondition
     value: bytes
+    skew_us: int
     written: bool = False
+    judged_move_us: int = 0
 
-    def judge(self, newest: _Newest) -> bool:
-        """Evaluates the condition on the newest row of the path.
+    def judge(self, newest: _Newest, record: Branch) -> bool:
+        """Evaluates the condition on the newest row of the path, read by a verified record.
 
         Returns:
             Whether the row of the operation is already where rule 1 requires it, so that no write is
@@ -99,19 +103,41 @@ class _Write:
         if row is None or not _is_repeated(row, self.packed, self.operation_id):
             with unknown_if(self.written):
                 self.condition.check(self.path, row)
+            self.judged_move_us = record.move_time_us
             return False
+        if not newest.is_staged and not self._is_judged(row, record):
+            text = (
+                f"{self.path}: a merge or a reset changed the branch during this write, so whether its "
+                "condition held is unknown; read the path before you repeat the write"
+            )
+            raise OutcomeUnknownError(text)
         if not self.written:
             self.value = row
         return newest.is_staged
+
+    def _is_judged(self, row: bytes, record: Branch) -> bool:
+        """Whether the operation's row, found outside the staging token, was judged over the content that lies
+        beneath it (rule 9).
+
+        It may have landed after a merge that brought other content, judged by the record before it. A
+        row of this call is compared by that record. The row of an earlier call is compared by time: a
+        call that began after the merge judged by a later record.
+        """
+        if self.written:
+            return self.judged_move_us == record.move_time_us
+        return not record.move_time_us or unpack(row).mtime_us > record.move_time_us + self.skew_us
 
 
 class ConditionalStaging:
     """Writes entries to staging tokens if a condition holds."""
 
-    def __init__(self, kv: Kv, branches: Branches, layers: Layers) -> None:
+    def __init__(
+        self, kv: Kv, branches: Branches, layers: Layers, clock_skew_seconds: float
+    ) -> None:
         self._kv = kv
         self._branches = branches
         self._layers = layers
+        self._skew_us = int(clock_skew_seconds * 1_000_000)
 
     async def stage(
         self, name: BranchName, path: str, packed: bytes, condition: WriteCondition
@@ -139,7 +165,7 @@ class ConditionalStaging:
             text = "the entry of a conditional write must name its operation"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         handle = BranchHandle(self._branches, name)
-        write = _Write(path, packed, operation_id, condition, value=packed)
+        write = _Write(path, packed, operation_id, condition, packed, self._skew_us)
         for _ in range(TRIES):
             record = await handle.seal_unless(
                 _takes_registers, TokenKind.CONDITIONAL, written=write.written
@@ -166,7 +192,7 @@ class ConditionalStaging:
             verified = await self._verify(handle, written=write.written)
             if not verified.same_layers(record):
                 return False
-            if write.judge(newest):
+            if write.judge(newest, record):
                 return True
             with unknown_if(write.written):
                 there = await self._set(handle.name, record, write.path, write.value, newest)

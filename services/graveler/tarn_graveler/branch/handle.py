@@ -209,7 +209,7 @@ class BranchHandle:
                 return outcome
             current = outcome
         text = (
-            f"branch {self.name.branch_id} was sealed {_PUBLISH_TRIES} times during one commit; "
+            f"branch {self.name.branch_id} was sealed {_PUBLISH_TRIES} times during one operation; "
             "try again"
         )
         with attempts.told():

@@ -6,11 +6,12 @@ from functools import partial
 
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import parse_branch_id, parse_tag_id
+from tarn.core.ids import parse_branch_id, parse_commit_id, parse_tag_id
 from tarn.kv.records import Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
@@ -46,6 +47,8 @@ class BranchHandler:
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
         self._cleaning = graveler.cleaning
+        self._commits = graveler.commits
+        self._moves = graveler.moves
 
     async def CreateBranch(
         self, request: branch_pb.CreateBranchRequest, call: Call
@@ -110,6 +113,34 @@ class BranchHandler:
         await self._branches.delete(name, partial(self._cleaning.announce, name))
         await self._names.release(repository, branch_id)
         return branch_pb.DeleteBranchResponse()
+
+    async def ResetBranch(
+        self, request: branch_pb.ResetBranchRequest, call: Call
+    ) -> branch_pb.ResetBranchResponse:
+        """Discards all uncommitted changes of a branch."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["ResetBranch"], request
+        )
+        await self._moves.reset(BranchName(repository, branch_id))
+        return branch_pb.ResetBranchResponse()
+
+    async def MoveBranch(
+        self, request: branch_pb.MoveBranchRequest, call: Call
+    ) -> branch_pb.MoveBranchResponse:
+        """Puts a branch on the commit of another ref."""
+        branch_id = parse_branch_id(request.branch_id)
+        rule = _BRANCH_RULES["MoveBranch"]
+        reading = rule.also["source"]
+        await self._guard.enter(call, reading, reading.resource.of(request))
+        repository, _ = await self._guard.enter_repository(call, rule, request)
+        expected = parse_commit_id(request.expected_commit_id)
+        target = await self._refs.commit_of(repository, request.target_ref)
+        name = BranchName(repository, branch_id)
+        new = NewHead(target, await self._commits.get(repository, target))
+        await self._moves.move_to(name, new, expected, force=request.force)
+        version = await self._branches.fresh(name)
+        return branch_pb.MoveBranchResponse(branch=_branch_message(branch_id, version.branch))
 
 
 class TagHandler:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tarn.core.commit import Commit
-from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
 from tarn.core.listing.diff import DiffPage
 from tarn.rpc.rules import rules_of
@@ -12,21 +11,19 @@ from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.records import BranchName
-from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.handlers.requests import AccessGuard, checked_metadata, paging, timestamp
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
-__all__ = ["CommitHandler"]
+__all__ = ["CommitHandler", "commit_message"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["CommitService"])
-
-_MESSAGE_BYTES_MAX = 64 * 1024
-_METADATA_BYTES_MAX = 64 * 1024
 
 _DIFF_PAGE_MAX = 5_000
 """One call costs more than a thousand changes; five thousand block the event loop for 1.3 ms."""
 
 
-def _message(commit_id: CommitId, commit: Commit) -> pb.Commit:
+def commit_message(commit_id: CommitId, commit: Commit) -> pb.Commit:
+    """Returns a commit as a message."""
     return pb.Commit(
         commit_id=commit_id,
         parent_ids=commit.parents,
@@ -63,18 +60,11 @@ class CommitHandler:
         repository, grant = await self._guard.enter_repository(
             call, _RULES["CreateCommit"], request
         )
-        if len(request.message.encode()) > _MESSAGE_BYTES_MAX:
-            text = f"a commit message has at most {_MESSAGE_BYTES_MAX} bytes"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-        metadata = tuple(sorted(request.metadata.items()))
-        size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata)
-        if size > _METADATA_BYTES_MAX:
-            text = f"commit metadata has at most {_METADATA_BYTES_MAX} bytes, not {size}"
-            raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+        metadata = checked_metadata(request)
         wish = CommitRequest(grant.user_id, request.message, metadata, request.allow_empty)
         made = await self._committing.commit(BranchName(repository, branch_id), wish)
         return pb.CreateCommitResponse(
-            commit=_message(made.commit_id, made.commit),
+            commit=commit_message(made.commit_id, made.commit),
             added_count=made.built.added,
             changed_count=made.built.updated,
             removed_count=made.built.removed,
@@ -85,7 +75,7 @@ class CommitHandler:
         repository, _ = await self._guard.enter_repository(call, _RULES["GetCommit"], request)
         commit_id = await self._refs.commit_of(repository, request.ref)
         commit = await self._commits.get(repository, commit_id)
-        return pb.GetCommitResponse(commit=_message(commit_id, commit))
+        return pb.GetCommitResponse(commit=commit_message(commit_id, commit))
 
     async def ListCommits(
         self, request: pb.ListCommitsRequest, call: Call
@@ -113,7 +103,7 @@ class CommitHandler:
         next_token = ""
         if page.frontier:
             next_token = tokens.encode(",".join(page.frontier))
-        lines = [_message(commit_id, commit) for commit_id, commit in page.commits]
+        lines = [commit_message(commit_id, commit) for commit_id, commit in page.commits]
         return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
 
     async def DiffRefs(self, request: pb.DiffRefsRequest, call: Call) -> pb.DiffRefsResponse:

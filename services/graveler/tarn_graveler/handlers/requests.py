@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -20,7 +21,9 @@ from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = [
     "AccessGuard",
+    "CommitText",
     "RepositoryRequest",
+    "checked_metadata",
     "entry_to_store",
     "paging",
     "read_condition",
@@ -30,6 +33,8 @@ __all__ = [
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 IF_MATCH_BYTES_MAX = 128
+_MESSAGE_BYTES_MAX = 64 * 1024
+_METADATA_BYTES_MAX = 64 * 1024
 
 
 def timestamp(time_us: int) -> Timestamp:
@@ -55,6 +60,37 @@ def entry_to_store(packed: bytes) -> Entry:
         text = f"the entry has {len(packed)} bytes; at most {ENTRY_BYTES_MAX} are allowed"
         raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
     return unpack(packed)
+
+
+class CommitText(Protocol):
+    """A request with the message and the metadata of a new commit."""
+
+    @property
+    def message(self) -> str:
+        """Free text."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Names and values."""
+        ...
+
+
+def checked_metadata(request: CommitText) -> tuple[tuple[str, str], ...]:
+    """Returns the metadata of a new commit, sorted by name, after checking the size of message and metadata.
+
+    Raises:
+        TarnError: INVALID_ARGUMENT, METADATA_TOO_LARGE.
+    """
+    if len(request.message.encode()) > _MESSAGE_BYTES_MAX:
+        text = f"a commit message has at most {_MESSAGE_BYTES_MAX} bytes"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    metadata = tuple(sorted(request.metadata.items()))
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata)
+    if size > _METADATA_BYTES_MAX:
+        text = f"commit metadata has at most {_METADATA_BYTES_MAX} bytes, not {size}"
+        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+    return metadata
 
 
 class RepositoryRequest(Protocol):

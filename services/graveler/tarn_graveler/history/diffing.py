@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pyarrow as pa
-
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch
 from tarn.core.ids import CommitId
 from tarn.core.listing.diff import DiffPage
-from tarn.core.listing.pages import PageRequest
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.uncommitted import UncommittedChanges
 
 __all__ = ["Diffing"]
 
@@ -22,10 +18,13 @@ __all__ = ["Diffing"]
 class Diffing:
     """Compares listings page by page, in byte order of the paths."""
 
-    def __init__(self, layers: Layers, reading: Reading, committed: Committed) -> None:
+    def __init__(
+        self, layers: Layers, reading: Reading, committed: Committed, changes: UncommittedChanges
+    ) -> None:
         self._layers = layers
         self._reading = reading
         self._committed = committed
+        self._changes = changes
 
     async def commits(
         self,
@@ -56,21 +55,8 @@ class Diffing:
         """
 
         async def read(branch: Branch) -> DiffPage:
-            return await self._uncommitted_page(
-                name, branch, prefix=prefix, after=after, limit=limit
+            return await self._changes.page(
+                name, branch, branch.tokens, prefix=prefix, after=after, limit=limit
             )
 
         return await self._reading.by_record(name, read)
-
-    async def _uncommitted_page(
-        self, name: BranchName, branch: Branch, *, prefix: str, after: str, limit: int
-    ) -> DiffPage:
-        namespace = name.repository.storage_namespace
-        head = await self._layers.metarange_of(name.repository, branch.commit_id)
-        request = PageRequest(prefix=prefix, after=after, limit=limit, with_tombstones=True)
-        page = await self._layers.page(name, branch.tokens, None, request)
-        paths = pa.array(page.paths, pa.string())
-        values = pa.array(page.entries, pa.binary())
-        staged = pa.record_batch([paths, values], names=["path", "value"])
-        found = await self._committed.diff_staged(namespace, head, staged)
-        return found if found.next_after is not None else replace(found, next_after=page.next_after)

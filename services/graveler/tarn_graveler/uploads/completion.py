@@ -117,10 +117,13 @@ class UploadedObject:
 class Completion:
     """Stages completed uploads."""
 
-    def __init__(self, kv: Kv, branches: Branches, layers: Layers) -> None:
+    def __init__(
+        self, kv: Kv, branches: Branches, layers: Layers, clock_skew_seconds: float
+    ) -> None:
         self._kv = kv
         self._branches = branches
         self._layers = layers
+        self._skew_us = int(clock_skew_seconds * 1_000_000)
 
     async def stage(self, made: UploadedObject, log: CompletionLog) -> None:
         """Stages the object at its path, once.
@@ -130,7 +133,7 @@ class Completion:
                 staged; BRANCH_NOT_FOUND; UPLOAD_BUSY; OUTCOME_UNKNOWN when the row may be written but is
                 not acknowledged, or its state cannot be determined.
         """
-        one = _Staging(self._kv, self._branches, self._layers, made, log)
+        one = _Staging(self._kv, self._branches, self._layers, made, log, self._skew_us)
         for _ in range(TRIES):
             if await one.attempt():
                 return
@@ -152,11 +155,13 @@ class _Staging:
         layers: Layers,
         made: UploadedObject,
         log: CompletionLog,
+        skew_us: int,
     ) -> None:
         self._kv = kv
         self._layers = layers
         self._made = made
         self._log = log
+        self._skew_us = skew_us
         self._handle = BranchHandle(branches, made.branch)
         self.may_be_staged = False
         """Whether a row of this call or of an earlier one may be written, so that no failure is a refusal."""
@@ -200,6 +205,7 @@ class _Staging:
         if self._made.is_in(newest) and row is not None:
             return True
         if self._made.is_in(newest) or fate is _Fate.LANDED:
+            self._check_moves(record, attempts)
             self._check_order(record, found, landed_in)
             if row is not None:
                 return True  # overwritten, by a row that every commit will find
@@ -233,6 +239,26 @@ class _Staging:
             text = (
                 f"upload {self._made.upload_id}: a conditional write covers {self._made.path} and may "
                 "not have seen the upload; upload again"
+            )
+            raise OutcomeUnknownError(text)
+
+    def _check_moves(self, record: Branch, attempts: Sequence[StagingAttempt]) -> None:
+        """Whether the condition surely held for the content that lies beneath the row of an attempt.
+
+        The row may have landed after a merge that brought other content (rule 9), in a token that is older
+        than the merge.
+
+        Raises:
+            OutcomeUnknownError: as `ConditionalStaging` does for its own rows.
+        """
+        if not self._made.condition or not record.move_time_us:
+            return
+        if any(
+            each.token.create_time_us <= record.move_time_us + self._skew_us for each in attempts
+        ):
+            text = (
+                f"upload {self._made.upload_id}: a merge or a reset changed the branch during its "
+                "completion, so whether its condition held is unknown; read the path before you upload again"
             )
             raise OutcomeUnknownError(text)
 

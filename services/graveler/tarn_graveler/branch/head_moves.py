@@ -1,0 +1,288 @@
+"""Moves the head of a branch to a commit that is not built from its staged rows (rules 7 to 10).
+
+Merge, revert and cherry-pick begin as a commit does: seal; confirm the seal; then look at the sealed
+tokens, which take no more acknowledged writes. If these change anything, the branch is dirty, and the
+operation is refused. Otherwise a commit is made on the head and published by one compare-and-set of the
+whole record, which also replaces the staging token: a conditional write that verified the old content must
+not be acknowledged over the new content. The replaced token stays in the record as a sealed one, because
+rows may have been acknowledged in it since the first seal. They stay uncommitted, on top of the new head.
+
+If the compare-and-set finds another head, the commit is made again on that one, and the sealed tokens are
+judged again: rows that changed nothing on one commit may change another one.
+
+A reset discards what is uncommitted; a forced move discards it and moves the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tarn.core.branch import (
+    AfterLostFinish,
+    Branch,
+    after_lost_finish,
+    discard_changes,
+    forget_sealed,
+    move_head,
+)
+from tarn.core.clock import Clock
+from tarn.core.commit import Commit
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId
+from tarn.kv.port import OutcomeUnknownError
+from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.publications import Publications
+from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
+from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.branch.uncommitted import UncommittedChanges
+
+__all__ = ["HeadMoves", "NewHead", "Propose"]
+
+_TRIES = 64
+"""Heads that one operation builds on: each lost race is another operation that landed."""
+_FORGET_FROM = 8
+"""Number of sealed tokens from which they are removed as soon as they are found to change nothing."""
+_NAMED_PATHS = 10
+"""Uncommitted paths that a refusal names."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewHead:
+    """A commit to put a branch on; durable, and perhaps not yet named by any branch."""
+
+    commit_id: CommitId
+    commit: Commit
+
+
+Propose = Callable[[CommitId], Awaitable[NewHead]]
+"""Makes the new head for a present head. Called again if another operation moves the branch."""
+
+
+class HeadMoves:
+    """Changes the head of branches, and discards uncommitted changes."""
+
+    def __init__(
+        self,
+        *,
+        branches: Branches,
+        layers: Layers,
+        changes: UncommittedChanges,
+        publications: Publications,
+        cleaning: TokenCleanup,
+        clock: Clock,
+    ) -> None:
+        self._branches = branches
+        self._layers = layers
+        self._changes = changes
+        self._publications = publications
+        self._cleaning = cleaning
+        self._clock = clock
+
+    async def move(self, name: BranchName, propose: Propose, *, is_reset: bool = False) -> NewHead:
+        """Publishes the proposed commit as the head of a clean branch.
+
+        Args:
+            name: the branch.
+            propose: makes the new head from the present one; may raise to refuse the operation.
+            is_reset: the new head does not descend from the present one, so that a concurrent commit must
+                not take its tokens for committed.
+
+        Raises:
+            TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
+                `propose`.
+        """
+        handle = BranchHandle(self._branches, name)
+        record = await self._seal(handle)
+        built_from = record.branch
+        for _ in range(_TRIES):
+            await self._refuse_dirty(name, built_from)
+            if len(built_from.sealed) >= _FORGET_FROM:
+                # Refused operations would pile up tokens that change nothing, each a layer for every read.
+                record = await self._forget(handle, record, built_from)
+                built_from = replace(record.branch, sealed=())
+            new = await propose(built_from.commit_id)
+            if new.commit_id == built_from.commit_id:
+                return new
+            outcome = await self._publish(handle, record, built_from, new, is_reset=is_reset)
+            if outcome is None:
+                return new
+            record = outcome
+            built_from = _ours(built_from, outcome.branch)
+        text = f"branch {name.branch_id} moved {_TRIES} times during one operation; try again"
+        raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def _seal(self, handle: BranchHandle) -> BranchVersion:
+        """Returns a confirmed record whose sealed tokens hold every row that was acknowledged before.
+
+        An empty staging token is not sealed, and neither is that of a branch whose sealed tokens are dirty
+        already, so that refused operations add no layers.
+        """
+        current = await handle.version()
+        await self._refuse_dirty(handle.name, current.branch)
+        is_empty = await self._layers.is_empty(handle.name, current.branch.staging)
+        verified = await handle.version()
+        if is_empty and verified.branch.same_layers(current.branch):
+            return verified
+        return await handle.seal()
+
+    async def _refuse_dirty(self, name: BranchName, branch: Branch) -> None:
+        """Refuses a branch whose sealed tokens, or whose compacted listing, change its commit (rule 7)."""
+        paths = await self._changes.first(name, branch, _NAMED_PATHS + 1)
+        if not paths:
+            return
+        more = ", …" if len(paths) > _NAMED_PATHS else ""
+        named = ", ".join(paths[:_NAMED_PATHS])
+        text = (
+            f"branch {name.branch_id} has uncommitted changes: {named}{more}. Commit them or reset the "
+            "branch first"
+        )
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.BRANCH_DIRTY, text, branch=name.branch_id)
+
+    async def _forget(
+        self, handle: BranchHandle, record: BranchVersion, built_from: Branch
+    ) -> BranchVersion:
+        """Removes sealed tokens that change nothing; returns the record, perhaps a newer one, without them
+        in `built_from`'s place.
+        """
+
+        def decide(current: Branch, op_id: bytes) -> Branch:
+            return forget_sealed(built_from, current, op_id)
+
+        outcome = await handle.publish(
+            record,
+            decide,
+            still_holds=partial(_still_holds, built_from),
+            announce=self._cleaning.announce,
+        )
+        return outcome.after if isinstance(outcome, BranchChange) else outcome
+
+    async def _publish(
+        self,
+        handle: BranchHandle,
+        record: BranchVersion,
+        built_from: Branch,
+        new: NewHead,
+        *,
+        is_reset: bool,
+    ) -> BranchVersion | None:
+        """Moves the head; returns the newer record instead if the head must be proposed again."""
+
+        def decide(current: Branch, op_id: bytes) -> Branch:
+            token = self._branches.new_token(current.staging.kind)
+            return move_head(
+                built_from,
+                current,
+                new.commit_id,
+                token,
+                op_id,
+                now_us=self._clock.now_us(),
+                is_reset=is_reset,
+            )
+
+        try:
+            outcome = await handle.publish(
+                record,
+                decide,
+                still_holds=partial(_still_holds, built_from),
+                announce=self._cleaning.announce,
+            )
+        except OutcomeUnknownError:
+            # The target of a reset was in the history before, so finding it there proves nothing.
+            if is_reset or not await self._publications.find(handle.name, new.commit_id):
+                raise
+        else:
+            if isinstance(outcome, BranchVersion):
+                return outcome
+        await self._publications.note(handle.name, new.commit_id)
+        return None
+
+    async def reset(self, name: BranchName) -> None:
+        """Discards all uncommitted changes: those acknowledged before this call, and perhaps some of those
+        under way (rule 10).
+
+        One compare-and-set. It is repeated only when the record has changed, which proves that the earlier
+        attempt was not made; a repetition after a lost answer could discard writes that followed it.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+        handle = BranchHandle(self._branches, name)
+
+        def decide(current: Branch, op_id: bytes) -> Branch:
+            return self._discarded(current, current.commit_id, op_id)
+
+        await handle.publish(
+            await handle.version(),
+            decide,
+            still_holds=lambda _: True,
+            announce=self._cleaning.announce,
+        )
+
+    def _discarded(self, current: Branch, commit_id: CommitId, op_id: bytes) -> Branch:
+        token = self._branches.new_token()
+        return discard_changes(current, commit_id, token, op_id, now_us=self._clock.now_us())
+
+    async def move_to(
+        self, name: BranchName, new: NewHead, expected: CommitId, *, force: bool
+    ) -> None:
+        """Puts a branch on another commit: a hard reset.
+
+        Args:
+            name: the branch.
+            new: the commit.
+            expected: the head that the caller knows; the branch is not moved from any other.
+            force: discard uncommitted changes, as `reset` does; otherwise they refuse the move.
+
+        Raises:
+            TarnError: REF_MOVED if the head is another one; BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES;
+                OUTCOME_UNKNOWN.
+        """
+        if not force:
+
+            async def propose(head: CommitId) -> NewHead:
+                if head != expected:
+                    raise _ref_moved(name, head, expected)
+                return new
+
+            await self.move(name, propose, is_reset=True)
+            return
+        handle = BranchHandle(self._branches, name)
+        record = await handle.version()
+        if record.branch.commit_id != expected:
+            raise _ref_moved(name, record.branch.commit_id, expected)
+
+        def decide(current: Branch, op_id: bytes) -> Branch:
+            return self._discarded(current, new.commit_id, op_id)
+
+        outcome = await handle.publish(
+            record,
+            decide,
+            still_holds=lambda current: current.commit_id == expected,
+            announce=self._cleaning.announce,
+        )
+        if isinstance(outcome, BranchVersion):
+            raise _ref_moved(name, outcome.branch.commit_id, expected)
+        await self._publications.note(name, new.commit_id)
+
+
+def _still_holds(built_from: Branch, current: Branch) -> bool:
+    return after_lost_finish(built_from, current) is AfterLostFinish.REUSE
+
+
+def _ours(built_from: Branch, current: Branch) -> Branch:
+    """The current record, of which only those sealed tokens count that were sealed by this operation or
+    before: they are the oldest ones. Newer ones hold rows that no earlier answer acknowledged.
+    """
+    ours = tuple(token for token in built_from.sealed if current.names(token.token_id))
+    return replace(current, sealed=ours)
+
+
+def _ref_moved(name: BranchName, head: CommitId, expected: CommitId) -> TarnError:
+    text = (
+        f"branch {name.branch_id} is at commit {head}, not at the expected commit {expected}; look at "
+        "the new head and decide again"
+    )
+    return TarnError(Kind.CONFLICT, Reason.REF_MOVED, text, branch=name.branch_id, commit_id=head)

@@ -1,0 +1,188 @@
+"""MergeService: merge, revert and cherry-pick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tarn.block.merging import ConflictPage
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId, parse_branch_id
+from tarn.core.listing.choice import Choice, ChoiceRule, Side
+from tarn.core.listing.tally import ChangeStats
+from tarn.kv.records import Repository
+from tarn.rpc.rules import Rule, rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.head_moves import NewHead
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.handlers.commits import commit_message
+from tarn_graveler.handlers.requests import (
+    AccessGuard,
+    RepositoryRequest,
+    checked_metadata,
+    paging,
+)
+from tarn_graveler.versioning.merges import MergeRequest, PickRequest
+from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
+from tarn_proto.graveler.v1 import merge_service_pb2 as pb
+
+__all__ = ["MergeHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["MergeService"])
+
+_SIDES = {
+    pb.MERGE_SIDE_UNSPECIFIED: Side.REFUSE,
+    pb.MERGE_SIDE_SOURCE: Side.SOURCE,
+    pb.MERGE_SIDE_DESTINATION: Side.DEST,
+}
+
+
+_PickMessage = pb.RevertRequest | pb.CherryPickRequest
+_Choosing = pb.MergeRequest | pb.PreviewMergeRequest | _PickMessage
+
+
+class MergeHandler:
+    """Answers `tarn.graveler.v1.MergeService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._commits = graveler.commits
+        self._merges = graveler.merges
+        self._refs = graveler.refs
+
+    async def Merge(self, request: pb.MergeRequest, call: Call) -> pb.MergeResponse:
+        """Merges the commit of a ref into a branch."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, user_id = await self._enter(call, _RULES["Merge"], request)
+        if request.squash and request.fast_forward_only:
+            # A fast-forward brings the history that a squash is to leave out.
+            text = "a merge is either squashed or fast-forward only, not both"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        message = request.message or f"Merge {request.source_ref} into {branch_id}"
+        wish = MergeRequest(
+            source=await self._refs.commit_of(repository, request.source_ref),
+            committer=user_id,
+            message=message,
+            metadata=checked_metadata(request),
+            choice=_choice(request),
+            squash=request.squash,
+            allow_empty=request.allow_empty,
+            fast_forward_only=request.fast_forward_only,
+        )
+        new = await self._merges.merge(BranchName(repository, branch_id), wish)
+        return pb.MergeResponse(commit=_shown(new))
+
+    async def PreviewMerge(
+        self, request: pb.PreviewMergeRequest, call: Call
+    ) -> pb.PreviewMergeResponse:
+        """Reports the effect of a merge without making it."""
+        repository, _ = await self._enter(call, _RULES["PreviewMerge"], request)
+        dest = await self._refs.commit_of(repository, request.destination_ref)
+        source = await self._refs.commit_of(repository, request.source_ref)
+        limit, choice = paging(request.page_size), _choice(request)
+        answer = pb.PreviewMergeResponse(destination_commit_id=dest, source_commit_id=source)
+        if request.after:
+            page = await self._merges.conflicts(
+                repository, dest, source, choice, after=request.after, limit=limit
+            )
+        else:
+            preview = await self._merges.preview(repository, dest, source, choice, limit)
+            merge, page = preview.merge, preview.merge.conflicts
+            answer.base_commit_id = preview.base or ""
+            answer.counts.CopyFrom(_counts(merge.changes))
+            answer.conflict_count = merge.conflict_count
+            answer.prefixes.extend(
+                pb.PrefixCounts(prefix=prefix, counts=_counts(stats))
+                for prefix, stats in sorted(merge.prefixes.items())
+            )
+        answer.conflicts.extend(_conflicts(page))
+        answer.next_after = page.next_after or ""
+        return answer
+
+    async def Revert(self, request: pb.RevertRequest, call: Call) -> pb.RevertResponse:
+        """Undoes the changes of one commit."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, user_id = await self._enter(call, _RULES["Revert"], request)
+        commit_id = await self._refs.commit_of(repository, request.ref)
+        message = request.message or f"Revert {commit_id}"
+        wish = _pick_request(request, commit_id, user_id, message)
+        new = await self._merges.revert(BranchName(repository, branch_id), wish)
+        return pb.RevertResponse(commit=_shown(new))
+
+    async def CherryPick(self, request: pb.CherryPickRequest, call: Call) -> pb.CherryPickResponse:
+        """Applies the changes of one commit."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, user_id = await self._enter(call, _RULES["CherryPick"], request)
+        commit_id = await self._refs.commit_of(repository, request.ref)
+        message = request.message or (await self._commits.get(repository, commit_id)).message
+        wish = _pick_request(request, commit_id, user_id, message)
+        new = await self._merges.cherry_pick(BranchName(repository, branch_id), wish)
+        return pb.CherryPickResponse(commit=_shown(new))
+
+    async def _enter(
+        self, call: Call, rule: Rule, request: RepositoryRequest
+    ) -> tuple[Repository, str]:
+        """Checks the permissions for the source and the destination; returns the repository and the user."""
+        reading = rule.also["source"]
+        await self._guard.enter(call, reading, reading.resource.of(request))
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        return repository, grant.user_id
+
+
+def _pick_request(
+    request: _PickMessage, commit_id: CommitId, user_id: str, message: str
+) -> PickRequest:
+    return PickRequest(
+        commit_id=commit_id,
+        committer=user_id,
+        message=message,
+        parent_number=request.parent_number,
+        metadata=checked_metadata(request),
+        choice=_choice(request),
+        allow_empty=request.allow_empty,
+    )
+
+
+def _choice(request: _Choosing) -> Choice:
+    """Returns the choice of a request.
+
+    Raises:
+        TarnError: INVALID_ARGUMENT for a pattern without a side, an invalid pattern or too many of them.
+    """
+    rules = []
+    for each in request.choices:
+        if each.side == pb.MERGE_SIDE_UNSPECIFIED:
+            text = f"the choice for {each.pattern!r} names no side: source or destination"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        rules.append(ChoiceRule(each.pattern, _side(each.side)))
+    return Choice(_side(request.default_side), tuple(rules))
+
+
+def _side(side: pb.MergeSide) -> Side:
+    found = _SIDES.get(side)
+    if found is None:
+        text = f"{side} is not a side of a merge"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    return found
+
+
+def _shown(new: NewHead) -> commit_pb.Commit:
+    return commit_message(new.commit_id, new.commit)
+
+
+def _counts(stats: ChangeStats) -> pb.MergeCounts:
+    return pb.MergeCounts(
+        added_count=stats.added,
+        changed_count=stats.updated,
+        removed_count=stats.removed,
+        added_bytes=stats.bytes_added,
+        removed_bytes=stats.bytes_removed,
+    )
+
+
+def _conflicts(page: ConflictPage) -> Iterable[pb.MergeConflict]:
+    columns = zip(page.paths, page.bases, page.sources, page.dests, strict=True)
+    for path, base, source, dest in columns:
+        yield pb.MergeConflict(
+            path=path, base_entry=base, source_entry=source, destination_entry=dest
+        )

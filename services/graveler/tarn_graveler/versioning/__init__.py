@@ -1,0 +1,1 @@
+"""Merge, revert and cherry-pick: commits that are made from commits (docs/design/versioning.md)."""
