@@ -33,6 +33,12 @@ _COMMANDS = {
         "tarn_cli.commands.diff:diff",
         "Show uncommitted changes, or the differences of two refs.",
     ),
+    "merge": ("tarn_cli.commands.merge:merge", "Merge a ref into a branch, or preview the merge."),
+    "revert": ("tarn_cli.commands.pick:revert", "Undo the changes of a commit, by a new commit."),
+    "cherry-pick": (
+        "tarn_cli.commands.pick:cherry_pick",
+        "Apply the changes of a commit to a branch.",
+    ),
     # Objects.
     "fs": ("tarn_cli.commands.fs:fs", "Objects: list, read, upload, download, remove."),
     # Permissions.
@@ -122,6 +128,7 @@ def cli(
       tarn commit lake/main -m "Load raw data"
       tarn branch create lake/fix --from main
       tarn diff lake/main lake/fix
+      tarn merge lake/fix lake/main
 
     \b
     Exit codes:

@@ -98,6 +98,14 @@ _HINTS = {
     Reason.REF_AMBIGUOUS: "give more digits of the commit id",
     Reason.REF_NOT_WRITABLE: "only branches take writes",
     Reason.NOTHING_TO_COMMIT: "--allow-empty makes an empty commit",
+    Reason.BRANCH_DIRTY: "`tarn diff` shows them; `tarn commit` commits and `tarn branch reset` discards them",
+    Reason.BRANCH_RESET: "`tarn diff` shows the changes that are left",
+    Reason.MERGE_CONFLICT: (
+        "--take source:PATTERN or --take dest:PATTERN chooses a side; `tarn merge --preview` lists all "
+        "conflicts of a merge"
+    ),
+    Reason.NOTHING_TO_MERGE: "--allow-empty makes a merge commit all the same",
+    Reason.NOT_FAST_FORWARD: "without --ff-only, `tarn merge` makes a merge commit",
     Reason.CREDENTIAL_NOT_FOUND: "check the access key id, or run `tarn auth login`",
     Reason.SIGNATURE_MISMATCH: "check the secret access key, or run `tarn auth login`",
     Reason.ACCESS_DENIED: "`tarn auth whoami` shows your roles",
@@ -105,6 +113,8 @@ _HINTS = {
     Reason.UNAVAILABLE: "`tarn status` shows whether Tarn runs",
     Reason.OUTCOME_UNKNOWN: "it may or may not have been done: check before you try again",
 }
+
+_MOVED_BRANCH_HINT = "`tarn log` shows the new head; `tarn branch move` takes it as --expect"
 
 _S3_EXITS = {
     400: Exit.USAGE,
@@ -136,6 +146,13 @@ def _of_s3(error: botocore.exceptions.ClientError) -> Failure:
     return Failure(exit_code, code, f"{error.operation_name}: {message}", _S3_HINTS.get(code, ""))
 
 
+def _hint(error: TarnError) -> str:
+    # `tarn kv` reports rows that changed during a transfer with the same reason.
+    if error.reason is Reason.REF_MOVED and "branch" in error.metadata:
+        return _MOVED_BRANCH_HINT
+    return _HINTS.get(error.reason, "")
+
+
 def failure_of(error: BaseException) -> Failure | None:
     """The message for an error; None for an unexpected error, which is a bug and needs a traceback."""
     error = first_error(error)
@@ -144,7 +161,7 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(error.exit_code, error.exit_code.name, error.message, error.hint)
         case TarnError():
             exit_code = _EXITS.get(error.kind, Exit.FAILURE)
-            return Failure(exit_code, error.reason, error.message, _HINTS.get(error.reason, ""))
+            return Failure(exit_code, error.reason, error.message, _hint(error))
         case botocore.exceptions.ClientError():
             return _of_s3(error)
         case botocore.exceptions.HTTPClientError() | botocore.exceptions.ConnectionError():

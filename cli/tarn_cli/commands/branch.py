@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tarn.core.ids import parse_branch_id
-from tarn_cli.objects.uri import parse_ref, parse_repository
+from tarn.core.refs import is_commit_id
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.objects.uri import parse_ref, parse_ref_of, parse_repository
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
 from tarn_proto.graveler.v1.branch_service_pb2 import Branch
+
+if TYPE_CHECKING:  # `tarn --help` does without
+    from tarn_cli.connection import Connection
 
 __all__ = ["branch"]
 
@@ -86,3 +93,90 @@ def delete(session: Session, branch_uri: str, yes: bool) -> None:
         click.confirm(f"Delete {uri} and its uncommitted changes?", abort=True, err=True)
     session.run(lambda tarn: tarn.graveler.delete_branch(tarn.call(), uri.repository, uri.ref))
     session.output.remark(f"deleted {uri}")
+
+
+@branch.command()
+@click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@pass_session
+def reset(session: Session, branch_uri: str, yes: bool) -> None:
+    """Discard all uncommitted changes of a branch. Its commits stay.
+
+    \b
+    Example:
+      tarn diff lake/main             the changes that a reset discards
+      tarn branch reset lake/main
+    """
+    uri = parse_ref(branch_uri)
+    if not yes:
+        click.confirm(f"Discard all uncommitted changes of {uri}?", abort=True, err=True)
+    session.run(lambda tarn: tarn.graveler.reset_branch(tarn.call(), uri.repository, uri.ref))
+    session.output.remark(f"discarded the uncommitted changes of {uri}")
+
+
+@branch.command()
+@click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
+@click.argument("target", metavar="REF")
+@click.option(
+    "--force", is_flag=True, help="Discard uncommitted changes; without it they refuse the move."
+)
+@click.option(
+    "--expect",
+    default="",
+    metavar="COMMIT",
+    help="Move the branch only from this commit: an id or a unique prefix of one.  [default: the head that "
+    "the command reads first]",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@pass_session
+def move(
+    session: Session, branch_uri: str, target: str, force: bool, expect: str, yes: bool
+) -> None:
+    """Move the head of a branch to the commit of any ref: a hard reset.
+
+    No commit is deleted. Commits that no other branch or tag reaches are found by their ids only, so the
+    command prints the former head. To undo one commit and keep those after it, use `tarn revert`.
+
+    \b
+    Examples:
+      tarn branch move lake/main main~1               drop the last commit
+      tarn branch move lake/main v1 --force           back to a tag; discard uncommitted changes
+      tarn branch move lake/main v1 --expect 3f9c2a81 --yes
+    """
+    uri = parse_ref(branch_uri)
+    ref = parse_ref_of(target, uri.repository)
+
+    async def read(tarn: Connection) -> tuple[str, str]:
+        head = (await tarn.graveler.get_branch(tarn.call(), uri.repository, uri.ref)).commit_id
+        if expect:
+            head = await _commit_id(tarn, uri.repository, expect)
+        found = await tarn.graveler.get_commit(tarn.call(), uri.repository, ref)
+        return head, found.commit_id
+
+    expected, new = session.run(read)
+    if not yes:
+        loss = " and discard its uncommitted changes" if force else ""
+        question = f"Move {uri} from commit {expected[:12]} to commit {new[:12]}{loss}?"
+        click.confirm(question, abort=True, err=True)
+    # The commit, not the ref: a ref that moves after the question must not change the answer's meaning.
+    found = session.run(
+        lambda tarn: tarn.graveler.move_branch(
+            tarn.call(), uri.repository, uri.ref, new, expected_commit_id=expected, force=force
+        )
+    )
+    session.output.one({**_record(found), "former_commit": expected})
+
+
+async def _commit_id(tarn: Connection, repository: str, text: str) -> str:
+    """Returns the commit id that a text is, or is a unique prefix of.
+
+    Raises:
+        CliError: USAGE: the text is another kind of ref.
+        TarnError: REF_NOT_FOUND, REF_AMBIGUOUS.
+    """
+    if is_commit_id(text):
+        return text
+    found = await tarn.graveler.get_commit(tarn.call(), repository, text)
+    if not found.commit_id.startswith(text):
+        raise CliError(Exit.USAGE, f"--expect {text!r} is not a commit id or a prefix of one")
+    return found.commit_id

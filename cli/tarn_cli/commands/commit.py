@@ -10,7 +10,7 @@ from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit
 
-__all__ = ["commit", "commit_record", "log"]
+__all__ = ["commit", "commit_record", "commit_text", "log", "metadata_pairs"]
 
 
 def commit_record(found: Commit) -> Record:
@@ -27,7 +27,17 @@ def commit_record(found: Commit) -> Record:
     }
 
 
-def _pairs(values: tuple[str, ...]) -> dict[str, str]:
+def commit_text(found: Commit) -> str:
+    """A new commit on one line: its id, and the first line of its message."""
+    return f"{found.commit_id}  {found.message.partition(chr(10))[0]}"
+
+
+def metadata_pairs(values: tuple[str, ...]) -> dict[str, str]:
+    """Parses the values of `--meta`.
+
+    Raises:
+        CliError: USAGE: a value is not KEY=VALUE.
+    """
     pairs = {}
     for value in values:
         key, separator, text = value.partition("=")
@@ -53,7 +63,7 @@ def commit(
       tarn commit lake/main -m "Load May" --meta job=nightly
     """
     uri = parse_ref(branch_uri)
-    metadata = _pairs(meta)
+    metadata = metadata_pairs(meta)
     made = session.run(
         lambda tarn: tarn.graveler.create_commit(
             tarn.call(),

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from tarn.core.ids import RepositoryId, parse_path, parse_repository_id
 from tarn_cli.exits import CliError, Exit
 
-__all__ = ["ObjectUri", "RefUri", "parse_object", "parse_prefix", "parse_ref", "parse_repository"]
+__all__ = [
+    "ObjectUri",
+    "RefUri",
+    "parse_object",
+    "parse_prefix",
+    "parse_ref",
+    "parse_ref_of",
+    "parse_repository",
+]
 
 _SCHEMES = ("tarn://", "s3://", "s3a://")
 
@@ -77,6 +85,21 @@ def parse_ref(text: str) -> RefUri:
     if not ref or "/" in ref:
         raise CliError(Exit.USAGE, f"{text!r} is not a ref", "expected e.g. lake/main")
     return RefUri(parse_repository_id(repository), ref)
+
+
+def parse_ref_of(text: str, repository: RepositoryId) -> str:
+    """Parses a ref of a known repository: `main~2`, or `lake/main~2`, for the repository `lake`.
+
+    Raises:
+        CliError: the text names no ref, a path, or a ref of another repository.
+        TarnError: INVALID, a name that no repository can have.
+    """
+    if text and "/" not in text:
+        return text
+    uri = parse_ref(text)
+    if uri.repository != repository:
+        raise CliError(Exit.USAGE, f"{uri} is not a ref of repository {repository}")
+    return uri.ref
 
 
 def parse_prefix(text: str) -> ObjectUri:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tarn.client.commits import CommitClient
 from tarn.client.entries import EntryClient, ListingPage, Located
+from tarn.client.merges import MergeClient
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
 from tarn.client.uploads import UploadClient
@@ -17,7 +18,9 @@ from tarn.rpc.client.transport import Transport
 __all__ = ["GravelerClient", "ListingPage", "Located"]
 
 
-class GravelerClient(RepositoryClient, RefClient, CommitClient, EntryClient, UploadClient):
+class GravelerClient(
+    RepositoryClient, RefClient, CommitClient, MergeClient, EntryClient, UploadClient
+):
     """Every operation of graveler. The caller closes the transport."""
 
     def __init__(self, transport: Transport) -> None:

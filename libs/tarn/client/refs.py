@@ -14,7 +14,7 @@ _TAGS = tag_pb.DESCRIPTOR.services_by_name["TagService"]
 
 
 class RefClient:
-    """Creates, reads and deletes branches and tags. Methods raise the `TarnError` that graveler raised."""
+    """Creates, reads, moves and deletes branches and tags. Methods raise the `TarnError` that graveler raised."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -55,6 +55,47 @@ class RefClient:
         """Deletes a branch and its uncommitted changes."""
         request = branch_pb.DeleteBranchRequest(repository_id=repository_id, branch_id=branch_id)
         await self._transport.unary(_BRANCHES, "DeleteBranch", request, call)
+
+    async def reset_branch(self, call: Call, repository_id: str, branch_id: str) -> None:
+        """Discards all uncommitted changes of a branch: those acknowledged before the call, and perhaps some
+        that are under way. An answer that is lost (OUTCOME_UNKNOWN) may have discarded them.
+        """
+        request = branch_pb.ResetBranchRequest(repository_id=repository_id, branch_id=branch_id)
+        answer = await self._transport.unary(_BRANCHES, "ResetBranch", request, call)
+        expect(answer, branch_pb.ResetBranchResponse)
+
+    async def move_branch(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        target_ref: str,
+        *,
+        expected_commit_id: str,
+        force: bool = False,
+    ) -> branch_pb.Branch:
+        """Moves the head of a branch to the commit of a ref (a hard reset); returns the branch.
+
+        Args:
+            call: context of the call.
+            repository_id: the repository.
+            branch_id: the branch.
+            target_ref: the ref whose commit becomes the head.
+            expected_commit_id: the head that the caller knows, a whole commit id.
+            force: discard uncommitted changes; otherwise they refuse the move.
+
+        Raises:
+            TarnError: CONFLICT, REF_MOVED: the head is not the expected one; FAILED_PRECONDITION, BRANCH_DIRTY.
+        """
+        request = branch_pb.MoveBranchRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            target_ref=target_ref,
+            expected_commit_id=expected_commit_id,
+            force=force,
+        )
+        answer = await self._transport.unary(_BRANCHES, "MoveBranch", request, call)
+        return expect(answer, branch_pb.MoveBranchResponse).branch
 
     async def create_tag(
         self, call: Call, repository_id: str, tag_id: str, source_ref: str

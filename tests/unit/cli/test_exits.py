@@ -78,5 +78,28 @@ def test_a_failure_is_json_for_programs() -> None:
     assert told["exit_code"] == 3
 
 
+@pytest.mark.parametrize(
+    ("reason", "command"),
+    [
+        (Reason.BRANCH_DIRTY, "tarn branch reset"),
+        (Reason.BRANCH_RESET, "tarn diff"),
+        (Reason.MERGE_CONFLICT, "--take source:PATTERN"),
+        (Reason.NOTHING_TO_MERGE, "--allow-empty"),
+        (Reason.NOT_FAST_FORWARD, "--ff-only"),
+        (Reason.REF_MOVED, "tarn log"),
+    ],
+)
+def test_a_refused_merge_or_move_says_how_to_go_on(reason: Reason, command: str) -> None:
+    failure = failure_of(TarnError(Kind.FAILED_PRECONDITION, reason, "refused", branch="main"))
+    assert failure is not None
+    assert command in failure.hint
+
+
+def test_a_change_of_the_store_during_a_transfer_is_no_moved_branch() -> None:
+    failure = failure_of(TarnError(Kind.CONFLICT, Reason.REF_MOVED, "another process opened it"))
+    assert failure is not None
+    assert failure.hint == ""
+
+
 def test_a_bug_is_not_taken_for_a_known_failure() -> None:
     assert failure_of(ZeroDivisionError()) is None

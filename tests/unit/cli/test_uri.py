@@ -1,8 +1,15 @@
 import pytest
 
 from tarn.core.errors import TarnError
+from tarn.core.ids import RepositoryId
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.objects.uri import parse_object, parse_prefix, parse_ref, parse_repository
+from tarn_cli.objects.uri import (
+    parse_object,
+    parse_prefix,
+    parse_ref,
+    parse_ref_of,
+    parse_repository,
+)
 
 
 @pytest.mark.parametrize("scheme", ["", "tarn://", "s3://", "s3a://"])
@@ -27,6 +34,17 @@ def test_a_ref_needs_one_name_behind_the_repository(text: str) -> None:
     with pytest.raises(CliError) as caught:
         parse_ref(text)
     assert caught.value.exit_code is Exit.USAGE
+
+
+@pytest.mark.parametrize("text", ["main~2", "lake/main~2", "tarn://lake/main~2"])
+def test_a_ref_of_a_known_repository_may_leave_its_name_out(text: str) -> None:
+    assert parse_ref_of(text, RepositoryId("lake")) == "main~2"
+
+
+@pytest.mark.parametrize("text", ["", "other/main", "lake/main/raw", "lake/", "/main"])
+def test_a_ref_of_another_repository_and_what_is_no_ref_are_refused(text: str) -> None:
+    with pytest.raises((CliError, TarnError)):
+        parse_ref_of(text, RepositoryId("lake"))
 
 
 def test_a_prefix_may_be_the_whole_ref() -> None:

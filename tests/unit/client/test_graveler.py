@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
@@ -17,6 +18,7 @@ from tarn.testing.servers.toy_service import Toy, call_in, failure
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    merge_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
@@ -50,6 +52,7 @@ class Recorder:
 FILES = [
     branch_service_pb2,
     commit_service_pb2,
+    merge_service_pb2,
     pb,
     repository_service_pb2,
     tag_service_pb2,
@@ -190,6 +193,46 @@ async def test_answer_of_another_type_is_not_believed() -> None:
     assert (await failure(client.get_repository(call_in(), "repo"))).kind is Kind.INTERNAL
 
 
+SIDE = merge_service_pb2.MERGE_SIDE_SOURCE
+DECIDED: Any = {
+    "choices": [merge_service_pb2.ConflictChoice(pattern="raw/**", side=SIDE)],
+    "default_side": merge_service_pb2.MERGE_SIDE_DESTINATION,
+}
+WRITTEN: Any = {"message": "why", "metadata": {"a": "b"}}
+
+
+async def test_conflicts_are_read_to_the_end_from_the_commits_of_the_preview() -> None:
+    """An empty page before the end is not the end, and a branch that moves meanwhile is not read again."""
+
+    def page(paths: list[str], next_after: str) -> merge_service_pb2.PreviewMergeResponse:
+        conflicts = [merge_service_pb2.MergeConflict(path=path) for path in paths]
+        return merge_service_pb2.PreviewMergeResponse(
+            source_commit_id="s",
+            destination_commit_id="d",
+            conflicts=conflicts,
+            next_after=next_after,
+        )
+
+    rest = iter([page([], "k"), page(["x"], "")])
+    recorder = Recorder(lambda _: next(rest))
+    calls = iter([call_in(), call_in()])
+    found = GravelerClient(recorder).all_conflicts(
+        lambda: next(calls), "repo", page(["a", "b"], "b"), **DECIDED, page_size=2
+    )
+
+    assert [each.path async for each in found] == ["a", "b", "x"]
+    common: Any = {
+        "repository_id": "repo",
+        "destination_ref": "d",
+        "source_ref": "s",
+        "page_size": 2,
+    }
+    assert [request for _, request in recorder.requests] == [
+        merge_service_pb2.PreviewMergeRequest(**common, **DECIDED, after=after)
+        for after in ("b", "k")
+    ]
+
+
 async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     client, call = GravelerClient(recorder), call_in()
     await client.create_repository(call, "repo", storage_namespace="s", default_branch_id="main")
@@ -200,6 +243,8 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.get_branch(call, "repo", "dev")
     await client.list_branches(call, "repo", prefix="d", page_size=2, page_token="t")
     await client.delete_branch(call, "repo", "dev")
+    await client.reset_branch(call, "repo", "dev")
+    await client.move_branch(call, "repo", "dev", "main", expected_commit_id="c", force=True)
     await client.create_tag(call, "repo", "v1", "main")
     await client.get_tag(call, "repo", "v1")
     await client.list_tags(call, "repo", prefix="v", page_size=2, page_token="t")
@@ -213,6 +258,12 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.diff_uncommitted(
         call, "repo", "main", prefix="p", after="q", page_size=2, page_token="t"
     )
+    flags: Any = {"squash": True, "allow_empty": True, "fast_forward_only": True}
+    await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
+    await client.preview_merge(call, "repo", "main", "dev", **DECIDED, after="a", page_size=2)
+    options: Any = {**DECIDED, **WRITTEN, "parent_number": 1, "allow_empty": True}
+    await client.revert(call, "repo", "main", "dev", **options)
+    await client.cherry_pick(call, "repo", "main", "dev", **options)
     await client.unstage_many(call, "repo", "main", [])
     await client.list_entries(
         call, "repo", "main", prefix="p", delimiter="/", after="q", page_token="t"

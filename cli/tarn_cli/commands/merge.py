@@ -1,0 +1,198 @@
+"""`tarn merge`: merges a ref into a branch, or previews the merge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tarn_cli.commands.commit import commit_record, commit_text, metadata_pairs
+from tarn_cli.conflicts import (
+    Decisions,
+    conflict_lines,
+    conflict_options,
+    conflict_record,
+    decisions,
+)
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.objects.uri import RefUri, parse_ref
+from tarn_cli.output import Record, shown_size
+from tarn_cli.session import Command, Session, pass_session
+from tarn_proto.graveler.v1.merge_service_pb2 import (
+    MergeConflict,
+    MergeCounts,
+    PreviewMergeResponse,
+)
+
+if TYPE_CHECKING:  # `tarn --help` does without
+    from tarn_cli.connection import Connection
+
+__all__ = ["merge"]
+
+_PAGE_SIZE = 1000
+"""The greatest page of conflicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """The merge that the arguments describe."""
+
+    source: RefUri
+    dest: RefUri
+    decided: Decisions
+
+
+@click.command(cls=Command)
+@click.argument("source_uri", metavar="REPOSITORY/SOURCE")
+@click.argument("dest_uri", metavar="REPOSITORY/BRANCH")
+@click.option("-m", "--message", default="", help="Message of the merge commit.")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@conflict_options
+@click.option(
+    "--squash",
+    is_flag=True,
+    help="Make a commit with one parent: the history of the source stays out.",
+)
+@click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="Make a merge commit even if there is nothing to merge.",
+)
+@click.option(
+    "--ff-only",
+    is_flag=True,
+    help="Move the branch to the source's commit without a merge commit; fail if it has commits of its own.",
+)
+@click.option("--preview", is_flag=True, help="Show the changes and all conflicts; change nothing.")
+@pass_session
+def merge(
+    session: Session,
+    source_uri: str,
+    dest_uri: str,
+    message: str,
+    meta: tuple[str, ...],
+    take: tuple[str, ...],
+    strategy: str | None,
+    squash: bool,
+    allow_empty: bool,
+    ff_only: bool,
+    preview: bool,
+) -> None:
+    """Merge the commit of any ref into a branch.
+
+    The branch must have no uncommitted changes. Uncommitted changes of the source are not merged. A path is in
+    conflict if both sides changed it differently since their merge base; --take and --strategy say which side
+    wins, and without them a conflict fails the command and changes nothing.
+
+    \b
+    Examples:
+      tarn merge lake/feature lake/main --preview     changes and conflicts, nothing is merged
+      tarn merge lake/feature lake/main -m "Load May"
+      tarn merge lake/feature lake/main --take 'source:raw/**' --take 'dest:reports/*.csv'
+      tarn merge lake/feature lake/main --strategy dest-wins
+      tarn merge lake/feature lake/main --squash      one commit, without the feature's history
+      tarn merge lake/main lake/replica --ff-only     no commit: the branch moves forward
+    """
+    source, dest = parse_ref(source_uri), parse_ref(dest_uri)
+    if source.repository != dest.repository:
+        raise CliError(Exit.USAGE, f"{source} and {dest} are refs of different repositories")
+    metadata = metadata_pairs(meta)
+    wish = _Wish(source, dest, decisions(take, strategy))
+    if ff_only and (squash or allow_empty or message or meta):
+        text = "--ff-only makes no commit, so it excludes --squash, --allow-empty, -m and --meta"
+        raise CliError(Exit.USAGE, text)
+    if preview:
+        _preview(session, wish)
+        return
+    made = session.run(
+        lambda tarn: tarn.graveler.merge(
+            tarn.call(),
+            dest.repository,
+            dest.ref,
+            source.ref,
+            message=message,
+            metadata=metadata,
+            choices=wish.decided.choices,
+            default_side=wish.decided.default_side,
+            squash=squash,
+            allow_empty=allow_empty,
+            fast_forward_only=ff_only,
+        )
+    )
+    session.output.one(commit_record(made), commit_text(made))
+
+
+def _preview(session: Session, wish: _Wish) -> None:
+    decided, repository = wish.decided, wish.dest.repository
+
+    async def work(tarn: Connection) -> tuple[PreviewMergeResponse, list[MergeConflict]]:
+        preview = await tarn.graveler.preview_merge(
+            tarn.call(),
+            repository,
+            wish.dest.ref,
+            wish.source.ref,
+            choices=decided.choices,
+            default_side=decided.default_side,
+            page_size=_PAGE_SIZE,
+        )
+        conflicts = tarn.graveler.all_conflicts(
+            tarn.call,
+            repository,
+            preview,
+            choices=decided.choices,
+            default_side=decided.default_side,
+            page_size=_PAGE_SIZE,
+        )
+        return preview, [each async for each in conflicts]
+
+    preview, conflicts = session.run(work)
+    if session.as_json:
+        session.output.one(_record(preview, conflicts))
+        return
+    click.echo("\n".join(_lines(wish, preview, conflicts)))
+    if conflicts:
+        session.output.remark("--take SIDE:PATTERN or --strategy decides these conflicts")
+
+
+def _record(preview: PreviewMergeResponse, conflicts: list[MergeConflict]) -> Record:
+    return {
+        "source_commit": preview.source_commit_id,
+        "destination_commit": preview.destination_commit_id,
+        "base_commit": preview.base_commit_id or None,
+        **_counts(preview.counts),
+        "prefixes": [{"prefix": each.prefix, **_counts(each.counts)} for each in preview.prefixes],
+        "conflict_count": preview.conflict_count,
+        "conflicts": [conflict_record(each) for each in conflicts],
+    }
+
+
+def _counts(counts: MergeCounts) -> dict[str, int]:
+    return {
+        "added": counts.added_count,
+        "changed": counts.changed_count,
+        "removed": counts.removed_count,
+        "added_bytes": counts.added_bytes,
+        "removed_bytes": counts.removed_bytes,
+    }
+
+
+def _lines(wish: _Wish, preview: PreviewMergeResponse, conflicts: list[MergeConflict]) -> list[str]:
+    base = preview.base_commit_id
+    if base == preview.source_commit_id:
+        return [f"nothing to merge: {wish.dest} already contains {wish.source}"]
+    lines = [
+        f"{wish.source} at {preview.source_commit_id[:12]} into {wish.dest} at "
+        f"{preview.destination_commit_id[:12]}, merge base {base[:12] or 'none'}",
+        _changes("all changes", preview.counts),
+    ]
+    lines += [_changes(each.prefix or "(top level)", each.counts) for each in preview.prefixes]
+    count = preview.conflict_count
+    lines.append("no conflicts" if not count else f"{count} conflict{'s' if count > 1 else ''}")
+    return lines + [conflict_lines(each) for each in conflicts]
+
+
+def _changes(name: str, counts: MergeCounts) -> str:
+    signs = f"+{counts.added_count} ~{counts.changed_count} -{counts.removed_count}"
+    sizes = f"{shown_size(counts.added_bytes)} added, {shown_size(counts.removed_bytes)} removed"
+    return f"  {name:<20}  {signs}  ({sizes})"

@@ -1,0 +1,320 @@
+"""Merge, revert, cherry-pick, reset and move from the command line: results, refusals and permissions.
+
+Each test runs against one node and against separate services, so every refusal also crosses gRPC.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_tarn import BIN, RunningTarn, clean_environment
+
+
+class Lake:
+    """A repository: objects by S3, because that is fast, and versions by the command line."""
+
+    def __init__(self, tarn: RunningTarn, s3: Any, name: str) -> None:
+        self.tarn, self.s3, self.name = tarn, s3, name
+
+    def put(self, branch: str, **objects: str) -> None:
+        for path, body in objects.items():
+            self.s3.put_object(Bucket=self.name, Key=f"{branch}/{path}", Body=body.encode())
+
+    def commit(self, branch: str, message: str, **objects: str) -> str:
+        self.put(branch, **objects)
+        made = self.tarn.ok("--json", "commit", f"{self.name}/{branch}", "-m", message).json
+        return str(made["commit"])
+
+    def branch(self, name: str, source: str = "main") -> None:
+        self.tarn.ok("branch", "create", f"{self.name}/{name}", "--from", source)
+
+    def ref(self, ref: str) -> str:
+        return f"{self.name}/{ref}"
+
+    def read(self, ref: str) -> dict[str, str]:
+        """All objects of a ref."""
+        page = self.s3.list_objects_v2(Bucket=self.name, Prefix=f"{ref}/")
+        keys = [each["Key"] for each in page.get("Contents", [])]
+        return {key.removeprefix(f"{ref}/"): self.get(key) for key in keys}
+
+    def get(self, key: str) -> str:
+        return str(self.s3.get_object(Bucket=self.name, Key=key)["Body"].read().decode())
+
+    def head(self, branch: str) -> str:
+        return str(self.tarn.ok("--json", "branch", "show", self.ref(branch)).json["commit"])
+
+    def json(self, *arguments: str) -> Any:
+        return self.tarn.ok("--json", *arguments).json
+
+    def refused(self, *arguments: str, code: int = 5) -> dict[str, Any]:
+        """Runs a command that must fail, and returns its error."""
+        done = self.tarn.cli("--json", *arguments)
+        assert done.code == code, done
+        failure: dict[str, Any] = json.loads(done.err)
+        return failure
+
+
+@pytest.fixture
+def lake(tarn: RunningTarn, s3: Any, repository: str) -> Lake:
+    return Lake(tarn, s3, repository)
+
+
+def forked(lake: Lake) -> tuple[str, str]:
+    """Commits on `main` and `dev` that conflict at `both` and `gone`; returns the heads."""
+    lake.commit("main", "base", both="base", gone="base", here="base", there="base")
+    lake.branch("dev")
+    dev = lake.commit("dev", "dev", both="dev-1", gone="dev-2", there="dev-3", new="dev-4")
+    lake.s3.delete_object(Bucket=lake.name, Key="main/gone")
+    main = lake.commit("main", "main", both="main-1", here="main")
+    return main, dev
+
+
+def test_a_merge_from_its_preview_to_its_commit(lake: Lake) -> None:
+    main, dev = forked(lake)
+    sides = ("merge", lake.ref("dev"), lake.ref("main"))
+    preview = lake.json(*sides, "--preview")
+    assert (preview["source_commit"], preview["destination_commit"]) == (dev, main)
+    assert (preview["added"], preview["changed"], preview["removed"]) == (1, 1, 0)
+    assert (preview["added_bytes"], preview["removed_bytes"]) == (10, 4)
+    assert [each["prefix"] for each in preview["prefixes"]] == [""]
+    assert preview["conflict_count"] == 2
+    both, gone = preview["conflicts"]
+    assert (both["path"], both["base"]["size_bytes"], both["source"]["size_bytes"]) == (
+        "both",
+        4,
+        5,
+    )
+    assert both["destination"]["size_bytes"] == 6
+    assert (gone["path"], gone["destination"]) == ("gone", None)
+
+    failure = lake.refused(*sides)
+    assert failure["error"] == "MERGE_CONFLICT"
+    assert "2 paths changed differently on both sides: both, gone." in failure["message"]
+    assert "--take" in failure["hint"]
+    assert "--preview" in failure["hint"]
+    half = lake.refused(*sides, "--take", "source:bo*")
+    assert "1 path changed differently on both sides: gone." in half["message"]
+    assert lake.head("main") == main
+
+    decided = ("--take", "source:bo*", "--strategy", "dest-wins")
+    assert lake.json(*sides, "--preview", *decided)["conflicts"] == []
+    made = lake.json(*sides, *decided, "--meta", "job=x")
+    assert made["parents"] == [main, dev]
+    assert (made["message"], made["metadata"]) == ("Merge dev into main", {"job": "x"})
+    assert lake.read("main") == {
+        "both": "dev-1", "here": "main", "new": "dev-4", "there": "dev-3",
+    }  # fmt: skip
+    log = lake.tarn.ok("log", lake.ref("main")).out
+    assert f"Merge:  {main[:12]} {dev[:12]}" in log
+    own = lake.json("log", lake.ref("main"), "--first-parent")
+    assert "dev" not in [each["message"] for each in own]
+
+    again = lake.refused(*sides)
+    assert (again["error"], "--allow-empty" in again["hint"]) == ("NOTHING_TO_MERGE", True)
+    shown = lake.tarn.ok(*sides, "--preview").out
+    assert shown == f"nothing to merge: {sides[2]} already contains {sides[1]}\n"
+    empty = lake.json(*sides, "--allow-empty", "-m", "Again")
+    assert empty["parents"] == [made["commit"], dev]
+
+
+def test_a_squash_has_one_parent_and_a_fast_forward_makes_no_commit(lake: Lake) -> None:
+    main, dev = forked(lake)
+    failure = lake.refused("merge", lake.ref("dev"), lake.ref("main"), "--ff-only")
+    assert (failure["error"], "--ff-only" in failure["hint"]) == ("NOT_FAST_FORWARD", True)
+    arguments = ("--squash", "--strategy", "source-wins")
+    made = lake.json("merge", lake.ref("dev"), lake.ref("main"), *arguments)
+    assert made["parents"] == [main]
+    assert lake.read("main")["gone"] == "dev-2"
+
+    lake.branch("replica", "main~1")
+    moved = lake.json("merge", lake.ref("main"), lake.ref("replica"), "--ff-only")
+    assert moved["commit"] == made["commit"] == lake.head("replica")
+    assert dev not in [each["commit"] for each in lake.json("log", lake.ref("replica"))]
+
+
+def test_commands_that_make_no_sense_are_usage_errors(lake: Lake) -> None:
+    sides = ("merge", lake.ref("main"), lake.ref("main"))
+    for wrong in (
+        (*sides, "--take", "raw/**"),
+        (*sides, "--take", "ours:raw/**"),
+        (*sides, "--take", "source:"),
+        (*sides, "--take", "source:a\\"),
+        (*sides, "--strategy", "mine"),
+        (*sides, "--ff-only", "--squash"),
+        (*sides, "--ff-only", "-m", "text"),
+        ("merge", lake.ref("main"), "other-lake/main"),
+        ("revert", lake.ref("main"), "other-lake/main"),
+        ("revert", lake.ref("main"), "main", "--parent", "0"),
+        ("branch", "move", lake.ref("main"), "main", "--expect", "main", "--yes"),
+    ):
+        done = lake.tarn.cli(*wrong)
+        assert done.code == 2, (wrong, done)
+
+
+def test_uncommitted_changes_refuse_all_but_reset_and_a_forced_move(lake: Lake) -> None:
+    forked(lake)
+    head = lake.head("main")
+    lake.put("main", dirt="1")
+    move = ("branch", "move", lake.ref("main"), "main~1", "--yes")
+    for arguments in (
+        ("merge", lake.ref("dev"), lake.ref("main"), "--strategy", "source-wins"),
+        ("revert", lake.ref("main"), "main"),
+        ("cherry-pick", lake.ref("main"), "dev", "--strategy", "source-wins"),
+        move,
+    ):
+        failure = lake.refused(*arguments)
+        assert failure["error"] == "BRANCH_DIRTY"
+        assert "has uncommitted changes: dirt." in failure["message"]
+        assert "tarn branch reset" in failure["hint"]
+    unanswered = lake.tarn.cli("branch", "reset", lake.ref("main"), stdin=b"")
+    assert unanswered.code == 1
+    assert "Discard all uncommitted changes" in unanswered.err
+    assert (lake.head("main"), lake.read("main")["dirt"]) == (head, "1")
+
+    lake.tarn.ok("branch", "reset", lake.ref("main"), stdin=b"y\n")
+    assert lake.json("diff", lake.ref("main")) == []
+    assert "dirt" not in lake.read("main")
+    lake.put("main", dirt="2")
+    moved = lake.json(*move, "--force")
+    assert (moved["branch"], moved["former_commit"]) == ("main", head)
+    assert lake.read("main") == {"both": "base", "gone": "base", "here": "base", "there": "base"}
+
+
+def test_one_commit_is_undone_and_one_is_picked(lake: Lake) -> None:
+    lake.commit("main", "good", a="1")
+    bad = lake.commit("main", "bad", a="broken")
+    lake.commit("main", "later", b="2")
+    undone = lake.json("revert", lake.ref("main"), bad[:10])
+    assert (undone["message"], undone["metadata"]) == (f"Revert {bad}", {"tarn.revert_of": bad})
+    assert lake.read("main") == {"a": "1", "b": "2"}
+    failure = lake.refused("revert", lake.ref("main"), bad)
+    assert (failure["error"], "--allow-empty" in failure["hint"]) == ("NOTHING_TO_COMMIT", True)
+
+    lake.branch("release", bad)
+    picked = lake.json("cherry-pick", lake.ref("release"), lake.ref("main~1"))
+    assert (picked["message"], len(picked["parents"])) == ("later", 1)
+    assert list(picked["metadata"]) == ["tarn.cherry_picked_from"]
+    assert lake.read("release") == {"a": "broken", "b": "2"}
+
+    # Of a merge, the parent must be named.
+    lake.branch("dev", "main~3")
+    lake.commit("dev", "dev", c="3")
+    merged = lake.json("merge", lake.ref("dev"), lake.ref("main"))["commit"]
+    for command in ("revert", "cherry-pick"):
+        lake.refused(command, lake.ref("main"), merged, code=2)
+        lake.refused(command, lake.ref("main"), merged, "--parent", "3", code=2)
+    lake.tarn.ok("cherry-pick", lake.ref("release"), merged, "--parent", "1")
+    assert lake.read("release") == {"a": "broken", "b": "2", "c": "3"}
+    lake.tarn.ok("revert", lake.ref("main"), merged, "--parent", "1", "-m", "Undo", "--meta", "k=v")
+    assert lake.read("main") == {"a": "1", "b": "2"}
+    # A path that changed again is in conflict: the source is the state before the commit.
+    again = ("revert", lake.ref("release"), "release~3")
+    lake.commit("release", "newer", a="newer")
+    assert lake.refused(*again[:2], bad)["error"] == "MERGE_CONFLICT"
+    lake.tarn.ok(*again[:2], bad, "--take", "source:a")
+    assert lake.read("release")["a"] == "1"
+
+
+def test_a_branch_moves_from_the_expected_head_only(lake: Lake) -> None:
+    first = lake.commit("main", "first", a="1")
+    second = lake.commit("main", "second", a="2")
+    move = ("branch", "move", lake.ref("main"))
+    asked = lake.tarn.cli(*move, first, stdin=b"n\n")
+    assert asked.code == 1
+    question = f"Move {lake.ref('main')} from commit {second[:12]} to commit {first[:12]}?"
+    assert question in asked.err
+    failure = lake.refused(*move, first, "--expect", first, "--yes")
+    assert failure["error"] == "REF_MOVED"
+    assert second in failure["message"]
+    assert "tarn log" in failure["hint"]
+    assert lake.head("main") == second
+    moved = lake.json(*move, "main~1", "--expect", second[:12], "--yes")
+    assert (moved["commit"], moved["former_commit"]) == (first, second)
+    assert lake.read("main") == {"a": "1"}
+    back = lake.json(*move, second, "--yes")
+    assert back["commit"] == lake.head("main") == second
+    assert lake.refused(*move, "nothing", "--yes", code=3)["error"] == "REF_NOT_FOUND"
+
+
+def test_a_branch_that_moves_while_the_command_waits_for_its_answer_stays(lake: Lake) -> None:
+    """The expectation is the head that the question names, not the one at the time of the answer."""
+    first = lake.commit("main", "first", a="1")
+    lake.commit("main", "second", a="2")
+    command = ["--settings", str(lake.tarn.settings), "branch", "move", lake.ref("main"), first]
+    with subprocess.Popen(
+        [str(BIN / "tarn"), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    ) as asking:
+        assert asking.stderr is not None
+        question = ""
+        while not question.endswith("?"):
+            letter = asking.stderr.read(1)
+            assert letter, f"the command ended without a question: {question}"
+            question += letter
+        third = lake.commit("main", "third", a="3")
+        _, err = asking.communicate("y\n", timeout=60)
+    assert asking.returncode == 5, err
+    assert f"is at commit {third}" in err
+    assert (lake.head("main"), lake.read("main")) == (third, {"a": "3"})
+
+
+def test_a_reader_previews_and_changes_nothing(lake: Lake) -> None:
+    main, _ = forked(lake)
+    tarn, name = lake.tarn, f"ada-{lake.name}"
+    tarn.ok("auth", "user", "create", name, "--role", "Analyst")
+    key = tarn.ok("--json", "auth", "credential", "create", "--user", name).json
+    ada = ("--access-key-id", key["access_key_id"], "--secret-access-key", key["secret_access_key"])
+    lake.put("main", dirt="1")
+    assert tarn.ok("--json", *ada, "merge", lake.ref("dev"), lake.ref("main"), "--preview").json
+    for arguments in (
+        ("merge", lake.ref("dev"), lake.ref("main"), "--strategy", "source-wins"),
+        ("revert", lake.ref("main"), "main"),
+        ("cherry-pick", lake.ref("main"), "dev"),
+        ("branch", "reset", lake.ref("main"), "--yes"),
+        ("branch", "move", lake.ref("main"), "main~1", "--force", "--yes"),
+    ):
+        failure = lake.refused(*ada, *arguments, code=4)
+        assert failure["error"] == "ACCESS_DENIED", arguments
+    assert lake.head("main") == main
+    assert lake.read("main")["dirt"] == "1"
+
+
+def test_conflicts_at_long_paths_cross_the_wire_and_all_pages_are_read(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """More conflicts than a page of 1,000, and names of which ten exceed gRPC's limit for an error."""
+    deep = tmp_path.joinpath("raw", *("😀" * 50 for _ in range(4)))
+    deep.mkdir(parents=True)
+
+    def write(body: str, branch: str) -> None:
+        for number in range(1003):
+            (deep / f"{number:04}").write_text(body)
+        lake.tarn.ok(
+            "fs", "upload", "-r", str(tmp_path / "raw"), f"{lake.ref(branch)}/raw/", timeout=120
+        )
+        lake.commit(branch, body)
+
+    lake.branch("dev")
+    write("dev", "dev")
+    write("main!", "main")
+    sides = ("merge", lake.ref("dev"), lake.ref("main"))
+    done = lake.tarn.cli(*sides)
+    assert (done.code, len(done.err.splitlines())) == (5, 1)
+    assert done.err.startswith("tarn: 1003 paths changed differently on both sides: raw/😀")
+    assert "--take" in done.err
+    preview = lake.json(*sides, "--preview")
+    assert preview["conflict_count"] == 1003
+    paths = [each["path"] for each in preview["conflicts"]]
+    assert paths == sorted(set(paths))
+    assert len(paths) == 1003
+    assert {each["base"] for each in preview["conflicts"]} == {None}
+    shown = lake.tarn.ok(*sides, "--preview").out
+    assert shown.count("none: both sides added the path") == 1003

@@ -1,0 +1,47 @@
+"""The tour of docs/user/versioning.md works when it is pasted into a shell, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from running_tarn import BIN, RunningTarn, clean_environment
+
+PAGE = Path(__file__).parents[2] / "docs" / "user" / "versioning.md"
+
+
+def as_pattern(block: str) -> str:
+    """An output of the page, of which `…` stands for ids and times that differ each time."""
+    return re.escape(block).replace("…", "[^\n]+")
+
+
+def test_the_tour_of_versions_works_as_written(tarn: RunningTarn, tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (tour,) = re.findall(r"## The tour\n(.*?)\n## ", text, re.DOTALL)
+    blocks = re.findall(r"```(sh|text)\n(.*?)```", tour, re.DOTALL)
+    script = "".join(block for kind, block in blocks if kind == "sh")
+    for command in ("merge", "revert", "cherry-pick", "branch reset", "branch move"):
+        assert f"\ntarn {command} " in script, f"{command} is in the tour"
+    # One name per form of Tarn; the reader's shell finds `tarn` by the tour's first line.
+    repository = f"sales-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")
+    script = script.replace("sales", repository).replace("$PWD/.venv/bin", str(BIN))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env=clean_environment(TARN_SETTINGS=str(tarn.settings)),
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout.replace(repository, "sales")
+    rest = said
+    for kind, block in blocks:
+        if kind == "text":
+            found = re.search(f"^{as_pattern(block)}", rest, re.MULTILINE)
+            assert found, f"in this order, the tour does not print:\n{block}\nbut:\n{said}"
+            rest = rest[found.end() :]
+    assert "reports/summary.csv" in done.stderr, "the refused merge names the path in conflict"
+    assert not list(tmp_path.iterdir()), "the tour cleans up"
