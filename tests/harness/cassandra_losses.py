@@ -135,20 +135,20 @@ class Replica:
         await self._tags.DeleteTag(request, _CALL)
 
     @property
-    def _door(self) -> OpenGuard:
+    def _guard(self) -> OpenGuard:
         return OpenGuard(self.graveler.repositories)
 
     @property
     def _repositories(self) -> RepositoryHandler:
-        return RepositoryHandler(self._door, self.graveler)
+        return RepositoryHandler(self._guard, self.graveler)
 
     @property
     def _branches(self) -> BranchHandler:
-        return BranchHandler(self._door, self.graveler)
+        return BranchHandler(self._guard, self.graveler)
 
     @property
     def _tags(self) -> TagHandler:
-        return TagHandler(self._door, self.graveler)
+        return TagHandler(self._guard, self.graveler)
 
     async def until_well(self) -> None:
         """Returns when its store answers again."""

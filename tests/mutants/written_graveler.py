@@ -180,7 +180,7 @@ GRAVELER: Final[Sequence[Written]] = (
         "repository-keeps-its-uploads",
         "tarn_graveler.handlers.repositories",
         "Deleting a repository drops no day of uploads.",
-        "dead += [keys.uploads(day) for day in await self._upload_days.days(repository)]",
+        "dead += [keys.uploads(day) for day in await self._daily_uploads.days(repository)]",
         "pass",
     ),
     Written(

@@ -327,19 +327,19 @@ class _ReadAhead:
         self._namespace = namespace
         self._segments = segments
         self._at = 0
-        # Invariant: the segments before `_asked` need no reading ahead.
-        self._asked = 0
+        # Invariant: the segments before `_requested` need no reading ahead.
+        self._requested = 0
 
     def go_on(self, group: asyncio.TaskGroup) -> None:
         """Call it once for each segment, before its rows are read."""
         self._at += 1
-        self._asked = max(self._asked, self._at)
-        while self._asked < min(len(self._segments), self._at + _AHEAD_MAX):
-            for ranges in _opened(self._segments[self._asked]):
+        self._requested = max(self._requested, self._at)
+        while self._requested < min(len(self._segments), self._at + _AHEAD_MAX):
+            for ranges in _opened(self._segments[self._requested]):
                 for info in ranges[:1]:
                     if self._reader.cache.opened(info.range_id) is None:
                         group.create_task(self._read(info.range_id))
-            self._asked += 1
+            self._requested += 1
 
     async def _read(self, range_id: RangeId) -> None:
         await self._reader.range(self._namespace, range_id)

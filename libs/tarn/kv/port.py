@@ -96,7 +96,7 @@ class Versioned:
 
 @hot_value
 class Group:
-    """Rows that are written atomically, such as a staged entry and its journal event.
+    """Rows that are written atomically, such as an uploaded object's entry and its note.
 
     Attributes:
         anchor: key of the main row; decides the bucket. Only scans find the other rows (`Kv.get_many`).

@@ -109,7 +109,7 @@ class Users:
         await self.end(decode_user((await self._row(user_id)).value))
 
     async def end(self, user: User) -> None:
-        """Deletes this life of a user, as `delete`; a life that has ended is not an error."""
+        """Deletes one incarnation of a user, as `delete`; an incarnation that is gone already is not an error."""
         await self._begin_deletion(user)
         row = await self._registers.get(AuthKeys.user(user.user_id))
         for _ in range(_ATTEMPTS_MAX):
@@ -166,7 +166,7 @@ class Users:
 
 
 def _is(user: User, row: Versioned) -> bool:
-    """Returns whether a row is this life of the user."""
+    """Returns whether a row is this incarnation of the user."""
     return decode_user(row.value).user_uid == user.user_uid
 
 

@@ -23,7 +23,7 @@ _REPOSITORIES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class CachedRepository:
-    """One life of a repository and the namespace of its blocks."""
+    """One incarnation of a repository and the namespace of its blocks."""
 
     repository_id: str
     instance_uid: str

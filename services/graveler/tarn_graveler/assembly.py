@@ -97,7 +97,7 @@ class Graveler:
     merges: Merges
     diffing: Diffing
     history: History
-    upload_days: DailyUploads
+    daily_uploads: DailyUploads
     uploads: Uploads
     page_keys: PageKeys
     clock: Clock
@@ -130,7 +130,7 @@ def assemble(
     conditional = ConditionalStaging(kv, branches, layers, settings.clock_skew_seconds)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
-    upload_days = DailyUploads(kv, repositories, cleaning, clock, tasks)
+    daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     changes = UncommittedChanges(layers, committed)
     committing = Committing(
@@ -167,8 +167,8 @@ def assemble(
         merges=Merges(commits, committed, moves, clock),
         diffing=Diffing(layers, reading, committed, changes),
         history=History(commits),
-        upload_days=upload_days,
-        uploads=Uploads(kv, upload_days, completion, clock, ids),
+        daily_uploads=daily_uploads,
+        uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
         clock=clock,
     )

@@ -202,10 +202,10 @@ async def test_listings_skip_many_ended_uploads_without_a_tombstone_warning(
         assert await look() == [left]
         clock.shift_seconds = 5 * 86_400
         young = await begin("young")
-        assert await graveler.upload_days.tidy(repository) == 0
+        assert await graveler.daily_uploads.tidy(repository) == 0
         assert await look() == [young, left]
         await uploads.abort(repository, left)
-        assert await graveler.upload_days.tidy(repository) == 1
+        assert await graveler.daily_uploads.tidy(repository) == 1
         clock.shift_seconds += 61
         assert await graveler.cleaning.drop_due() == 1
         assert await look() == [young]

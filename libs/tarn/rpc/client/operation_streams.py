@@ -11,7 +11,7 @@ The protocol, above `rpc Operate(stream OperateRequest) returns (stream OperateR
   for each operation, in any order. A result whose caller has left is dropped.
 - A result with id 0 announces that the server wants to stop. The client then sends nothing more, half-closes,
   and receives the results of all operations that it sent. The stream then ends without an unknown outcome.
-- Both sides are bounded: callers by `OUTSTANDING_MAX`, a stream by `connection.WINDOW` operations without
+- Both sides are bounded: callers by `OUTSTANDING_MAX`, a stream by `stream_connection.WINDOW` operations without
   an answer, a message by 256 operations and 1 MiB; a server at its limit does not read.
 - When a stream is lost, unsent operations move to another one, reads are sent again while their time
   allows, and writes fail with UNKNOWN_OUTCOME (`Pending.may_be_sent_again` gives the reason).
@@ -97,7 +97,7 @@ class OperationStreams:
         self._connections.clear()
         self._sweep.close()
 
-    def lane_opened(self) -> None:
+    def connection_opened(self) -> None:
         """Sends the operations that waited for a connection."""
         waiting, self._waiting = self._waiting, deque()
         for pending in waiting:

@@ -151,10 +151,10 @@ class Pending:
         return self.read_only and self.attempts < ATTEMPTS_MAX
 
 
-class LaneOwner(Protocol):
+class ConnectionOwner(Protocol):
     """Takes over operations that a connection cannot send."""
 
-    def lane_opened(self) -> None:
+    def connection_opened(self) -> None:
         """Called when the connection starts to accept operations."""
         ...
 
@@ -175,7 +175,7 @@ class StreamConnection:
         address: str,
         channel: grpc.aio.Channel,
         method: OperateMethod,
-        owner: LaneOwner,
+        owner: ConnectionOwner,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -226,7 +226,7 @@ class StreamConnection:
         try:
             await stream.wait_for_connection()
             self.is_open = opened = True
-            self._owner.lane_opened()
+            self._owner.connection_opened()
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(self._write(stream))
                 await self._read(stream)

@@ -90,7 +90,7 @@ class Staging:
             if not pending:
                 return [outcomes[path] for path in paths]
             with unknown_if(written):
-                failed = await self._write_markers(name, record, pending)
+                failed = await self._write_tombstones(name, record, pending)
             for path, error in failed.items():
                 outcomes[path] = OutcomeUnknownError(error.message) if written else error
             written = True
@@ -110,7 +110,7 @@ class Staging:
         """
         return await handle.fresh(written=written)
 
-    async def _write_markers(
+    async def _write_tombstones(
         self, name: BranchName, record: Branch, paths: Sequence[str]
     ) -> dict[str, TarnError]:
         partition = self._layers.partition(name, record.staging)

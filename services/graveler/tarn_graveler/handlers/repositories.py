@@ -44,7 +44,7 @@ class RepositoryHandler:
         self._commits = graveler.commits
         self._committed = graveler.committed
         self._cleaning = graveler.cleaning
-        self._upload_days = graveler.upload_days
+        self._daily_uploads = graveler.daily_uploads
         self._page_keys = graveler.page_keys
         self._clock = graveler.clock
 
@@ -179,7 +179,7 @@ class RepositoryHandler:
                     continue  # deleted since the page was read, or its creation was given up
                 dead += [keys.token(branch_id, token) for token in branch.tokens]
             after = page[-1][0]
-        dead += [keys.uploads(day) for day in await self._upload_days.days(repository)]
+        dead += [keys.uploads(day) for day in await self._daily_uploads.days(repository)]
         if not await self._cleaning.register(dead):
             text = f"some of its {len(dead)} partitions could not be registered to be dropped"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

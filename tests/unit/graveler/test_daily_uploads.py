@@ -59,7 +59,7 @@ async def is_known(lake: Lake, upload_id: str) -> bool:
 
 
 async def tidy(lake: Lake) -> int:
-    return await lake.graveler.upload_days.tidy(lake.repository)
+    return await lake.graveler.daily_uploads.tidy(lake.repository)
 
 
 async def test_uploads_of_several_days_are_one_list_in_the_order_of_paths(lake: Lake) -> None:
@@ -153,9 +153,9 @@ async def test_a_day_stays_known_until_its_drop_is_registered(
     with monkeypatch.context() as patch:
         patch.setattr(MemKv, "set_many", refuse)
         assert await tidy(lake) == 0
-    assert await lake.graveler.upload_days.days(lake.repository) == [day_of_upload(upload_id)]
+    assert await lake.graveler.daily_uploads.days(lake.repository) == [day_of_upload(upload_id)]
     assert await tidy(lake) == 1
-    assert await lake.graveler.upload_days.days(lake.repository) == []
+    assert await lake.graveler.daily_uploads.days(lake.repository) == []
 
 
 async def test_the_first_upload_of_a_day_drops_old_days(lake: Lake, other: Lake) -> None:
@@ -163,9 +163,9 @@ async def test_the_first_upload_of_a_day_drops_old_days(lake: Lake, other: Lake)
     lake.clock.advance(5 * DAY)
     young = await begin(other, "b")
     await begin(lake, "c")
-    tasks = lake.graveler.upload_days._tasks
+    tasks = lake.graveler.daily_uploads._tasks
     assert await tasks.drain(10)
-    assert await lake.graveler.upload_days.days(lake.repository) == [day_of_upload(young)]
+    assert await lake.graveler.daily_uploads.days(lake.repository) == [day_of_upload(young)]
 
 
 @pytest.mark.parametrize("upload_id", ["", "x", "0" * 31, "0" * 33, "F" * 32, "f" * 32, "\0" * 32])
