@@ -134,6 +134,20 @@ def test_an_unsettled_creation_vanishes_before_another_one_wins(story: Story) ->
     assert story.broken() != [], "after the seal no reader sees the row"
 
 
+@pytest.mark.parametrize(("end", "is_allowed"), [(50, True), (9, False)])
+def test_two_conditional_writes_win_on_a_value_that_was_written_again_between_them(
+    story: Story, end: float, *, is_allowed: bool
+) -> None:
+    """The one that wins first is answered last."""
+    story.put(1, 0, end)
+    story.get(1, 2, 3)
+    story.commit("c", {"k": 1}, 4, 5)
+    put_if(story, 2, 1, 10, 20)
+    put_if(story, 3, 1, 15, 16)
+    story.get(3, 30, 31)
+    assert story.broken() == ([] if is_allowed else ["I6"])
+
+
 def test_an_upload_that_was_written_over_does_not_come_back(story: Story) -> None:
     write = story.put(1, 0, 50)
     story.get(1, 3, 4)

@@ -24,10 +24,10 @@ The search processes the answers in the order of time and keeps every state (`_S
 answers so far. Effects are placed as late as possible: an effect that no answer needs is left out; one
 that an answer needs is placed at the end of that answer's operation, or hidden directly beneath an effect
 that was put since the write began. No order is missed: an operation that needs an earlier moment has an
-earlier answer. Two effects that no answer needs are tried nevertheless: one more effect of a write that
-settles on top, if it may hide a write that began since; and one that vanished before a conditional write that
-does not expect it. So there is usually one state, and occasionally as many as there are orders of concurrent
-writes.
+earlier answer. Three effects that no answer needs are tried nevertheless: one more effect of a write that
+settles on top, if it may hide a write that began since; one that vanished before a conditional write that does
+not expect it; and one of the value that this one expects, over it. So there is usually one state, and
+occasionally as many as there are orders of concurrent writes.
 """
 
 from __future__ import annotations
@@ -265,16 +265,23 @@ class _Search:
     def _beneath(
         self, state: _State, number: int, after: float, at: int
     ) -> Iterator[tuple[_State, int]]:
-        """The state in which an effect came right before a period began.
+        """The states in which an effect came right before a period began.
 
-        If the one that the period begins with does not expect it, it has vanished before that one came.
+        If that period's effect does not expect it, it vanished, or a running write of the expected value hid it.
         """
         if self._fits_beneath(state, at, self.effects[number]):
             yield self._inserted(state, number, after, at), at
             return
         period, below = state.periods[at], state.periods[at - 1]
-        is_right = period.is_put and self._expected(period.entry) == self.value(below.entry)
-        if is_right and not self.effects[number].is_turn and self.seals.any_before(self.now):
+        expected = self._expected(period.entry)
+        if expected is None or not period.is_put or expected != self.value(below.entry):
+            return
+        for writer in self._writers(state, expected):
+            over = self.effects[writer]
+            if writer != number and over.op.expected is None and over.inv < period.start:
+                hidden = self._inserted(state, number, after, at)
+                yield self._inserted(hidden, writer, max(after, over.inv), at + 1), at
+        if not self.effects[number].is_turn and self.seals.any_before(self.now):
             entry, state = self._counted(state, number, after)
             shown = _Period(period.start, entry, is_put=True)
             again = _Period(period.start, below.entry, is_put=False)
