@@ -4,7 +4,10 @@ An error that means "surely not done" (UNAVAILABLE, NOT_FOUND) must be true, and
 everything is in commit X".
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from lake import MAIN, Lake, Running, entry, keep_tokens, reached
@@ -15,11 +18,35 @@ from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.branch.committing import CommitResult
 from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.uploads.state import NewUpload
+from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
+
+if TYPE_CHECKING:
+    from tarn.kv.records import Repository
+    from tarn.rpc.wire.call import Call
+    from tarn_graveler.handlers.requests import AccessGuard
 
 
 def refused() -> TarnError:
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused")
+
+
+class OpenGuard:
+    """Lets everybody in."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    async def enter(self, *_: object) -> None:
+        return None
+
+    async def enter_repository(self, *_: object) -> tuple[Repository, None]:
+        return self._repository, None
+
+
+def guard(lake: Lake) -> AccessGuard:
+    return cast("AccessGuard", OpenGuard(lake.repository))
 
 
 def refuse_rows_after_first(lake: Lake, key: bytes) -> None:
@@ -190,3 +217,35 @@ async def test_rule_5_reads_rely_on_the_drop_delay_less_the_clock_skew(
     await lake.kv.drop_partition(token)  # by a cleaner whose clock is four seconds ahead
     held.open()
     assert await reader == 1
+
+
+async def test_a_hard_move_whose_answer_cannot_be_read_has_an_unknown_outcome(lake: Lake) -> None:
+    """A client would repeat what was "surely not done", and be told that the head is another one."""
+    first = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
+    await lake.put("x", 1)
+    second = (await lake.commit()).commit_id
+    set_if = lake.kv.set_if
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise refused()
+
+    async def move_and_break(partition: Partition, key: bytes, *args: object) -> object:
+        done = await set_if(partition, key, *args)  # type: ignore[arg-type]
+        if key == lake.branch_key:
+            lake.kv.get_many = refuse  # type: ignore[method-assign,assignment]
+        return done
+
+    get_many = lake.kv.get_many
+    lake.kv.set_if = move_and_break  # type: ignore[method-assign,assignment]
+    handler = BranchHandler(guard(lake), lake.graveler)
+    request = branch_pb.MoveBranchRequest(
+        repository_id="lake",
+        branch_id=MAIN,
+        target_ref=first,
+        expected_commit_id=second,
+        force=True,
+    )
+    with pytest.raises(OutcomeUnknownError):
+        await handler.MoveBranch(request, cast("Call", None))
+    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    assert (await lake.graveler.branches.fresh(lake.main)).branch.commit_id == first

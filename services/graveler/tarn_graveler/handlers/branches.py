@@ -11,6 +11,7 @@ from tarn.kv.records import Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.attempts import unknown_if
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
@@ -139,7 +140,8 @@ class BranchHandler:
         name = BranchName(repository, branch_id)
         new = NewHead(target, await self._commits.get(repository, target))
         await self._moves.move_to(name, new, expected, force=request.force)
-        version = await self._branches.fresh(name)
+        with unknown_if(True):  # the branch is moved: no later failure is a refusal
+            version = await self._branches.fresh(name)
         return branch_pb.MoveBranchResponse(branch=_branch_message(branch_id, version.branch))
 
 
