@@ -102,7 +102,8 @@ class HeadMoves:
             if len(built_from.sealed) >= _FORGET_FROM:
                 # Refused operations would pile up tokens that change nothing, each a layer for every read.
                 record = await self._forget(handle, record, built_from)
-                built_from = replace(record.branch, sealed=())
+                built_from = _ours(built_from, record.branch)
+                continue
             new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
                 return new
@@ -144,8 +145,8 @@ class HeadMoves:
     async def _forget(
         self, handle: BranchHandle, record: BranchVersion, built_from: Branch
     ) -> BranchVersion:
-        """Removes sealed tokens that change nothing; returns the record, perhaps a newer one, without them
-        in `built_from`'s place.
+        """Removes sealed tokens that change nothing; returns the new record, or another operation's record
+        that still has some of them.
         """
 
         def decide(current: Branch, op_id: bytes) -> Branch:
