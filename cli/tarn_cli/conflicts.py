@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.output import Record, shown_size
+from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_proto.graveler.v1.merge_service_pb2 import (
     MERGE_SIDE_DESTINATION,
     MERGE_SIDE_SOURCE,
@@ -29,7 +29,6 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _SIDES = {"source": MERGE_SIDE_SOURCE, "dest": MERGE_SIDE_DESTINATION}
 _STRATEGIES = {"source-wins": MERGE_SIDE_SOURCE, "dest-wins": MERGE_SIDE_DESTINATION}
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _ETAG_CHARS = 12
 """Characters of an ETag that tell two versions of an object apart at a glance."""
 
@@ -115,5 +114,5 @@ def _version(packed: bytes) -> Record | None:
     if not packed:
         return None
     entry = unpack(packed)
-    modified = datetime.fromtimestamp(entry.mtime_us // 1_000_000, UTC).strftime(_TIME)
+    modified = datetime.fromtimestamp(entry.mtime_us // 1_000_000, UTC).strftime(TIME_FORMAT)
     return {"size_bytes": entry.size, "modified": modified, "etag": entry.etag}

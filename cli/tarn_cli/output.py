@@ -15,7 +15,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Output", "Record", "shown_size", "shown_time"]
+__all__ = ["TIME_FORMAT", "Output", "Record", "shown_size", "shown_time"]
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+"""RFC 3339, in UTC, to the second."""
 
 Record = Mapping[str, object]
 """One record, with field names that are the same in every command."""
@@ -23,7 +26,7 @@ Record = Mapping[str, object]
 
 def shown_time(timestamp: Timestamp) -> str:
     """A time in RFC 3339, in UTC, to the second."""
-    return datetime.fromtimestamp(timestamp.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(timestamp.seconds, UTC).strftime(TIME_FORMAT)
 
 
 def shown_size(size: int) -> str:

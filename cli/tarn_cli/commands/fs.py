@@ -14,13 +14,12 @@ from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.store import WORKERS_MAX, Listed, Objects
 from tarn_cli.objects.transfer import Transfer, bytes_bar, count_bar, run_all
 from tarn_cli.objects.uri import parse_object, parse_prefix
-from tarn_cli.output import Record, shown_size
+from tarn_cli.output import TIME_FORMAT, Record, shown_size
 from tarn_cli.session import Group, Session, pass_session
 
 __all__ = ["fs"]
 
 _CHUNK_BYTES = 1 << 20
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 _workers = click.option(
     "--workers",
@@ -46,14 +45,14 @@ def _record(each: Listed) -> Record:
         "path": each.path,
         "kind": "object",
         "size_bytes": each.size,
-        "modified": each.modified.strftime(_TIME),
+        "modified": each.modified.strftime(TIME_FORMAT),
         "etag": each.etag,
     }
 
 
 def _line(each: Listed) -> str:
     size = "" if each.size is None else shown_size(each.size)
-    modified = "" if each.modified is None else each.modified.strftime(_TIME)
+    modified = "" if each.modified is None else each.modified.strftime(TIME_FORMAT)
     return f"{size:>10}  {modified:20}  {each.path}"
 
 
@@ -93,7 +92,7 @@ def stat(session: Session, uri: str) -> None:
         {
             "path": where.path,
             "size_bytes": head["ContentLength"],
-            "modified": head["LastModified"].strftime(_TIME),
+            "modified": head["LastModified"].strftime(TIME_FORMAT),
             "etag": head["ETag"].strip('"'),
             "content_type": head.get("ContentType", ""),
             "metadata": head.get("Metadata", {}),

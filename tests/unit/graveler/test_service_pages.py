@@ -34,7 +34,7 @@ class OpenGuard(AccessGuard):
         return Grant(UserId("ann"), Policy(()), "", 1000)
 
     async def enter_repository(
-        self, call: Call, rule: Rule, request: RepositoryRequest
+        self, call: Call, rule: Rule, request: RepositoryRequest, *, also: str = ""
     ) -> tuple[Repository, Grant]:
         return self._repository, await self.enter(call, rule, "")
 

@@ -131,10 +131,9 @@ class BranchHandler:
     ) -> branch_pb.MoveBranchResponse:
         """Puts a branch on the commit of another ref."""
         branch_id = parse_branch_id(request.branch_id)
-        rule = _BRANCH_RULES["MoveBranch"]
-        reading = rule.also["source"]
-        await self._guard.enter(call, reading, reading.resource.of(request))
-        repository, _ = await self._guard.enter_repository(call, rule, request)
+        repository, _ = await self._guard.enter_repository(
+            call, _BRANCH_RULES["MoveBranch"], request, also="source"
+        )
         expected = parse_commit_id(request.expected_commit_id)
         target = await self._refs.commit_of(repository, request.target_ref)
         name = BranchName(repository, branch_id)

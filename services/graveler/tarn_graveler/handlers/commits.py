@@ -109,10 +109,7 @@ class CommitHandler:
     async def DiffRefs(self, request: pb.DiffRefsRequest, call: Call) -> pb.DiffRefsResponse:
         """Returns one page of the differences between the commits of two refs."""
         rule = _RULES["DiffRefs"]
-        grant = await self._guard.enter(
-            call, rule.also["right"], rule.also["right"].resource.of(request)
-        )
-        repository, _ = await self._guard.enter_repository(call, rule, request)
+        repository, grant = await self._guard.enter_repository(call, rule, request, also="right")
         tokens = await self._page_keys.tokens(
             grant.user_id,
             rule.name,

@@ -9,8 +9,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
 from tarn.core.listing.choice import Choice, ChoiceRule, Side
 from tarn.core.listing.tally import ChangeStats
-from tarn.kv.records import Repository
-from tarn.rpc.rules import Rule, rules_of
+from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.head_moves import NewHead
@@ -18,7 +17,6 @@ from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.commits import commit_message
 from tarn_graveler.handlers.requests import (
     AccessGuard,
-    RepositoryRequest,
     checked_metadata,
     paging,
 )
@@ -53,7 +51,9 @@ class MergeHandler:
     async def Merge(self, request: pb.MergeRequest, call: Call) -> pb.MergeResponse:
         """Merges the commit of a ref into a branch."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, user_id = await self._enter(call, _RULES["Merge"], request)
+        repository, grant = await self._guard.enter_repository(
+            call, _RULES["Merge"], request, also="source"
+        )
         if request.squash and request.fast_forward_only:
             # A fast-forward brings the history that a squash is to leave out.
             text = "a merge is either squashed or fast-forward only, not both"
@@ -61,7 +61,7 @@ class MergeHandler:
         message = request.message or f"Merge {request.source_ref} into {branch_id}"
         wish = MergeRequest(
             source=await self._refs.commit_of(repository, request.source_ref),
-            committer=user_id,
+            committer=grant.user_id,
             message=message,
             metadata=checked_metadata(request),
             choice=_choice(request),
@@ -76,7 +76,9 @@ class MergeHandler:
         self, request: pb.PreviewMergeRequest, call: Call
     ) -> pb.PreviewMergeResponse:
         """Reports the effect of a merge without making it."""
-        repository, _ = await self._enter(call, _RULES["PreviewMerge"], request)
+        repository, _ = await self._guard.enter_repository(
+            call, _RULES["PreviewMerge"], request, also="source"
+        )
         dest = await self._refs.commit_of(repository, request.destination_ref)
         source = await self._refs.commit_of(repository, request.source_ref)
         limit, choice = paging(request.page_size), _choice(request)
@@ -102,31 +104,26 @@ class MergeHandler:
     async def Revert(self, request: pb.RevertRequest, call: Call) -> pb.RevertResponse:
         """Undoes the changes of one commit."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, user_id = await self._enter(call, _RULES["Revert"], request)
+        repository, grant = await self._guard.enter_repository(
+            call, _RULES["Revert"], request, also="source"
+        )
         commit_id = await self._refs.commit_of(repository, request.ref)
         message = request.message or f"Revert {commit_id}"
-        wish = _pick_request(request, commit_id, user_id, message)
+        wish = _pick_request(request, commit_id, grant.user_id, message)
         new = await self._merges.revert(BranchName(repository, branch_id), wish)
         return pb.RevertResponse(commit=_shown(new))
 
     async def CherryPick(self, request: pb.CherryPickRequest, call: Call) -> pb.CherryPickResponse:
         """Applies the changes of one commit."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, user_id = await self._enter(call, _RULES["CherryPick"], request)
+        repository, grant = await self._guard.enter_repository(
+            call, _RULES["CherryPick"], request, also="source"
+        )
         commit_id = await self._refs.commit_of(repository, request.ref)
         message = request.message or (await self._commits.get(repository, commit_id)).message
-        wish = _pick_request(request, commit_id, user_id, message)
+        wish = _pick_request(request, commit_id, grant.user_id, message)
         new = await self._merges.cherry_pick(BranchName(repository, branch_id), wish)
         return pb.CherryPickResponse(commit=_shown(new))
-
-    async def _enter(
-        self, call: Call, rule: Rule, request: RepositoryRequest
-    ) -> tuple[Repository, str]:
-        """Checks the permissions for the source and the destination; returns the repository and the user."""
-        reading = rule.also["source"]
-        await self._guard.enter(call, reading, reading.resource.of(request))
-        repository, grant = await self._guard.enter_repository(call, rule, request)
-        return repository, grant.user_id
 
 
 def _pick_request(

@@ -120,10 +120,13 @@ class AccessGuard:
         return granted or await self._access.check(call, action, resource)
 
     async def enter_repository(
-        self, call: Call, rule: Rule, request: RepositoryRequest
+        self, call: Call, rule: Rule, request: RepositoryRequest, *, also: str = ""
     ) -> tuple[Repository, Grant]:
         """Returns the repository of a request, if the caller may do the rule's action on the request's
         resource.
+
+        `also` names a further permission of the rule, such as that for the source of a merge; it is checked
+        first.
 
         The caller is checked first: a caller without permission does not learn whether the repository
         exists.
@@ -131,6 +134,9 @@ class AccessGuard:
         Raises:
             TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND; INVALID for an invalid name.
         """
+        if also:
+            further = rule.also[also]
+            await self.enter(call, further, further.resource.of(request))
         grant = await self.enter(call, rule, rule.resource.of(request))
         return await self._repositories.get(request.repository_id), grant
 

@@ -11,6 +11,7 @@ All three are three-way merges of listings into the head of a branch:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from tarn.block.committed import Committed
 from tarn.block.merging import ConflictPage, MergePreview, MergeSides
@@ -23,7 +24,7 @@ from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.merge_base import ReadCommits, merge_base
+from tarn_graveler.history.merge_base import merge_base
 
 __all__ = ["CHERRY_PICKED_FROM", "REVERT_OF", "MergeRequest", "Merges", "PickRequest", "Preview"]
 
@@ -115,18 +116,14 @@ class Merges:
         source = await self._commits.get(repository, request.source)
 
         async def propose(head_id: CommitId) -> NewHead:
-            base_id = await merge_base(self._reader(repository), head_id, request.source)
+            base_id, sides = await self._sides(repository, head_id, request.source)
             if base_id == request.source and not request.allow_empty:
                 raise _nothing_to_merge(name, request.source)
             if request.fast_forward_only:
                 if base_id != head_id:
                     raise _not_fast_forward(name, head_id, request.source)
                 return NewHead(request.source, source)
-            listing = await self._merged(
-                name,
-                await self._sides(repository, base_id, request.source, head_id),
-                request.choice,
-            )
+            listing = await self._merged(name, sides, request.choice)
             head = await self._commits.get(repository, head_id)
             if request.squash and listing == head.metarange_id and not request.allow_empty:
                 # A squash does not record its source, so only the listing shows that it was made before.
@@ -140,8 +137,7 @@ class Merges:
         self, repository: Repository, dest: CommitId, source: CommitId, choice: Choice, limit: int
     ) -> Preview:
         """Finds what a merge would change and which paths conflict; writes nothing."""
-        base = await merge_base(self._reader(repository), dest, source)
-        sides = await self._sides(repository, base, source, dest)
+        base, sides = await self._sides(repository, dest, source)
         merge = await self._committed.preview_merge(
             repository.storage_namespace, sides, choice, limit=limit
         )
@@ -158,13 +154,9 @@ class Merges:
         limit: int,
     ) -> ConflictPage:
         """Returns the conflicts of a merge at paths greater than `after`."""
-        base = await merge_base(self._reader(repository), dest, source)
+        _, sides = await self._sides(repository, dest, source)
         return await self._committed.merge_conflicts(
-            repository.storage_namespace,
-            await self._sides(repository, base, source, dest),
-            choice,
-            after=after,
-            limit=limit,
+            repository.storage_namespace, sides, choice, after=after, limit=limit
         )
 
     async def revert(self, name: BranchName, request: PickRequest) -> NewHead:
@@ -230,13 +222,15 @@ class Merges:
         return await self._moves.move(name, propose)
 
     async def _sides(
-        self, repository: Repository, base: CommitId | None, source: CommitId, dest: CommitId
-    ) -> MergeSides:
+        self, repository: Repository, dest: CommitId, source: CommitId
+    ) -> tuple[CommitId | None, MergeSides]:
+        """Returns the merge base of two commits, None if they are unrelated, and the listings to merge."""
+        base = await merge_base(partial(self._commits.get_many, repository), dest, source)
         listings = [
             None if each is None else (await self._commits.get(repository, each)).metarange_id
             for each in (base, source, dest)
         ]
-        return MergeSides(*listings)
+        return base, MergeSides(*listings)
 
     async def _merged(self, name: BranchName, sides: MergeSides, choice: Choice) -> MetarangeId:
         """Returns the merged listing, durable.
@@ -270,9 +264,6 @@ class Merges:
             metadata=request.metadata if metadata is None else metadata,
         )
         return NewHead(await self._commits.add(name.repository, commit), commit)
-
-    def _reader(self, repository: Repository) -> ReadCommits:
-        return lambda ids: self._commits.get_many(repository, ids)
 
 
 def _nothing_to_merge(name: BranchName, source: CommitId) -> TarnError:
