@@ -83,4 +83,7 @@ def keep_guard_seeds(found: Mapping[str, Sequence[int]]) -> None:
     names = [guard.name for guard in GUARDS]
     known = {**guard_seeds(), **found}
     lines = [f"  {json.dumps(name)}: {json.dumps([*known.get(name, [])])}" for name in names]
-    _SEEDS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    # Other processes read the file meanwhile, so it is replaced as a whole.
+    new = _SEEDS.with_suffix(".new")
+    new.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    new.replace(_SEEDS)
