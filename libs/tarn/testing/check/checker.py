@@ -17,11 +17,15 @@ take effect more often than the protocol allows.
   head agree on it, and it obeys I1. Acknowledged commits are in their branch's history, once, in the
   order in which they were made; failed ones are not; a call that made a commit does not answer "nothing
   to commit".
+- *I5 reset*: a reset, and a hard move by force, discard what was acknowledged before they began. A hard move
+  replaces only the head that it names.
 - *I6 conditional*: a conditional write takes effect only directly on top of the value that it expects. So
   at most one write wins for each state of a key. The value that a refused write saw obeys I1 and I2 like
   any read.
 - *I7*: crashes, token drops and restarts are not operations, so any change that they make violates
   another invariant.
+- *I8 merge*: the commit of a merge, revert or cherry-pick holds the three-way result
+  (`tarn.testing.check.versions`). It is a write of the keys that it changes.
 - *I9 no dangling address*.
 
 Creating or removing a branch is a write of every key; so "a re-created branch shows no old write" is I1.
@@ -39,7 +43,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarn.testing.check.effects import Effect, Reading, Seals
-from tarn.testing.check.history import ABSENT, GONE, NEVER, History, Op, OpKind, Outcome, shown
+from tarn.testing.check.history import (
+    ABSENT,
+    GONE,
+    MERGES,
+    NEVER,
+    History,
+    Op,
+    OpKind,
+    Outcome,
+    shown,
+)
+from tarn.testing.check.versions import Versions
 from tarn.testing.check.witness import explain
 
 __all__ = ["Report", "Violation", "check"]
@@ -86,23 +101,33 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A value that a key had, or may have had."""
+    """A value that a key had, or may have had.
+
+    Attributes:
+        replaces: as in `Effect`.
+    """
 
     value: int
     inv: float
     ret: float
     op: Op
+    replaces: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A value that an operation returned."""
+    """A value that an operation returned.
+
+    Attributes:
+        is_beneath: whether the value may lie beneath a staged row, so that no reader saw it at that moment.
+    """
 
     value: int
     inv: float
     ret: float
     op: Op
     invariant: str
+    is_beneath: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +142,7 @@ class _Branch:
     name: str
     commits: Sequence[tuple[Op, str, float]]
     seals: Seals
+    versions: Versions
 
 
 class _Writes:
@@ -156,13 +182,19 @@ def check(history: History) -> Report:
             report.statistics[f"{op.kind} {op.outcome} of these conditional"] += 1
     keys = {op.key for op in history.ops if op.key is not None}
     keys |= {key for commit in history.commits.values() for key in commit.contents}
+    versions = Versions(history)
     for name in sorted({op.branch for op in history.ops}):
         ops = [op for op in history.ops if op.branch == name]
-        branch = _Branch(history, name, [*_commits_of(history, name, ops, report)], Seals(ops))
+        commits = [*_commits_of(history, name, ops, report)]
+        branch = _Branch(history, name, commits, Seals(ops), versions)
         by_key = _by_key(ops)
         for key in sorted(keys):
             _check_key(branch, key, by_key(key), report)
-        _check_chain(history, name, ops, report)
+        if not _check_chain(history, name, ops, report):
+            _check_head(branch, ops, report)
+    for op, text in versions.merge_problems():
+        told = f"{op.branch}: #{op.number} {op.kind} {text}"
+        report.violations.append(Violation("I8", told, (op.line(),)))
     report.violations += [Violation("I9", text) for text in history.dangling]
     report.violations += [Violation("I2", text) for text in history.doubled]
     _check_searches(report)
@@ -186,7 +218,7 @@ def _by_key(ops: Sequence[Op]) -> Callable[[str], Sequence[Op]]:
     return lambda key: sorted([*own[None], *own[key]], key=lambda op: op.number)
 
 
-def _writes_of(history: History, key: str, ops: Iterable[Op]) -> Iterator[_Write]:
+def _writes_of(branch: _Branch, key: str, ops: Iterable[Op]) -> Iterator[_Write]:
     for op in ops:
         if op.outcome is Outcome.FAIL:
             continue
@@ -196,9 +228,12 @@ def _writes_of(history: History, key: str, ops: Iterable[Op]) -> Iterator[_Write
         elif op.kind is OpKind.REMOVE:
             yield _Write(GONE, op.inv, op.ret, op)
         elif op.kind is OpKind.CREATE:
-            source = history.commits.get(op.commit_id)
+            source = branch.history.commits.get(op.commit_id)
             contents = source.contents if source is not None else {}
             yield _Write(contents.get(key, ABSENT), op.inv, op.ret, op)
+        elif op.kind in {OpKind.RESET, OpKind.MOVE, *MERGES}:
+            for merged in branch.versions.merged(op, key):
+                yield _Write(merged.value, op.inv, op.ret, op, merged.replaces)
 
 
 def _commits_of(
@@ -240,11 +275,13 @@ def _reads_of(branch: _Branch, key: str, ops: Sequence[Op]) -> Iterator[_Read]:
                 yield _Read(op.observed, op.inv, op.end, op, "I1")
     for op, commit_id, end in branch.commits:
         value = branch.history.commits[commit_id].contents.get(key, ABSENT)
-        yield _Read(value, op.inv, end, op, "I3")
+        # A merge that was under way may have published it beneath rows that came since the merge began.
+        is_beneath = op.is_claim and branch.versions.is_moving_to(commit_id, op)
+        yield _Read(value, op.inv, end, op, "I3", is_beneath)
 
 
 def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> None:
-    listed = [*_writes_of(branch.history, key, ops)]
+    listed = [*_writes_of(branch, key, ops)]
     writes = _Writes(listed)
     reads = sorted(_reads_of(branch, key, ops), key=lambda read: read.inv)
     problem = _first_problem(writes, reads)
@@ -255,7 +292,10 @@ def _check_key(branch: _Branch, key: str, ops: Sequence[Op], report: Report) -> 
         earlier = [
             read
             for read in reads
-            if read.invariant != "I6" and read.inv <= _from(quiet) and not _is_between(read, steps)
+            if read.invariant != "I6"
+            and not read.is_beneath
+            and read.inv <= _from(quiet)
+            and not _is_between(read, steps)
         ]
         problem = _unexplained(listed, earlier, branch.seals, report) or _apart(branch, key, quiet)
     if problem is not None:
@@ -291,7 +331,7 @@ def _unexplained(
     writes: Sequence[_Write], reads: Sequence[_Read], seals: Seals, report: Report
 ) -> _Problem | None:
     """Finds a violation that only all reads and writes together show."""
-    effects = [Effect(write.value, write.op) for write in writes]
+    effects = [Effect(write.value, write.op, write.replaces) for write in writes]
     readings = [Reading(read.value, read.inv, read.ret, read.op) for read in reads]
     verdict = explain(effects, readings, seals)
     report.statistics["effects of a write beyond its first"] += verdict.again
@@ -305,6 +345,10 @@ def _unexplained(
         invariant = "I3"
     elif op.kind is OpKind.PUT and op.expected is not None and op.is_ok:
         invariant = "I6"
+    elif op.kind in MERGES:
+        invariant = "I8"
+    elif op.kind in {OpKind.RESET, OpKind.MOVE}:
+        invariant = "I5"
     value = next((read.value for read in reads if read.op is op), op.value)
     end = f" with the answers before it; kept {verdict.states_max} states" * verdict.is_cut
     text = (
@@ -368,8 +412,28 @@ def _count_oddities(writes: _Writes, reads: Sequence[_Read], report: Report) -> 
             report.statistics["reads that went back (B-A-N-A-N-A)"] += 1
 
 
-def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Report) -> None:
-    """I4 for commits: acknowledged commits are in the history of their branch, in order, once."""
+def _check_head(branch: _Branch, ops: Sequence[Op], report: Report) -> None:
+    """I4, I5 and I8: one order of commits, merges and moves explains each head that clients were told."""
+    problem = branch.versions.head_problem(branch.name)
+    if problem is not None:
+        told = [op for op in ops if op.key is None and op.inv <= problem.op.end]
+        story = tuple(("→ " if op is problem.op else "  ") + op.line() for op in told)
+        violation = Violation(problem.invariant, problem.text, story[-_STORY_MAX:])
+        report.violations.append(violation)
+
+
+def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Report) -> bool:
+    """I4 for commits: acknowledged commits are in the history of their branch, in order, once.
+
+    Returns:
+        Whether one is not.
+    """
+    found = [*_chain_problems(history, branch, ops)]
+    report.violations += found
+    return bool(found)
+
+
+def _chain_problems(history: History, branch: str, ops: Sequence[Op]) -> Iterator[Violation]:
     chain = history.chain(branch)
     if not chain:
         return
@@ -379,21 +443,23 @@ def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Repor
     began = max((op.ret for op in turns if op.ret != NEVER), default=-1.0)
     # It takes two unsettled turns to begin another history unseen.
     messages = Counter(history.commits[c].message for c in chain)
-    made = [op for op in ops if op.kind is OpKind.COMMIT]
+    made = [op for op in ops if op.kind in {OpKind.COMMIT, *MERGES}]
     unsettled = {op.kind for op in turns if op.outcome is Outcome.INFO}
     for op in made:
         if messages[f"#{op.number}"] > 1:
-            text = f"{branch}: commit #{op.number} is in the history more than once"
-            report.violations.append(Violation("I4", text, (op.line(),)))
+            text = f"{branch}: {op.kind} #{op.number} is in the history more than once"
+            yield Violation("I4", text, (op.line(),))
         if op.outcome is Outcome.FAIL and messages[f"#{op.number}"]:
-            text = f"{branch}: commit #{op.number} failed but is in the history"
-            report.violations.append(Violation("I4", text, (op.line(),)))
+            text = f"{branch}: {op.kind} #{op.number} failed but is in the history"
+            yield Violation("I4", text, (op.line(),))
+    if any(op.kind is OpKind.MOVE and op.outcome is not Outcome.FAIL for op in ops):
+        return  # commits leave the history; `_check_head` finds an order
     acked = [op for op in made if op.is_ok and op.commit_id and op.inv > began]
     for op in acked:
         if op.commit_id not in place and unsettled != {OpKind.REMOVE, OpKind.CREATE}:
             text = f"{branch}: acknowledged commit {op.commit_id[:12]} is not in the history"
             story = tuple(other.line() for other in made)
-            report.violations.append(Violation("I4", text, story))
+            yield Violation("I4", text, story)
     newest: Op | None = None  # of the commits that had ended, the one nearest to the head
     by_end = sorted((op for op in acked if op.commit_id in place), key=lambda op: op.end)
     for op in sorted(by_end, key=lambda op: op.inv):
@@ -403,4 +469,4 @@ def _check_chain(history: History, branch: str, ops: Sequence[Op], report: Repor
                 newest = over
         if newest is not None and place[op.commit_id] > place[newest.commit_id]:
             text = f"{branch}: commit #{op.number} is older than #{newest.number}, which had ended before"
-            report.violations.append(Violation("I4", text, (newest.line(), op.line())))
+            yield Violation("I4", text, (newest.line(), op.line()))

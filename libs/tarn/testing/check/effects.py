@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from tarn.testing.check.history import NEVER, Op, OpKind, Outcome
+from tarn.testing.check.history import MERGES, NEVER, Op, OpKind, Outcome
 
 __all__ = ["EFFECTS_MAX", "Effect", "Reading", "Seals"]
 
@@ -19,19 +19,30 @@ EFFECTS_MAX = 8
 _SEALS_OF_A_COMMIT = 2
 """Seals by one commit: one; if the answer to its compare-and-set was lost, a second one, with another token."""
 
-_TURNS = {OpKind.CREATE, OpKind.REMOVE}
+_SEALS_OF_A_MOVE = 3
+"""Seals by a merge or an unforced move: as many as a commit, and one by its last step (rule 9)."""
+
+_TURNS = {OpKind.CREATE, OpKind.REMOVE, OpKind.RESET, OpKind.MOVE, *MERGES}
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """A write that had, or may have had, an effect on the key.
 
+    Several effects of one operation are alternatives: one of them at most happens.
+
     Attributes:
-        ret: when it was acknowledged; `NEVER` if it was not.
+        replaces: the value that a change of the head replaces; None if it replaces any.
     """
 
     value: int
     op: Op
+    replaces: int | None = None
+
+    @property
+    def expected(self) -> int | None:
+        """The value directly on top of which alone it takes effect; None for any."""
+        return self.op.expected if self.replaces is None else self.replaces
 
     @property
     def inv(self) -> float:
@@ -40,12 +51,12 @@ class Effect:
 
     @property
     def ret(self) -> float:
-        """Latest time at which it must have taken effect."""
+        """Latest time at which it must have taken effect: when it was acknowledged, or `NEVER`."""
         return self.op.ret
 
     @property
     def is_turn(self) -> bool:
-        """Whether it writes all keys of the branch."""
+        """Whether it changes what lies beneath the staged rows of all keys, by one compare-and-set."""
         return self.op.kind in _TURNS
 
 
@@ -60,10 +71,11 @@ class Reading:
 
 
 class Seals:
-    """The times at which a branch may have been sealed: by commits, by conditional writes, and by uploads.
+    """The times at which a branch may have been sealed: by commits, by merges and resets, by conditional writes, and
+    by uploads.
 
-    The first conditional write of a branch seals, so that rows are registers from then on; each commit
-    returns to plain rows, and the next conditional write seals again. A repeated completion of an upload
+    The first conditional write of a branch seals, so that rows are registers from then on; each commit, merge or
+    reset returns to plain rows, and the next conditional write seals again. A repeated completion of an upload
     seals the token that its first attempt may still write to, so once for each upload.
     """
 
@@ -78,9 +90,22 @@ class Seals:
         self._acked_ends = [op.end for op in acked]
         begins = (op.inv for op in acked)
         self._newest_begins = [*accumulate(begins, max)]  # of those that ended so far, the latest
-        self._to_plain = [*self._commits, *(_span(op) for op in ops if op.kind is OpKind.CREATE)]
+        self._moves = [
+            _span(op)
+            for op in ops
+            if op.kind in MERGES or (op.kind is OpKind.MOVE and not op.is_forced)
+        ]
+        self._resets = [
+            _span(op)
+            for op in ops
+            if (op.kind is OpKind.RESET or (op.kind is OpKind.MOVE and op.is_forced))
+            and op.outcome is not Outcome.FAIL
+        ]
+        creations = (_span(op) for op in ops if op.kind is OpKind.CREATE)
+        self._to_plain = [*self._commits, *self._moves, *self._resets, *creations]
         self._uploads = [_span(op) for op in ops if op.is_upload]
-        spans = [*self._commits, *self._conditional, *self._removals, *self._uploads]
+        others = [*self._conditional, *self._removals, *self._uploads]
+        spans = [*self._commits, *self._moves, *self._resets, *others]
         self._first = min((inv for inv, _ in spans), default=NEVER)
 
     def any_before(self, time: float) -> bool:
@@ -90,12 +115,14 @@ class Seals:
     def met(self, effect: Effect, time: float, last: float) -> int:
         """Returns how many seals a write may have met until `time`, if its last effect came after `last`.
 
-        Conditional writes seal only a plain token: one for each commit, and one if the token was plain when the
-        write began.
+        Conditional writes seal only a plain token: one for each seal that made it plain, and one if the token was
+        plain when the write began.
         """
-        commits = _overlapping(self._commits, effect.inv, time) * _SEALS_OF_A_COMMIT
+        plain = _overlapping(self._commits, effect.inv, time) * _SEALS_OF_A_COMMIT
+        plain += _overlapping(self._moves, effect.inv, time) * _SEALS_OF_A_MOVE
+        plain += _overlapping(self._resets, effect.inv, time)
         conditional = _overlapping(self._conditional, effect.inv, time)
-        seals = commits + min(conditional, commits + self._may_be_plain(effect.inv, last))
+        seals = plain + min(conditional, plain + self._may_be_plain(effect.inv, last))
         seals += _overlapping(self._removals, effect.inv, time)
         # An upload's own seal is no reason to write the object again over something else.
         seals += _overlapping(self._uploads, effect.inv, time) - effect.op.is_upload
@@ -108,8 +135,8 @@ class Seals:
         """Whether the staging token may have been plain at `begin`, and not sealed by a conditional write until `end`.
 
         An acknowledged conditional write saw a conditional token, between its beginning and its answer. If one was
-        answered before `end`, it must have seen that token before `begin`, and a commit must have made it plain
-        since.
+        answered before `end`, it must have seen that token before `begin`, and a commit, merge, move or reset must
+        have made it plain since.
         """
         ended = bisect_left(self._acked_ends, max(begin, end))
         if not ended:

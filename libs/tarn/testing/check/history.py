@@ -14,7 +14,18 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ABSENT", "GONE", "NEVER", "Commit", "History", "Op", "OpKind", "Outcome", "shown"]
+__all__ = [
+    "ABSENT",
+    "GONE",
+    "MERGES",
+    "NEVER",
+    "Commit",
+    "History",
+    "Op",
+    "OpKind",
+    "Outcome",
+    "shown",
+]
 
 ABSENT = 0
 """The value of a path without an entry."""
@@ -37,6 +48,20 @@ class OpKind(enum.StrEnum):
     """Creates a branch at a commit: writes every key in one step."""
     REMOVE = "remove"
     """Removes a branch: writes `GONE` to every key in one step."""
+    MERGE = "merge"
+    REVERT = "revert"
+    PICK = "pick"
+    """A cherry-pick."""
+    RESET = "reset"
+    """Discards all uncommitted changes."""
+    MOVE = "move"
+    """A hard move of a branch to another commit."""
+    HEAD = "head"
+    """A read of the head of a branch."""
+
+
+MERGES = frozenset({OpKind.MERGE, OpKind.REVERT, OpKind.PICK})
+"""Operations that make a commit by a three-way merge of commits."""
 
 
 class Outcome(enum.StrEnum):
@@ -64,6 +89,13 @@ class Op:
         is_upload: whether a put is the completion of an upload, whose object is staged once.
         is_stepwise: whether the branch is created or removed with its repository, so that before the
             answer only some replicas may know it.
+        source_id: the commit that is merged, reverted or picked; empty for the head of `source_branch`.
+        source_branch: the branch whose head is merged.
+        parent_number: the parent with which a reverted or picked commit is compared; 0 for the only one.
+        choice: the side that wins conflicts, `source` or `dest`; empty if conflicts refuse the operation.
+        is_squash: whether the merge commit has one parent only.
+        expected_id: the head that a hard move expects.
+        is_forced: whether a hard move discards uncommitted changes.
     """
 
     number: int
@@ -83,6 +115,13 @@ class Op:
     calls: int = 1
     is_upload: bool = False
     is_stepwise: bool = False
+    source_id: str = ""
+    source_branch: str = ""
+    parent_number: int = 0
+    choice: str = ""
+    is_squash: bool = False
+    expected_id: str = ""
+    is_forced: bool = False
     note: str = ""
 
     @property
@@ -101,6 +140,11 @@ class Op:
             value += f", but {shown(self.observed)} was there"
         commit = f" → {self.commit_id[:12]}" if self.commit_id else ""
         claim = " (nothing to commit)" if self.is_claim else ""
+        if self.source_id or self.source_branch:
+            what += f" ← {self.source_branch}{self.source_id[:12]}^{self.parent_number}"
+            what += f" {self.choice} wins" if self.choice else ""
+        if self.expected_id:
+            what += f" from {self.expected_id[:12]}" + " by force" * self.is_forced
         note = f"  # {self.note}" if self.note else ""
         return (
             f"[{self.inv:>5.0f}, {end:>5}] {self.outcome:<4} #{self.number} {self.proc}: "
@@ -120,12 +164,14 @@ class Commit:
     Attributes:
         message: names the operation that made it.
         contents: path → value.
+        create_time_us: decides between several merge bases of one generation.
     """
 
     commit_id: str
     message: str
     parents: tuple[str, ...]
     contents: Mapping[str, int]
+    create_time_us: int = 0
 
 
 @dataclass
@@ -133,7 +179,8 @@ class History:
     """The operations of one run, in the order in which they began.
 
     Attributes:
-        commits: every commit that is named or reachable, by id; filled in at the end.
+        commits: every commit that is named, reachable or built, by id; filled in at the end. No branch may
+            ever have named some of them.
         heads: head commit of each branch that exists at the end.
         dangling: references of commits and staging tokens to blocks that the block store does not have.
         doubled: lines of pages and commits that are not greater than the line before them.

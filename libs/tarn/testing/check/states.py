@@ -1,0 +1,81 @@
+"""A possible past of one key, as the search for a witness keeps it (`tarn.testing.check.witness`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tarn.testing.check.history import NEVER
+
+__all__ = ["BEGIN", "BURIED", "Entry", "Period", "State", "places_of", "undominated"]
+
+Entry = tuple[int, int]
+"""An effect: the number of its write, and its ordinal among the effects of that write; negative if a conditional
+write had it on top of a merge that it had not seen."""
+
+BEGIN: Entry = (-1, 0)
+BURIED: Entry = (-2, 0)
+"""Any unconditional effect beneath the ground whose value no operation needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The time in which an effect was on top, until the next period starts.
+
+    Attributes:
+        is_put: whether the effect was put there; otherwise the effects above it vanished.
+    """
+
+    start: float
+    entry: Entry
+    is_put: bool
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One possible past.
+
+    Attributes:
+        periods: the past, as far back as a running operation may have seen it.
+        stack: the effects that may show again, the top last; the first one never vanishes.
+        used: for each write, its number of effects, and the earliest time of the last one.
+        buried: running writes whose effect is permanently beneath another one.
+        again: effects beyond the first one of their write.
+    """
+
+    periods: tuple[Period, ...]
+    stack: tuple[Entry, ...]
+    used: tuple[tuple[int, int, float], ...] = ()
+    buried: frozenset[int] = frozenset()
+    again: int = field(default=0, compare=False)
+
+    def end_of(self, at: int) -> float:
+        """Returns when a period ended."""
+        return self.periods[at + 1].start if at + 1 < len(self.periods) else NEVER
+
+
+def undominated(found: Iterable[State]) -> dict[State, None]:
+    """Of states that differ only in the remaining effects of their writes, keeps those with the most."""
+    alike: defaultdict[tuple[object, ...], list[State]] = defaultdict(list)
+    for state in found:
+        same = alike[state.periods, state.stack, state.buried]
+        if not any(_does_less(other, state) for other in same):
+            same[:] = [other for other in same if not _does_less(state, other)]
+            same.append(state)
+    return {state: None for same in alike.values() for state in same}
+
+
+def _does_less(one: State, other: State) -> bool:
+    """Whether `one` has used no write more often than `other`."""
+    counts = {number: (count, last) for number, count, last in other.used}
+    for number, count, last in one.used:
+        other_count, other_last = counts.get(number, (0, NEVER))
+        if count > other_count or (count == other_count and last > other_last):
+            return False
+    return True
+
+
+def places_of(state: State, number: int) -> list[int]:
+    """Returns where in the stack a write has effects that may be its last one."""
+    return [at for at, (n, ordinal) in enumerate(state.stack) if n == number and ordinal > 0]

@@ -1,0 +1,315 @@
+"""Recomputes what merges, moves and resets must do, from the commits that a history records.
+
+- *I8 merge*: every commit that a merge, revert or cherry-pick built holds the three-way result of its base, its source
+  and its first parent. The merge base is found by comparing all ancestors, and the result path by path.
+- *The head is a register*: commits, merges and moves compare and set it. A commit expects its first parent, a
+  move the head that its caller names. One order of them must explain the heads that clients were told and the head at
+  the end (`tarn.testing.check.witness`).
+- A reset leaves the value of a commit that may have been the head at that time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tarn.testing.check.effects import Effect, Reading, Seals
+from tarn.testing.check.history import (
+    ABSENT,
+    GONE,
+    MERGES,
+    NEVER,
+    Commit,
+    History,
+    Op,
+    OpKind,
+    Outcome,
+    shown,
+)
+from tarn.testing.check.witness import explain
+
+__all__ = ["HeadProblem", "Merged", "Versions"]
+
+_MAKERS = MERGES | {OpKind.COMMIT}
+_NOTHING: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The effect of an operation on a key.
+
+    Attributes:
+        value: the value that it leaves.
+        replaces: the value of the former head; None if it replaces any value.
+    """
+
+    value: int
+    replaces: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadProblem:
+    """An answer about a head that no order of changes explains."""
+
+    invariant: str
+    op: Op
+    text: str
+
+
+class Versions:
+    """The commits of a history, and what the operations on them must have done."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._commits = history.commits
+        self._by_message: defaultdict[str, list[str]] = defaultdict(list)
+        for commit_id, commit in history.commits.items():
+            self._by_message[commit.message].append(commit_id)
+        self._reachable = self._ancestors(*history.heads.values())
+        self._generations: dict[str, int] = {}
+        self._reset_heads: dict[int, list[str]] = {}
+        self._turns_of: dict[str, Sequence[tuple[Op, str]]] = {}
+
+    def made_by(self, op: Op) -> list[str]:
+        """Returns the commits of which an operation has published one, or may have.
+
+        Of an operation without an answer these are all that it built; only one, if that is in a history.
+        """
+        if op.kind not in _MAKERS or op.is_claim or op.outcome is Outcome.FAIL:
+            return []
+        if op.commit_id:
+            return [op.commit_id] if op.commit_id in self._commits else []
+        built = self._by_message[f"#{op.number}"]
+        return [each for each in built if each in self._reachable] or built
+
+    def _contents(self, commit_id: str) -> Mapping[str, int]:
+        commit = self._commits.get(commit_id)
+        return _NOTHING if commit is None else commit.contents
+
+    def merged(self, op: Op, key: str) -> Iterator[Merged]:
+        """Yields the effects of a merge, move or reset on a key; of several, one at most happens.
+
+        A merge that does not change a key in its commit does not write it.
+        """
+        if op.kind is OpKind.RESET:
+            values = (self._contents(each).get(key, ABSENT) for each in self._heads_at(op))
+            yield from map(Merged, dict.fromkeys(values))
+        elif op.kind is OpKind.MOVE:
+            value = self._contents(op.commit_id).get(key, ABSENT)
+            before = self._contents(op.expected_id).get(key, ABSENT)
+            if op.is_forced:
+                yield Merged(value)
+            elif value != before:
+                yield Merged(value, before)
+        else:
+            found: dict[Merged, None] = {}
+            for commit_id in self.made_by(op):
+                commit = self._commits[commit_id]
+                before = self._contents(commit.parents[0]).get(key, ABSENT)
+                found[Merged(commit.contents.get(key, ABSENT), before)] = None
+            yield from (each for each in found if each.value != each.replaces)
+
+    def is_moving_to(self, commit_id: str, op: Op) -> bool:
+        """Whether a merge or an unforced move to a commit may have been under way while an operation was."""
+        return any(
+            each == commit_id and mover.inv < op.end and mover.ret > op.inv
+            for mover, each in self._turns(op.branch)
+            if mover.kind in MERGES or (mover.kind is OpKind.MOVE and not mover.is_forced)
+        )
+
+    # ---- heads
+
+    def _turns(self, branch: str) -> Sequence[tuple[Op, str]]:
+        """Returns the changes of a branch's head that happened or may have, and the new heads."""
+        if branch not in self._turns_of:
+            self._turns_of[branch] = [*self._turns_found(branch)]
+        return self._turns_of[branch]
+
+    def _turns_found(self, branch: str) -> Iterator[tuple[Op, str]]:
+        for op in self._history.ops:
+            if op.branch != branch or op.outcome is Outcome.FAIL:
+                continue
+            if op.kind in {OpKind.CREATE, OpKind.MOVE}:
+                yield op, op.commit_id
+            for commit_id in self.made_by(op):
+                yield op, commit_id
+
+    def _heads_at(self, reset: Op) -> list[str]:
+        """Returns the commits that may have been the head at some moment of an operation."""
+        found = self._reset_heads.get(reset.number)
+        if found is None:
+            turns = self._turns(reset.branch)
+            over = [op.inv for op, _ in turns if op.ret < reset.inv]
+            newest = max(over, default=-NEVER)
+            heads = (each for op, each in turns if op.inv < reset.ret and op.ret >= newest)
+            found = self._reset_heads[reset.number] = [*dict.fromkeys(heads)]
+        return found
+
+    def head_problem(self, branch: str) -> HeadProblem | None:
+        """Finds an answer that no order of the changes of a branch's head explains.
+
+        Repositories that are removed and re-created are not checked, because they have several histories; nor are
+        histories whose commits name no parents.
+        """
+        ops = [op for op in self._history.ops if op.branch == branch]
+        made = (commit_id for op in ops for commit_id in self.made_by(op))
+        if any(op.is_stepwise and op.kind is OpKind.REMOVE for op in ops):
+            return None
+        if not all(self._commits[commit_id].parents for commit_id in made):
+            return None
+        numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers) + 1)
+        root = self._root(branch)
+        effects = []
+        for op, commit_id in self._turns(branch):
+            before = None
+            if op.kind is OpKind.MOVE:
+                before = numbers[op.expected_id]
+            elif op.kind is not OpKind.CREATE:
+                before = numbers[self._commits[commit_id].parents[0]]
+            effects.append(Effect(numbers[commit_id or root], op, before))
+        effects += [
+            Effect(GONE, op)
+            for op in ops
+            if op.kind is OpKind.REMOVE and op.outcome is not Outcome.FAIL
+        ]
+        readings = [
+            Reading(numbers[head] if head else GONE, op.inv, op.end, op)
+            for op, head in self._told(branch)
+        ]
+        verdict = explain(effects, readings, Seals([]))
+        if verdict.failed is None:
+            return None
+        return self._told_as(verdict.failed)
+
+    def _told(self, branch: str) -> Iterator[tuple[Op, str]]:
+        """Yields the answers that say which commit was the head of a branch; empty if there was no branch."""
+        for op in self._history.ops:
+            if not op.is_ok:
+                continue
+            if op.branch == branch and (op.is_claim or op.kind is OpKind.HEAD):
+                yield op, op.commit_id
+            elif op.kind is OpKind.MERGE and op.source_branch == branch:
+                commit = self._commits.get(op.commit_id)
+                if commit is not None and len(commit.parents) > 1:
+                    yield op, commit.parents[1]
+        if branch in self._history.heads:
+            clock = float(max(self._history.clock, *(op.inv for op in self._history.ops))) + 1
+            ended = (op.end for op in self._history.ops if op.end != NEVER)
+            clock = max(clock, max(ended, default=0.0) + 1)
+            last = Op(
+                len(self._history.ops), "end", OpKind.HEAD, branch, None, None, clock, clock + 1
+            )
+            last.end, last.outcome = clock + 1, Outcome.OK
+            last.commit_id = self._history.heads[branch]
+            yield last, last.commit_id
+
+    def _root(self, branch: str) -> str:
+        """Returns the first commit of a branch's repository."""
+        at = self._history.heads.get(branch, "")
+        while at in self._commits and self._commits[at].parents:
+            at = self._commits[at].parents[0]
+        return at
+
+    @staticmethod
+    def _told_as(op: Op) -> HeadProblem:
+        invariant = "I8" if op.kind in MERGES else "I5" if op.kind is OpKind.MOVE else "I4"
+        text = (
+            f"{op.branch}: #{op.number} {op.kind} has commit {op.commit_id[:12]}, and no order of the changes of the "
+            "head explains it with the answers before it: each expects its first parent, or the head that it names"
+        )
+        return HeadProblem(invariant, op, text)
+
+    # ---- I8
+
+    def merge_problems(self) -> Iterator[tuple[Op, str]]:
+        """Yields what is wrong with the commits of merges, reverts and cherry-picks."""
+        for op in self._history.ops:
+            if op.kind not in MERGES:
+                continue
+            if op.is_ok and op.commit_id not in self._by_message[f"#{op.number}"]:
+                yield op, f"was told commit {op.commit_id[:12]}, which it has not made"
+            for commit_id in self._by_message[f"#{op.number}"]:
+                problem = self._merge_problem(op, self._commits[commit_id])
+                if problem:
+                    yield op, f"made commit {commit_id[:12]}: {problem}"
+
+    def _merge_problem(self, op: Op, commit: Commit) -> str:
+        wanted = 2 if op.kind is OpKind.MERGE and not op.is_squash else 1
+        if len(commit.parents) != wanted:
+            return f"it has {len(commit.parents)} parents, not {wanted}"
+        sides = self._sides(op, commit)
+        if sides is None:
+            return "its parents are not the commits that it was made of"
+        base, source = sides
+        dest = self._contents(commit.parents[0])
+        for key in sorted({*base, *source, *dest, *commit.contents}):
+            old, new, ours = (each.get(key, ABSENT) for each in (base, source, dest))
+            result = _three_way(old, new, ours, op.choice)
+            found = commit.contents.get(key, ABSENT)
+            if result != found:
+                told = f"base {shown(old)}, source {shown(new)}, dest {shown(ours)}"
+                due = "a conflict" if result is None else shown(result)
+                return f"{key} is {shown(found)}, not {due} ({told})"
+        return ""
+
+    def _sides(self, op: Op, commit: Commit) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
+        """Returns the contents of base and source; None if the commit was not made of those of its operation."""
+        if op.kind is OpKind.MERGE:
+            source_id = op.source_id or commit.parents[-1]
+            if not op.is_squash and commit.parents[1] != source_id:
+                return None
+            base_id = self.merge_base(commit.parents[0], source_id)
+            return self._contents(base_id), self._contents(source_id)
+        parents = self._commits[op.source_id].parents
+        parent = self._contents(parents[max(op.parent_number, 1) - 1]) if parents else _NOTHING
+        picked = self._contents(op.source_id)
+        return (picked, parent) if op.kind is OpKind.REVERT else (parent, picked)
+
+    def merge_base(self, left: str, right: str) -> str:
+        """Returns the merge base of two commits; empty without a common ancestor.
+
+        Of all common ancestors, it is the one with the greatest generation, then the latest time, then the
+        smallest id.
+        """
+        common = self._ancestors(left) & self._ancestors(right)
+        by_id = sorted(common)
+        return max(
+            by_id,
+            key=lambda each: (self._generation(each), self._commits[each].create_time_us),
+            default="",
+        )
+
+    def _ancestors(self, *starts: str) -> set[str]:
+        """Returns the commits that are reachable from some, with these."""
+        found: set[str] = set()
+        left = [*starts]
+        while left:
+            commit_id = left.pop()
+            if commit_id in self._commits and commit_id not in found:
+                found.add(commit_id)
+                left += self._commits[commit_id].parents
+        return found
+
+    def _generation(self, commit_id: str) -> int:
+        order: Sequence[str] = [commit_id]
+        while order:
+            at = order[-1]
+            parents = [each for each in self._commits[at].parents if each in self._commits]
+            missing = [each for each in parents if each not in self._generations]
+            if missing:
+                order = [*order, *missing]
+                continue
+            above = (self._generations[each] for each in parents)
+            self._generations[at] = 1 + max(above, default=-1)
+            order = order[:-1]
+        return self._generations[commit_id]
+
+
+def _three_way(base: int, source: int, dest: int, choice: str) -> int | None:
+    """Returns the merged value of a path; None for a conflict without a choice."""
+    if source == base:
+        return dest
+    if dest in (base, source):
+        return source
+    return {"source": source, "dest": dest}.get(choice)
