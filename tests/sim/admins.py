@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from tests.sim.workload import NO_BRANCH, Client, note_of, outcome_of
+from tests.sim.outcomes import note_of, outcome_of
+from tests.sim.workload import NO_BRANCH, Client
 
 from tarn.core.errors import Kind, TarnError
 from tarn.testing.check.history import OpKind, Outcome

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.sim.drop_guards import DROP_GUARDS
+from tests.sim.move_guards import MOVE_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
 
@@ -398,6 +399,7 @@ GUARDS: Sequence[Guard] = (
         runs=600,
     ),
     *UPLOAD_GUARDS,
+    *MOVE_GUARDS,
     Guard(
         "difference-newest-first",
         "layers",

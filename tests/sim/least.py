@@ -27,7 +27,8 @@ _CHANCE = 1e-4
 """Probability that a correct run falls short."""
 
 _ALWAYS = ("put", "get")
-"""Kinds of which every run acknowledges some."""
+"""Kinds of which every run acknowledges some, if its clients make `_ALWAYS_FROM` of them on average."""
+_ALWAYS_FROM = 5.0
 
 _PATIENT_SECONDS = 10.0
 _MEAN_MAX = 600.0
@@ -43,7 +44,10 @@ ACKNOWLEDGED = "acknowledged under faults: "
 DIFFERENCE = "difference"
 """The note of reads that are lines of uncommitted differences."""
 
-KINDS = ("put", "conditional put", "delete", "get", "list", "commit", "upload", "create", "remove")
+KINDS = (
+    *("put", "conditional put", "delete", "get", "list", "commit", "upload", "create", "remove"),
+    *("merge", "pick", "reset", "move"),
+)
 
 # By profile: no faults; no faults but many slow hops; any faults. Each share is below the least one of 200
 # seeds on 2026-11-22; for kinds of which some runs have none, it is far below the mean.
@@ -57,6 +61,10 @@ _SHARES: Mapping[str, tuple[float, float, float]] = {
     "upload": (0.4, 0.4, 0.15),
     "create": (0.5, 0.5, 0.3),
     "remove": (0.5, 0.5, 0.3),
+    "merge": (0.2, 0.3, 0.2),
+    "pick": (0.1, 0.1, 0.1),
+    "reset": (0.5, 0.5, 0.3),
+    "move": (0.25, 0.25, 0.25),
 }
 
 
@@ -75,6 +83,10 @@ def _asked(plan: Plan) -> dict[str, float]:
         "upload": turn * weights["multipart"] * _COMPLETED,
         "create": _TURNS * admins,
         "remove": _TURNS * admins,
+        "merge": turn * weights["merge"],
+        "pick": turn * weights["pick"],
+        "reset": turn * weights["reset"],
+        "move": turn * weights["move"],
     }
 
 
@@ -92,11 +104,13 @@ def _profile(plan: Plan) -> int:
 
 def least_acknowledged(plans: Iterable[Plan]) -> dict[str, int]:
     """Returns for each kind how many operations the runs of these plans acknowledge at least, all together."""
-    expected = dict.fromkeys(KINDS, 0.0)
+    expected, always = dict.fromkeys(KINDS, 0.0), set[str]()
     for plan in plans:
         for kind, count in _asked(plan).items():
             expected[kind] += count * _SHARES[kind][_profile(plan)]
-    return {kind: max(_least(mean), int(kind in _ALWAYS)) for kind, mean in expected.items()}
+            if kind in _ALWAYS and count >= _ALWAYS_FROM:
+                always.add(kind)
+    return {kind: max(_least(mean), int(kind in always)) for kind, mean in expected.items()}
 
 
 def _least(mean: float) -> int:
@@ -128,6 +142,8 @@ def _kind(op: Op) -> str:
         return "upload"
     if op.kind is OpKind.PUT and op.expected is not None:
         return "conditional put"
+    if op.kind is OpKind.REVERT:
+        return "pick"
     return str(op.kind)
 
 

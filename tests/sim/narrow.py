@@ -28,7 +28,9 @@ __all__ = [
     "late_rechecks",
     "late_scans",
     "lost_answers",
+    "merges",
     "queues",
+    "resets",
     "uploads",
 ]
 
@@ -234,5 +236,68 @@ def lost_answers(plan: Plan, rng: random.Random) -> Plan:
         replicas=2,
         commit_weight=8,
         conditional_weight=rng.choice([0, 2]),
+        profile=profile,
+    )
+
+
+def merges(plan: Plan, rng: random.Random) -> Plan:
+    """Merges of two branches into each other collide with conditional writes, deletes and commits of a few keys.
+
+    The guards are detected only if a conditional write verifies the record between the seal and the last step of a
+    merge, its row lands after that step, and its key is read between that step and the row.
+    """
+    profile = FaultProfile(
+        hop_seconds=0.001,
+        slow_seconds=rng.choice([0.5, 1.5]),
+        slow_what=frozenset({"change record", "block"}),
+        lost_rate=rng.choice([0.0, 0.0, 0.02]),
+        pause_rate=rng.choice([0.0, 0.0, 0.001]),
+        pause_seconds=4.0,
+    )
+    return replace(
+        _narrow(plan, rng),
+        keys=rng.choice([1, 1, 2]),
+        clients=8,
+        operations=24,
+        replicas=rng.choice([1, 2]),
+        cache_seconds=30.0,
+        think_seconds=0.2,
+        put_weight=1,
+        get_weight=20,
+        commit_weight=3,
+        delete_weight=5,
+        conditional_weight=16,
+        merge_weight=14,
+        pick_weight=rng.choice([0, 3]),
+        has_side=True,
+        profile=profile,
+    )
+
+
+def resets(plan: Plan, rng: random.Random) -> Plan:
+    """Resets and hard moves collide with commits, merges and writes of a few keys."""
+    profile = FaultProfile(
+        hop_seconds=0.001,
+        slow_seconds=rng.choice([0.5, 1.5]),
+        slow_what=frozenset({"change record", rng.choice(["block", "scan"])}),
+        lost_rate=rng.choice([0.0, 0.0, 0.02]),
+    )
+    return replace(
+        _narrow(plan, rng),
+        clients=6,
+        operations=24,
+        replicas=rng.choice([1, 2]),
+        cache_seconds=30.0,
+        think_seconds=0.2,
+        put_weight=6,
+        get_weight=8,
+        commit_weight=6,
+        delete_weight=1,
+        conditional_weight=rng.choice([0, 4]),
+        merge_weight=rng.choice([0, 3]),
+        pick_weight=rng.choice([0, 2]),
+        reset_weight=4,
+        move_weight=6,
+        has_side=True,
         profile=profile,
     )

@@ -27,6 +27,7 @@ class Plan:
             gateway waits a fifth of it for an answer, as in production.
         away_seconds: mean time between outages in which the block store takes no writes; 0: none.
         is_narrow: whether the plan is narrow (`tests.sim.narrow`).
+        has_side: whether there is a second branch, `lake/side`, with writers of its own.
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
     """
 
@@ -61,12 +62,22 @@ class Plan:
     has_namesakes: bool
     profile: FaultProfile
     conditional_weight: int
+    merge_weight: int = 0
+    pick_weight: int = 0
+    reset_weight: int = 0
+    move_weight: int = 0
+    has_side: bool = False
     is_narrow: bool = False
 
     @property
     def registered_seconds(self) -> float:
         """The configured drop delay: the drop delay that readers rely on, plus the difference of two clocks."""
         return max(self.drop_delay_seconds + 2 * self.skew_seconds, 4 * self.skew_seconds)
+
+    @property
+    def has_moves(self) -> bool:
+        """Whether clients merge, pick, reset or move branches."""
+        return any((self.merge_weight, self.pick_weight, self.reset_weight, self.move_weight))
 
     @property
     def weights(self) -> dict[str, int]:
@@ -83,6 +94,10 @@ class Plan:
             "difference": self.difference_weight,
             "scratch": self.scratch_weight,
             "put_if": self.conditional_weight,
+            "merge": self.merge_weight,
+            "pick": self.pick_weight,
+            "reset": self.reset_weight,
+            "move": self.move_weight,
         }
 
     def line(self) -> str:
@@ -113,14 +128,33 @@ _KINDS: Mapping[int, Narrowing] = {
 }
 """The narrow plans, by the remainder of the seed modulo 16."""
 
+_MOVE_KINDS: Mapping[int, Narrowing] = {4: narrow.merges, 20: narrow.resets, 24: narrow.merges}
+"""The narrow plans with merges, resets and hard moves, by the remainder of the seed modulo 32."""
+
+_WITH_MOVES = {16, 17}
+"""Remainders of the seed modulo 32 of the wide plans that have merges, resets and hard moves, too."""
+
 
 def draw(seed: int) -> Plan:
-    """Draws the plan of a seed: of sixteen, twelve are narrow, three are mixed, and one is a race."""
+    """Draws the plan of a seed: of 32, 27 are narrow, three are mixed, and two are races."""
     rng = random.Random(f"plan {seed}")
-    kind = _KINDS.get(seed % 16)
+    kind = _KINDS.get(seed % 16) or _MOVE_KINDS.get(seed % 32)
     if kind is not None:
         return kind(_race(seed, rng), rng)
-    return _race(seed, rng) if seed % 2 else _mixed(seed, rng)
+    plan = _race(seed, rng) if seed % 2 else _mixed(seed, rng)
+    return _with_moves(plan, rng) if seed % 32 in _WITH_MOVES else plan
+
+
+def _with_moves(plan: Plan, rng: random.Random) -> Plan:
+    """Adds a second branch, merges, and in some plans cherry-picks, reverts, resets and hard moves."""
+    return replace(
+        plan,
+        merge_weight=rng.choice([2, 4]),
+        pick_weight=rng.choice([0, 1, 2]),
+        reset_weight=rng.choice([0, 0, 1]),
+        move_weight=rng.choice([0, 0, 1]),
+        has_side=True,
+    )
 
 
 def _race(seed: int, rng: random.Random) -> Plan:

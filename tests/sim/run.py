@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from unittest import mock
 
@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from tests.sim.admins import Admin, Namesakes
 from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
 from tests.sim.plan import Plan, draw
+from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import Client
 from tests.sim.world import SALT, Replica, World
 
@@ -20,6 +21,8 @@ import tarn_gateway.operations.completing
 import tarn_graveler.branch.records
 import tarn_graveler.uploads.daily_partitions
 import tarn_graveler.uploads.state
+from tarn.core.commit import Commit as CommitContent
+from tarn.core.commit import commit_id_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.records import Repository
@@ -28,6 +31,7 @@ from tarn.testing.check.history import ABSENT, GONE, Commit, History, shown
 from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.history.commits import Commits
 
 __all__ = ["Run", "run_seed"]
 
@@ -65,7 +69,7 @@ def run_seed(seed: int, *, is_traced: bool = False, salt: str = SALT) -> Run:
         await _play(world)
         world.problems += loop.errors
 
-    with _aggressive(plan), capture_logs() as logs:
+    with _aggressive(plan), _built_commits(worlds), capture_logs() as logs:
         try:
             simulate(main, seed)
         except SimStuckError as error:
@@ -102,6 +106,20 @@ def _aggressive(plan: Plan) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _built_commits(worlds: list[World]) -> Iterator[None]:
+    """Records every commit that is built. After a hard move, the history of no branch may have it."""
+    add = Commits.add
+
+    def noted(self: Commits, repository: Repository, commit: CommitContent) -> Awaitable[CommitId]:
+        if repository.repository_id == REPOSITORY:
+            worlds[-1].built.add(commit_id_of(commit))
+        return add(self, repository, commit)
+
+    with mock.patch.object(Commits, "add", noted):
+        yield
+
+
 async def _play(world: World) -> None:
     """Sets up, runs clients under faults, ends the faults, and reads everything."""
     plan = world.plan
@@ -112,6 +130,9 @@ async def _play(world: World) -> None:
     await admin.create("lake/main")
     branches = ["lake/main"]
     admins: list[Client] = []
+    if plan.has_side:
+        await admin.create("lake/side")
+        branches.append("lake/side")
     if plan.has_branch_turns:
         await admin.create("lake/dev")
         branches.append("lake/dev")
@@ -188,6 +209,7 @@ async def _collect(world: World, graveler: Graveler, branch: str) -> None:
     wanted = {op.commit_id for op in history.ops if op.commit_id and op.branch == branch}
     if branch == "lake/main":
         wanted |= {commit_id for _, commit_id, _, _ in world.commit_reads}
+        wanted |= world.built
     try:
         version = await graveler.branches.fresh(BranchName(repository, BranchId(branch_id)))
     except TarnError:
@@ -220,7 +242,9 @@ async def _read_commit(
         return ()
     lines = zip(paths, map(world.values.of, entries), strict=True)
     contents = history.lines(f"commit {commit_id}", lines)
-    history.commits[commit_id] = Commit(commit_id, commit.message, commit.parents, contents)
+    history.commits[commit_id] = Commit(
+        commit_id, commit.message, commit.parents, contents, commit.create_time_us
+    )
     for path, value in contents.items():
         if not await world.values.has_block(value):
             history.dangling.append(f"{commit_id} {path}: no block of v{value}")

@@ -22,9 +22,11 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.faults.guards import Guard
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.uploads.state import Uploads
+from tarn_graveler.versioning.merges import Merges
 
 # pytest-timeout raises inside a simulated task, which then looks like a defect. Ten seeds take 10 s here.
 pytestmark = pytest.mark.timeout(600)
@@ -55,21 +57,19 @@ def test_no_promise_is_broken(first: int) -> None:
         (ConditionalStaging, "stage", "conditional put"),
         (Committing, "commit", "commit"),
         (Uploads, "finish_complete", "upload"),
+        (Merges, "merge", "merge"),
+        (HeadMoves, "reset", "reset"),
+        (HeadMoves, "move_to", "move"),
     ],
 )
 def test_a_kind_that_is_always_refused_is_reported(owner: object, name: str, kind: str) -> None:
     async def refuse(*_: object, **__: object) -> None:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused by a test")
 
-    seeds = (
-        1,
-        3,
-        5,
-        9,
-        11,
-        15,
-        19,
-    )
+    # Together they do everything that the rows above refuse.
+    seeds: tuple[int, ...] = (1, 3, 5, 9, 11, 15, 19)
+    if kind in {"merge", "reset", "move"}:
+        seeds = (4, 20, 52, 56, 68, 84, 116, 148)
     counts: Counter[str] = Counter()
     with mock.patch.object(owner, name, refuse):
         for seed in seeds:

@@ -13,10 +13,10 @@ __all__ = ["Values", "packed_value"]
 _PLACE = "local://data"
 
 
-def packed_value(value: int, operation_id: str = "") -> bytes:
+def packed_value(value: int, operation_id: str = "", mtime_us: int = 0) -> bytes:
     """Returns the entry of a value written by a PUT: its size, address and MD5 each encode the value."""
     md5 = value.to_bytes(16, "big")
-    return pack(Entry(value, 0, _address(value), md5, operation_id=operation_id))
+    return pack(Entry(value, mtime_us, _address(value), md5, operation_id=operation_id))
 
 
 def _address(value: int) -> bytes:
@@ -67,7 +67,7 @@ class Values:
             _, address, body = self._joined[joined]
             agrees = (entry.address, entry.size) == (address, len(body))
             return joined if agrees and not is_tombstone(packed) else -1000 - joined
-        unnamed = pack(replace(entry, operation_id=""))
+        unnamed = pack(replace(entry, operation_id="", mtime_us=0))
         agrees = entry.address == _address(entry.size) and unnamed == packed_value(entry.size)
         return entry.size if agrees and not is_tombstone(packed) else -1000 - entry.size
 

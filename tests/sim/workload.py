@@ -5,9 +5,11 @@ import random
 from collections.abc import Awaitable
 
 from tests.sim.least import DIFFERENCE
+from tests.sim.outcomes import note_of, outcome_of
 from tests.sim.transport import SimTransport
 from tests.sim.uploading import Uploading
 from tests.sim.values import packed_value
+from tests.sim.versioning import Versioning
 from tests.sim.world import World
 
 from tarn.client.graveler import GravelerClient, ListingPage
@@ -17,20 +19,7 @@ from tarn.rpc.wire.call import Call
 from tarn.testing.check.history import ABSENT, GONE, Op, OpKind, Outcome
 from tarn_gateway.repository_cache import RepositoryCache
 
-__all__ = ["NO_BRANCH", "Client", "keys_of", "note_of", "outcome_of"]
-
-_SURE = {
-    Kind.NOT_FOUND,
-    Kind.ALREADY_EXISTS,
-    Kind.INVALID,
-    Kind.DENIED,
-    Kind.CONFLICT,
-    Kind.FAILED_PRECONDITION,
-    Kind.EXHAUSTED,
-    Kind.UNAVAILABLE,
-    Kind.UNIMPLEMENTED,
-}
-"""Kinds that say that nothing was done (`tarn.core.errors`); after any other kind the outcome is unknown."""
+__all__ = ["NO_BRANCH", "Client", "keys_of"]
 
 _SCRATCH = "t/"
 
@@ -49,20 +38,6 @@ three and four bytes. (`e000` and `1f600` change places in UTF-16.)"""
 def keys_of(count: int) -> list[str]:
     """Returns the paths of a run, in byte order."""
     return sorted(_KEYS[:count])
-
-
-def outcome_of(error: Exception) -> Outcome:
-    """Returns the outcome of a request that failed with this error."""
-    if isinstance(error, TarnError) and error.kind in _SURE:
-        return Outcome.FAIL
-    return Outcome.INFO
-
-
-def note_of(error: Exception) -> str:
-    """Describes an error in a few words."""
-    if isinstance(error, TarnError):
-        return f"{error.kind.name} {error.message[:80]}"
-    return str(error)
 
 
 def _observed(world: World, error: TarnError) -> int | None:
@@ -97,6 +72,7 @@ class Client:
         self._seen: dict[tuple[str, str], int] = {}
         self._tag = _Tag(f"{name}-1")
         self._uploading = Uploading(self)
+        self._versioning = Versioning(self)
 
     async def run(self) -> None:
         """Performs all operations of this client."""
@@ -147,7 +123,6 @@ class Client:
             expected = ABSENT
         value = await self.world.values.new()
         first: float | None = None
-        packed = packed_value(value, f"{self.name}-{value}")
         condition = WriteCondition(if_none_match=True)
         if expected != ABSENT:
             condition = WriteCondition(if_match=self.world.values.etag(expected))
@@ -156,6 +131,7 @@ class Client:
             # have been evaluated by the first, so it begins with the first.
             op = self.history.begin(self.name, OpKind.PUT, branch, key, value, inv=first)
             op.expected, first = expected, op.inv
+            packed = packed_value(value, f"{self.name}-{value}", self._now_us())
             try:
                 await self._stage(branch, key, packed, condition)
             except TarnError as error:
@@ -168,6 +144,12 @@ class Client:
                 self.history.finish(op, Outcome.OK)
                 return
             await asyncio.sleep(self.random.uniform(0, 1.0))
+
+    def _now_us(self) -> int:
+        """Returns the modification time that a gateway gives to an entry; 0 if no operation of the plan compares it."""
+        gateways = self.world.gateways
+        clock = gateways[len(self.history.ops) % len(gateways)].clock
+        return clock.now_us() if self.world.plan.has_moves else 0
 
     async def _finish(self, op: Op, work: Awaitable[None]) -> None:
         try:
@@ -390,6 +372,22 @@ class Client:
             op.commit_id = made.commit.commit_id
             self.history.finish(op, Outcome.OK)
         return op
+
+    async def merge(self, branch: str, key: str) -> None:
+        """Merges another branch."""
+        await self._versioning.merge(branch)
+
+    async def pick(self, branch: str, key: str) -> None:
+        """Reverts or cherry-picks a commit."""
+        await self._versioning.pick(branch)
+
+    async def reset(self, branch: str, key: str) -> None:
+        """Discards all uncommitted changes."""
+        await self._versioning.reset(branch)
+
+    async def move(self, branch: str, key: str) -> None:
+        """Moves a branch to another commit."""
+        await self._versioning.move(branch)
 
     async def multipart(self, branch: str, key: str) -> None:
         """Plays an upload: it is one write, or none."""

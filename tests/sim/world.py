@@ -110,6 +110,8 @@ class World:
         self.gateways = [Gateway(self, f"g{n}") for n in range(plan.gateways)]
         # Reads through tags: tag, its commit, key, value.
         self.commit_reads: list[tuple[str, str, str, int]] = []
+        # Ids of the commits that were built in the repository with merges, published or not.
+        self.built: set[str] = set()
         self.has_faults = False
 
     def log(self, text: str) -> None:

@@ -1,0 +1,145 @@
+"""Guards of merges, resets and hard moves, and the replacements that disable them (see `lake_guards`)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import tarn_graveler.branch.head_moves
+from tarn.core.branch import Branch, Token, discard_changes, move_head
+from tarn.core.errors import TarnError
+from tarn.core.ids import CommitId
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.records import encode_branch
+from tarn.testing.faults.guards import Guard, Weakening
+from tarn_graveler.branch.attempts import Attempts
+from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.head_moves import HeadMoves, NewHead
+from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
+
+__all__ = ["MOVE_GUARDS"]
+
+
+def _keep_token(
+    built_from: Branch, current: Branch, commit_id: CommitId, token: Token, op_id: bytes, **how: Any
+) -> Branch:
+    """Keeps the staging token, as if its replacement at the beginning were enough."""
+    after = move_head(built_from, current, commit_id, token, op_id, **how)
+    return replace(after, staging=current.staging, sealed=after.sealed[1:])
+
+
+def _forget_token(
+    built_from: Branch, current: Branch, commit_id: CommitId, token: Token, op_id: bytes, **how: Any
+) -> Branch:
+    """Removes the replaced token together with those that change nothing."""
+    after = move_head(built_from, current, commit_id, token, op_id, **how)
+    return replace(after, sealed=after.sealed[1:])
+
+
+async def _refuse_never(self: HeadMoves, name: BranchName, branch: Branch) -> None:
+    """Refuses no branch, so that staged rows are dropped with their tokens."""
+
+
+async def _seal_nothing(self: HeadMoves, handle: BranchHandle) -> BranchVersion:
+    """Leaves the staging token unsealed; only tokens that are sealed already are checked for changes."""
+    return await handle.version()
+
+
+async def _move_from_any(
+    self: HeadMoves, name: BranchName, new: NewHead, expected: CommitId, *, force: bool
+) -> None:
+    """Moves the branch whatever its head is."""
+    del expected
+    if not force:
+
+        async def propose(head: CommitId) -> NewHead:
+            return new
+
+        await self.move(name, propose, is_reset=True)
+        return
+    handle = BranchHandle(self._branches, name)
+
+    def decide(current: Branch, op_id: bytes) -> Branch:
+        token = self._branches.new_token()
+        now_us = self._clock.now_us()
+        return discard_changes(current, new.commit_id, token, op_id, now_us=now_us)
+
+    await handle.publish(
+        await handle.version(),
+        decide,
+        still_holds=lambda _: True,
+        announce=self._cleaning.announce,
+    )
+
+
+_compare_and_set = Branches.compare_and_set
+
+
+async def _set_reset(
+    self: Branches, name: BranchName, before: BranchVersion, after: Branch, attempts: Attempts
+) -> Any:
+    """Overwrites the current record in a reset."""
+    if after.reset_count == before.branch.reset_count:
+        return await _compare_and_set(self, name, before, after, attempts)
+    partition = self._repositories.keys_of(name.repository).refs
+    key = RepositoryKeys.branch(name.branch_id)
+    while True:
+        (found,) = await self._kv.get_many(partition, [key])
+        if found is None:
+            return None
+        try:
+            predicate = await self._kv.set_if(partition, key, encode_branch(after), found.predicate)
+        except TarnError:
+            continue
+        return BranchChange(before.branch, BranchVersion(after, predicate))
+
+
+MOVE_GUARDS: Sequence[Guard] = (
+    Guard(
+        "move-seals",
+        "9",
+        "I1 I3 I6 I8",
+        "the last step of a merge does not replace the staging token",
+        (Weakening(tarn_graveler.branch.head_moves, "move_head", _keep_token),),
+        runs=300,
+    ),
+    Guard(
+        "move-keeps-rows",
+        "9",
+        "I1 I3",
+        "the token that a merge replaces does not stay in the record",
+        (Weakening(tarn_graveler.branch.head_moves, "move_head", _forget_token),),
+        runs=300,
+    ),
+    Guard(
+        "move-verifies",
+        "7",
+        "I1 I3 I8",
+        "a merge looks for uncommitted changes without a confirmed seal",
+        (Weakening(HeadMoves, "_seal", _seal_nothing),),
+        runs=300,
+    ),
+    Guard(
+        "clean-tokens-only",
+        "7",
+        "I1 I3 I8",
+        "a merge removes sealed tokens although their rows change the head",
+        (Weakening(HeadMoves, "_refuse_dirty", _refuse_never),),
+        runs=300,
+    ),
+    Guard(
+        "move-expects",
+        "10",
+        "I1 I3 I4 I5 I8",
+        "a hard move does not compare the head with the one that its caller expects",
+        (Weakening(HeadMoves, "move_to", _move_from_any),),
+        runs=300,
+    ),
+    Guard(
+        "reset-compares",
+        "10",
+        "I1 I3 I4 I5 I8",
+        "a reset sets the record unconditionally",
+        (Weakening(Branches, "compare_and_set", _set_reset),),
+        runs=300,
+    ),
+)
