@@ -41,7 +41,8 @@ GUARDS = {
     "rows first": "notes are read after the row that the comparison expects",
     "once": "an upload that was written over is done, not written again",
     "doubts": "an upload that a conditional write of another token covers is not taken for written over",
-    "carries": "a row in a sealed token that the answer rests on is set in the staging token",
+    "carries": "a row of another writer in a sealed token is no proof that the upload was written over",
+    "own rows only": "a completion sets its own row again, and no other writer's: a merge may have come between",
     "own attempt": "a comparison that lost withdraws an attempt only if it designated one itself",
     "rechecks": "the row counts only if a record read after it still names its token",
 }
@@ -59,6 +60,7 @@ class Model:
         self.off = set(off)
         self.tries = tries
         self.locals = tuple(Local(kind, number) for number, kind in enumerate(processes, 1))
+        self.deletes = {number for number, kind in enumerate(processes, 1) if kind == "delete"}
 
     def has(self, guard: str) -> bool:
         """Whether a guard is on."""
@@ -93,6 +95,10 @@ class Model:
             yield "met a seal, writes again", lake, again
         else:
             yield "gives up", lake, replace(me, pc="end")
+
+    def _delete(self, lake: Lake, me: Local) -> Iterator[Step]:
+        """A tombstone over an absent key: a row like a PUT's, which changes no commit."""
+        yield from self._put(lake, me)
 
     def _create(self, lake: Lake, me: Local) -> Iterator[Step]:
         """A conditional write: on a new token, over an absent key."""
@@ -154,6 +160,37 @@ class Model:
             else:
                 yield "meets another commit", lake, replace(me, pc="end")
 
+    def _merge(self, lake: Lake, me: Local) -> Iterator[Step]:
+        """Brings another value if the sealed tokens hold nothing, and replaces the staging token (rule 9)."""
+        if me.pc == "begin":
+            begun = replace(
+                lake,
+                before=(*lake.before, (me.number, lake.acked)),
+                merges=lake.merges | {me.number},
+            ).seal()
+            record = (begun.staging, begun.sealed, begun.committed)
+            yield f"seals T{lake.staging}", begun, replace(me, pc="scan", record=record)
+            return
+        assert me.record is not None
+        if me.pc == "scan":
+            rows = [lake.tokens[token].row for token in me.record[1]]
+            newest = next((row for row in rows if row is not None), None)
+            is_clean = newest is None or (newest in self.deletes and me.record[2] == 0)
+            label = "finds nothing uncommitted" if is_clean else "is refused"
+            yield label, lake, replace(me, pc="finish" if is_clean else "end")
+        elif (lake.staging, lake.sealed, lake.committed) == me.record:
+            moved = lake.seal()
+            made = replace(
+                moved,
+                sealed=moved.sealed[:1],
+                committed=me.number,
+                droppable=lake.droppable | set(me.record[1]),
+                acked=lake.acked | {me.number},
+            )
+            yield "publishes", made, replace(me, pc="end")
+        else:
+            yield "met another record", lake, replace(me, pc="end")
+
     def _complete(self, lake: Lake, me: Local) -> Iterator[Step]:
         step = getattr(self, f"_at_{me.pc.replace(' ', '_')}")
         yield from step(lake, me)
@@ -206,13 +243,28 @@ class Model:
     # Every later attempt uses compare-and-set, and first settles the outcome of the earlier ones.
 
     def _at_record(self, lake: Lake, me: Local) -> Iterator[Step]:
+        record = (lake.staging, lake.sealed, lake.committed)
+        order = ("row", "look", "first decide")
+        yield "reads the record", lake, replace(me, pc="row", record=record, order=order)
+
+    def _at_first_decide(self, lake: Lake, me: Local) -> Iterator[Step]:
+        """Before anything is sealed: the upload landed, and its row or a newer one is in the staging token."""
+        is_done = me.fate == "landed" and me.row is not None
+        if not is_done or (lake.staging, lake.sealed, lake.committed) != me.record:
+            yield "has to seal", lake, replace(me, pc="fence", fate="", row=None, read=None)
+        elif me.row in lake.creations and me.newest_in not in me.landed and self.has("doubts"):
+            yield "a conditional write may have missed it: cannot tell", lake, replace(me, pc="end")
+        else:
+            yield "it landed, and its token takes writes", lake, replace(me, pc="answer")
+
+    def _at_fence(self, lake: Lake, me: Local) -> Iterator[Step]:
         plain = {each.token for each in me.tries_of if not each.by_compare}
         if self.has("fences") and lake.staging in plain:
             lake = lake.seal()
         record = (lake.staging, lake.sealed, lake.committed)
         order = ("row", "look", "beneath") if self.has("rows first") else ("look", "row", "beneath")
         yield (
-            "reads the record",
+            "reads the record again",
             lake,
             replace(me, pc=order[0], record=record, order=(*order, "decide")),
         )
@@ -264,11 +316,17 @@ class Model:
         elif me.read != UPLOAD and me.fate == "landed" and self.has("once"):
             if me.row is not None or not self.has("carries"):
                 yield "it was written over", lake, replace(me, pc="answer")
-            else:
+            elif not self.has("own rows only"):
                 yield (
                     "it was written over in a sealed token",
                     lake,
                     replace(me, pc="set", token=me.record[0], value=me.read, has_designated=False),
+                )
+            else:
+                yield (
+                    "it was written over in a sealed token: cannot tell",
+                    lake,
+                    replace(me, pc="end"),
                 )
         elif me.read != UPLOAD and me.fate == "unknown" and self.has("once"):
             yield "cannot tell", lake, replace(me, pc="end")

@@ -50,9 +50,12 @@ class Lake:
     acked: frozenset[int] = frozenset()
     acked_before_upload: frozenset[int] = frozenset()
     creations: frozenset[int] = frozenset()
+    # Merges. A row of the upload that came too late for a merge's scan vanishes with its token and may be written
+    # again, as a PUT's may: both are concurrent with the merge, and not acknowledged.
+    merges: frozenset[int] = frozenset()
     replaced_upload: frozenset[int] = (
         frozenset()
-    )  # PUTs that were visible after the upload was visible visible visible
+    )  # PUTs that were visible after the upload was visible
     undone: frozenset[int] = frozenset()  # those of them that the upload replaced again
     before: tuple[tuple[int, frozenset[int]], ...] = ()  # PUT → PUTs that had ended when it began
 
@@ -70,7 +73,8 @@ class Lake:
             if not self.upload_seen:
                 return replace(self, upload_seen=True, acked_before_seen=self.acked)
             return replace(self, undone=self.replaced_upload & self.acked)
-        if self.upload_seen and shown > 0 and shown not in self.acked_before_seen:
+        is_new = shown > 0 and shown not in self.acked_before_seen | self.merges
+        if self.upload_seen and is_new:
             return replace(self, replaced_upload=self.replaced_upload | {shown})
         return self
 

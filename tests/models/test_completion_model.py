@@ -5,6 +5,8 @@ from tests.models.completion_model import GUARDS, Model
 
 TWO = ("complete", "complete", "put")
 BESIDE_A_CREATION = ("complete", "complete", "create")
+ONE_COMMIT = ("complete", "put", "commit")
+BESIDE_A_MERGE = ("complete", "delete", "merge")
 BESIDE_A_COMMIT = ("complete", "complete", "put", "commit")
 
 
@@ -20,15 +22,24 @@ def test_two_attempts_beside_a_creation_keep_its_condition() -> None:
     assert states > 10_000
 
 
+@pytest.mark.parametrize("scenario", [ONE_COMMIT, BESIDE_A_MERGE], ids="+".join)
+def test_one_completion_beside_a_put_and_a_commit_or_merge_keeps_every_promise(
+    scenario: tuple[str, ...],
+) -> None:
+    why, states, steps = Model(scenario).check()
+    assert why is None, steps
+    assert states > 3_000
+
+
 def test_two_attempts_beside_a_commit_break_nothing_in_the_states_near_the_start() -> None:
     why, _, steps = Model(BESIDE_A_COMMIT).check(100_000)
     assert why == "no answer: too many states", steps
 
 
-SCENARIO_OF: dict[str, tuple[str, ...]] = dict.fromkeys(
-    ("verifies", "carries", "rechecks"), BESIDE_A_COMMIT
-)
+SCENARIO_OF: dict[str, tuple[str, ...]] = dict.fromkeys(("verifies", "carries"), ONE_COMMIT)
+SCENARIO_OF["rechecks"] = BESIDE_A_COMMIT
 SCENARIO_OF["doubts"] = BESIDE_A_CREATION
+SCENARIO_OF["own rows only"] = BESIDE_A_MERGE
 
 
 @pytest.mark.parametrize("guard", GUARDS)

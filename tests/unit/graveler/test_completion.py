@@ -1,5 +1,7 @@
 """An upload is staged once, even if its completion is repeated and processes die or hang half-way."""
 
+import asyncio
+
 import pytest
 from lake import MAIN, Lake, Running, ended, entry, reached
 from lake_upload import Upload
@@ -7,11 +9,13 @@ from lake_upload import Upload
 from tarn.core.branch import TokenKind, seal
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import UploadId
+from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
+from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.uploads.state import Claim, NewUpload
+from tarn_graveler.versioning.merges import MergeRequest
 
 NEW = WriteCondition(if_none_match=True)
 ANY_OBJECT = WriteCondition(if_match="*")
@@ -330,7 +334,8 @@ async def test_notes_are_read_after_the_row_that_the_comparison_expects(
     assert await other.get("k") == 1
     await other.put("k", 2)
     looked.open()
-    await second
+    with pytest.raises(OutcomeUnknownError):  # the second attempt sealed both rows
+        await second
     assert await other.get("k") == 2
     late.open()
     await ended(first)
@@ -490,3 +495,30 @@ async def test_uploads_seal_no_branch_without_bound(lake: Lake) -> None:
     assert raised.value.kind is Kind.UNAVAILABLE
     assert "commit" in raised.value.message
     assert len((await branches.fresh(lake.main)).branch.sealed) == 32
+
+
+async def test_a_row_of_another_writer_that_is_carried_over_hides_no_later_merge(
+    lake: Lake, other: Lake, upload: Upload, running: Running
+) -> None:
+    """The delete was over before the merge began, so what the merge brought must stay."""
+    side = BranchId("side")
+    head = (await other.commit()).commit_id
+    await other.graveler.branches.create(other.branch(side), head)
+    await other.put("k", 2, side)
+    request = CommitRequest("bob", "change")
+    source = (await other.graveler.committing.commit(other.branch(side), request)).commit_id
+    written = lake.kv.hold("set_many", lake.row_key("k"), after=True)
+    first = running.start(upload.finish())
+    await reached(written)
+    await other.delete("k")
+    await seal_main(other)
+    carried = lake.kv.hold("set_if", lake.row_key("k"))
+    written.open()
+    is_carried = running.start(carried.reached.wait())
+    await asyncio.wait([first, is_carried], return_when=asyncio.FIRST_COMPLETED)
+    await other.graveler.merges.merge(other.main, MergeRequest(source, "ann", "merge"))
+    assert await other.get("k") == 2
+    carried.open()
+    with pytest.raises(OutcomeUnknownError):
+        await first
+    assert await other.get("k") == 2

@@ -10,7 +10,8 @@ the notes.
 - If no attempt landed, it sets its row.
 - If one landed and is the newest row, that row is set in the staging token, unless it is there already.
 - If one landed and was overwritten, the upload is complete. If the newer row is in a sealed token, where
-  a commit may have missed it, that row is set in the staging token.
+  a commit may have missed it, the outcome stays unknown. To set that row in the staging token for its writer
+  would not do: it may land after a merge and hide what the merge brought.
 - If one landed, and the newer row was written conditionally, in a token that no attempt landed in, its writer may
   have read the attempt's token before the attempt landed there. Then no order explains both answers, so the
   outcome stays unknown.
@@ -192,6 +193,8 @@ class _Staging:
 
     async def _compare(self, attempts: Sequence[StagingAttempt]) -> bool:
         written = self.may_be_staged
+        if await self._is_done(attempts):
+            return True
         record = await self._conditional(attempts)
         with unknown_if(written):
             row = await self._staged_row(record)
@@ -211,6 +214,7 @@ class _Staging:
                 return True  # overwritten, by a row that every commit will find
             if newest is None:
                 return False  # its token left the record while the layers were read
+            self._check_covered(newest)
             value, is_new_attempt = newest, False
         else:
             with unknown_if(written):
@@ -226,6 +230,28 @@ class _Staging:
         self.may_be_staged = True
         return (await self._handle.fresh(written=True)).takes_writes_as(record)
 
+    async def _is_done(self, attempts: Sequence[StagingAttempt]) -> bool:
+        """Whether an earlier attempt landed, and its row or a newer one is in the staging token.
+
+        Then every commit finds that row, and the upload is complete. This is decided before anything is
+        sealed: afterwards the same rows would lie in a sealed token, where a commit may miss them.
+        """
+        if not attempts:
+            return False
+        record = await self._handle.fresh(written=self.may_be_staged)
+        with unknown_if(self.may_be_staged):
+            row = await self._staged_row(record)
+            fate, landed_in = await self._fate(record, attempts)  # after the row, as in `_compare`
+        if fate is not _Fate.LANDED or row is None:
+            return False
+        verified = await self._handle.fresh(written=self.may_be_staged)
+        if not verified.same_layers(record):
+            return False
+        if not self._made.is_in(row.value):
+            self._check_moves(record, attempts)
+            self._check_order(record, Found(row.value, 0), landed_in)
+        return True
+
     def _check_order(self, record: Branch, found: Found, landed_in: frozenset[TokenId]) -> None:
         """Whether the upload surely came before the row that covers it, if one does.
 
@@ -239,6 +265,22 @@ class _Staging:
             text = (
                 f"upload {self._made.upload_id}: a conditional write covers {self._made.path} and may "
                 "not have seen the upload; upload again"
+            )
+            raise OutcomeUnknownError(text)
+
+    def _check_covered(self, newest: bytes) -> None:
+        """Whether the newest row, which lies in a sealed token, is the upload's own, so that it may be set again.
+
+        The row of another writer must not be: that writer may have been answered long ago, and a merge may come
+        before the row lands. Then the row would hide what the merge brought.
+
+        Raises:
+            OutcomeUnknownError: another writer's row covers the upload, and a commit may have missed that row.
+        """
+        if not self._made.is_in(newest):
+            text = (
+                f"upload {self._made.upload_id}: another write covers {self._made.path} and may not have been "
+                "in time for a commit; upload again"
             )
             raise OutcomeUnknownError(text)
 
