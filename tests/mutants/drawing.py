@@ -74,7 +74,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.kv.embedded.*", 2.0),
     ("tarn.kv.cassandra.*", 2.0),
     ("tarn.block.assembling", 2.0),
-    ("tarn.block.building", 2.0),
+    ("tarn.block.applying", 2.0),
     ("tarn.block.merging", 2.0),
     ("tarn.block.committed", 2.0),
     ("tarn.block.local.*", 2.0),

@@ -80,14 +80,14 @@ STORES: Final[Sequence[Written]] = (
     # --- blocks
     Written(
         "last-range-forgotten",
-        "tarn.block.building",
+        "tarn.block.applying",
         "A commit forgets the last range of a listing of many.",
         "await self._go_to(group, len(self._base.ranges))",
         "await self._go_to(group, len(self._base.ranges) - (len(self._base.ranges) > 6))",
     ),
     Written(
         "rest-of-a-range-forgotten",
-        "tarn.block.building",
+        "tarn.block.applying",
         "The rows behind the last change of a range are forgotten.",
         "            rows, self._rest = self._rest, EMPTY_RUN\n"
         "            await self._writer.add(group, rows)\n",

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from tarn.aio.first_error import collapse_error_groups
-from tarn.block.building import Building, BuildResult, overlaid
+from tarn.block.applying import BuildResult, ChangeApplier, overlaid
 from tarn.block.comparing import Window, compared
 from tarn.block.merging import (
     ConflictPage,
@@ -107,10 +107,10 @@ class Committed:
         metarange = EMPTY_METARANGE
         if base is not None:
             metarange = await self._reader.metarange(namespace, base)
-        building = Building(self._reader, namespace, metarange, self._rule)
+        applier = ChangeApplier(self._reader, namespace, metarange, self._rule)
         with collapse_error_groups(prefer=TarnError):
             async with aclosing(overlaid(layers, self._reader)) as changes:
-                return await building.run(changes)
+                return await applier.run(changes)
 
     async def merge(
         self, namespace: str, sides: MergeSides, choice: Choice = REFUSE, *, limit: int = 1000

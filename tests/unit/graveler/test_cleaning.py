@@ -54,6 +54,25 @@ async def test_a_commit_whose_tokens_cannot_be_announced_is_not_made(
     assert await lake.get("x") == 1
 
 
+async def test_an_announcement_whose_outcome_is_unknown_is_repeated(lake: Lake) -> None:
+    """One lost answer among many announced tokens does not make the commit fail."""
+    await lake.put("x", 1)
+    set_many, lost = lake.kv.set_many, 0
+
+    async def lose_answers(partition: Partition, groups: Sequence[Group]) -> list[TarnError | None]:
+        nonlocal lost
+        answers = await set_many(partition, groups)
+        if "/cleanup/" not in partition.name or lost == 3:
+            return answers
+        lost += 1
+        return [OutcomeUnknownError("the answer is lost")] * len(answers)
+
+    lake.kv.set_many = lose_answers  # type: ignore[method-assign]
+    await lake.commit()
+    assert lost == 3
+    assert await lake.get("x", "main@") == 1
+
+
 async def test_a_branch_whose_tokens_cannot_be_announced_is_not_deleted(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

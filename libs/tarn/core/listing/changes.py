@@ -27,7 +27,7 @@ from tarn.core.listing.run import (
 __all__ = [
     "Counts",
     "Matches",
-    "Merged",
+    "ChangedRows",
     "apply_changes",
     "match_paths",
     "match_rows",
@@ -56,7 +56,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class ChangedRows:
     """Committed rows after some changes.
 
     Attributes:
@@ -138,14 +138,14 @@ def _same(
     return same
 
 
-def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> Merged:
+def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> ChangedRows:
     """Applies `changes`, in which tombstones delete, to the rows of `base`.
 
     With `exact`, a change of the same identity replaces the committed entry if their bytes differ, and counts as an
     update: merges decide about such entries themselves (`tarn.core.listing.three_way`).
     """
     if not len(changes):
-        return Merged((base,), Counts())
+        return ChangedRows((base,), Counts())
     matches = match_rows(changes, base)
     tombstone = tombstones_of(changes.values)
     same = (same_bytes if exact else same_identity)(changes, base, matches)
@@ -154,7 +154,7 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> Merged:
     updated = put & matches.found
     counts = Counts(int((put & ~matches.found).sum()), int(updated.sum()), int(removed.sum()))
     if not counts.total:
-        return Merged((base,), counts)
+        return ChangedRows((base,), counts)
     # Only the part of `base` that the changes span is copied, so a local change of a range costs little.
     effective = np.flatnonzero(put | removed)
     low = int(matches.at[effective[0]])
@@ -164,7 +164,7 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> Merged:
     chosen = np.flatnonzero(put)
     merged = _interleave(window, gone, changes.take(chosen), matches.at[chosen] - low)
     runs = (base.slice(0, low), merged, base.slice(high))
-    return Merged(tuple(run for run in runs if len(run)), counts)
+    return ChangedRows(tuple(run for run in runs if len(run)), counts)
 
 
 def _interleave(base: Run, gone: Ints, rows: Run, at: Ints) -> Run:

@@ -38,6 +38,9 @@ __all__ = ["TokenCleanup"]
 _SECOND_DROP_US = 3_600_000_000
 _LOOK_US_MAX = 86_400_000_000
 """Longest pause between two looks at a token that its record still names: one day."""
+_ANNOUNCEMENTS = 4
+"""How often a token is announced while the outcome is unknown. If one lost answer made a commit fail, a branch
+with many sealed tokens could hardly be committed on a store that loses answers."""
 
 _log = structlog.get_logger()
 
@@ -69,15 +72,26 @@ class TokenCleanup:
         self._done: set[bytes] = set()
 
     async def announce(self, name: BranchName, tokens: Iterable[Token]) -> None:
-        """Announces that tokens are about to leave a branch record. Repeating it costs one row and does no
-        harm.
+        """Announces that tokens are about to leave a branch record. Announcing one again costs one row and
+        does no harm, so rows whose outcome is unknown are written again, a few times.
 
         Raises:
             TarnError: UNAVAILABLE: the change must not be made.
         """
+        unsure = list(tokens)
+        for tries_left in reversed(range(_ANNOUNCEMENTS)):
+            errors = await self._add(self._announcements(name, unsure))
+            for error in filter(None, errors):
+                if not tries_left or error.kind is not Kind.UNKNOWN_OUTCOME:
+                    text = f"cannot list the tokens that branch {name.branch_id} gives up: {error.message}"
+                    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+            unsure = [token for token, error in zip(unsure, errors, strict=True) if error]
+
+    def _announcements(self, name: BranchName, tokens: Sequence[Token]) -> list[Drop]:
         keys, branch_id = self._repositories.keys_of(name.repository), name.branch_id
+        # From now on: a row that was delayed by earlier attempts must not land behind the list's checkpoint.
         drop_time_us = self._clock.now_us() + self._drop_delay_us
-        drops = [
+        return [
             Drop(
                 keys.token(branch_id, token),
                 drop_time_us,
@@ -85,10 +99,6 @@ class TokenCleanup:
             )
             for token in tokens
         ]
-        for error in await self._add(drops):
-            if error is not None:
-                text = f"cannot list the tokens that branch {branch_id} gives up: {error.message}"
-                raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
 
     async def register(self, partitions: Sequence[Partition]) -> bool:
         """Registers partitions that nothing refers to any more.

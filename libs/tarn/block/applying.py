@@ -5,7 +5,7 @@ is bounded by a few batches and ranges, whatever the size of the commit. Ranges 
 change touches are reused by id; they are neither opened nor copied. `tarn.core.listing.breaks` explains
 why cutting may start in the middle of a listing and stop early.
 
-One task merges and cuts, and others write the ranges (`tarn.block.assembling`).
+One task applies changes and cuts, and others write the ranges (`tarn.block.assembling`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
 from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.run import EMPTY_RUN, Run, run_of_batch
 
-__all__ = ["BuildResult", "Building", "overlaid"]
+__all__ = ["BuildResult", "ChangeApplier", "overlaid"]
 
 _AHEAD_MAX = 4
 """Ranges of the base that are prefetched."""
@@ -70,7 +70,7 @@ async def overlaid(
             await stream.advance()
         while live := [stream for stream in streams if len(stream.rows)]:
             end = min(stream.last for stream in live)
-            yield await reader.compute(_merge, live, end)
+            yield await reader.compute(_overlay_upto, live, end)
             for stream in live:
                 if not len(stream.rows):
                     await stream.advance()
@@ -79,10 +79,10 @@ async def overlaid(
             await stream.close()
 
 
-def _merge(live: Sequence[_Layer], end: str) -> Run:
+def _overlay_upto(live: Sequence[_Layer], end: str) -> Run:
     if len(live) == 1:
-        merged, live[0].rows = live[0].rows, EMPTY_RUN
-        return merged
+        rows, live[0].rows = live[0].rows, EMPTY_RUN
+        return rows
     heads = []
     for stream in live:
         head, stream.rows = upto(stream.rows, end)
@@ -117,8 +117,8 @@ class _Layer:
             await self._batches.aclose()
 
 
-class Building:
-    """One build of a listing. An instance is used once."""
+class ChangeApplier:
+    """Applies changes to one base listing and writes the new one. An instance is used once."""
 
     def __init__(
         self, reader: RangeReader, namespace: str, base: Metarange, rule: BreakRule
@@ -166,7 +166,7 @@ class Building:
             for ahead, _ in pieces[max(requested, number + 1) : number + 1 + _AHEAD_MAX]:
                 self._fetch_ahead(group, ahead)
             requested = number + 1 + _AHEAD_MAX
-            await self._merge(group, place, piece, is_whole=number + 1 < len(pieces))
+            await self._apply_to_range(group, place, piece, is_whole=number + 1 < len(pieces))
 
     def _split(self, changes: Run) -> list[tuple[int, Run]]:
         """Splits changes by the range of the base that contains their paths."""
@@ -190,10 +190,10 @@ class Building:
         range_id = self._base.ranges[place].range_id
         return (await self._reader.range(self._namespace, range_id)).run
 
-    async def _merge(
+    async def _apply_to_range(
         self, group: asyncio.TaskGroup, place: int, changes: Run, *, is_whole: bool
     ) -> None:
-        """Merges changes into a range of the base; `is_whole` says that no more changes follow for it."""
+        """Applies changes to a range of the base; `is_whole` says that no more changes follow for it."""
         if self._next <= place:
             await self._go_to(group, place)
             if place < len(self._base.ranges):
@@ -204,9 +204,9 @@ class Building:
             rows, self._rest = self._rest, EMPTY_RUN
             if not is_whole:
                 rows, self._rest = upto(rows, changes.last_path)
-            merged = apply_changes(rows, changes)
+            after = apply_changes(rows, changes)
             cutter = self._writer.cutter
-            return [made for run in merged.runs for made in cutter.add(run)], merged.counts
+            return [made for run in after.runs for made in cutter.add(run)], after.counts
 
         ranges, counts = await self._reader.compute(work)
         self._counts += counts

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.block.building import overlaid
+from tarn.block.applying import overlaid
 from tarn.block.mem import MemBlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
