@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from lake import Lake, Running, ended, entry, reached
 
+from tarn.core.branch import seal
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.uploads.state import Claim
 
-__all__ = ["Upload"]
+__all__ = ["Upload", "seal_main"]
 
 
 @dataclass
@@ -59,3 +61,11 @@ class Upload:
         uploads = self.lake.graveler.uploads
         again = await uploads.begin_complete(self.lake.repository, self.upload_id, bytes(32))
         return bool(again.completed_entry)
+
+
+async def seal_main(lake: Lake) -> None:
+    """Seals the staging token, as a commit does first."""
+    branches = lake.graveler.branches
+    await BranchHandle(branches, lake.main).change(
+        lambda b, op: seal(b, branches.new_token(b.staging.kind), op)
+    )

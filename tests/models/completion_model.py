@@ -401,17 +401,8 @@ class Model:
 
     def _again(self, lake: Lake, me: Local, why: str, pc: str = "begin") -> Iterator[Step]:
         if me.tries < self.tries + 1:
-            again = replace(
-                me,
-                pc=pc,
-                tries=me.tries + 1,
-                record=None,
-                read=None,
-                row=None,
-                fate="",
-                landed=frozenset(),
-                newest_in=None,
-            )
+            again = replace(me, pc=pc, tries=me.tries + 1, record=None, read=None, row=None)
+            again = replace(again, fate="", landed=frozenset(), newest_in=None)
             yield why, lake, again
         else:
             yield f"{why}: gives up", lake, replace(me, pc="end")

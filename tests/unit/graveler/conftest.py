@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from graveler_service import Service, running_service
-from lake import Lake, Replicas, Running, create_repository
+from lake import MAIN, Lake, Replicas, Running, create_repository
+from lake_upload import Upload
+
+from tarn_graveler.uploads.state import NewUpload
 
 
 @pytest.fixture
@@ -43,3 +46,15 @@ async def running() -> AsyncIterator[Running]:
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     async with running_service(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+async def upload(lake: Lake, other: Lake) -> Upload:
+    """An upload whose completion has begun; both replicas know the branch."""
+    uploads = lake.graveler.uploads
+    new = NewUpload(MAIN, "k", b"", "ann", "", is_full_object_checksum=False)
+    made = await uploads.create(lake.repository, new)
+    claim = await uploads.begin_complete(lake.repository, made.upload_id, bytes(32))
+    await lake.put("warm", 0)
+    await other.put("warm", 0)
+    return Upload(lake, made.upload_id, claim)

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from lake import MAIN, Lake, Running, ended, entry, reached
-from lake_upload import Upload
+from lake_upload import Upload, seal_main
 
-from tarn.core.branch import TokenKind, seal
+from tarn.core.branch import TokenKind
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
@@ -21,26 +21,8 @@ NEW = WriteCondition(if_none_match=True)
 ANY_OBJECT = WriteCondition(if_match="*")
 
 
-@pytest.fixture
-async def upload(lake: Lake, other: Lake) -> Upload:
-    uploads = lake.graveler.uploads
-    new = NewUpload(MAIN, "k", b"", "ann", "", is_full_object_checksum=False)
-    made = await uploads.create(lake.repository, new)
-    claim = await uploads.begin_complete(lake.repository, made.upload_id, bytes(32))
-    await lake.put("warm", 0)
-    await other.put("warm", 0)
-    return Upload(lake, made.upload_id, claim)
-
-
 async def kind_of_staging(lake: Lake) -> TokenKind:
     return (await lake.graveler.branches.fresh(lake.main)).branch.staging.kind
-
-
-async def seal_main(lake: Lake) -> None:
-    branches = lake.graveler.branches
-    await BranchHandle(branches, lake.main).change(
-        lambda b, op: seal(b, branches.new_token(b.staging.kind), op)
-    )
 
 
 async def seal_conditional(lake: Lake) -> None:
@@ -295,29 +277,6 @@ async def test_a_completed_upload_answers_no_other_part_list(lake: Lake, upload:
     assert raised.value.reason is Reason.UPLOAD_NOT_FOUND
 
 
-async def test_a_conditional_completion_is_refused_and_staged_by_its_condition(
-    lake: Lake, upload: Upload
-) -> None:
-    await lake.put("k", 2)
-    with pytest.raises(TarnError) as raised:
-        await upload.finish(condition=NEW)
-    assert raised.value.kind is Kind.FAILED_PRECONDITION
-    await lake.delete("k")
-    await upload.finish(condition=NEW)
-    assert await lake.get("k") == 1
-
-
-async def test_a_conditional_completion_that_was_written_over_is_never_refused_nor_repeated(
-    lake: Lake, other: Lake, upload: Upload, running: Running
-) -> None:
-    await upload.dies_after_its_row(running, NEW)
-    await other.delete("k")  # acknowledged: it saw the object
-    await upload.take_over(other)
-    with pytest.raises(OutcomeUnknownError):
-        await upload.finish(other, NEW)
-    assert await other.get("k") is None
-
-
 async def test_notes_are_read_after_the_row_that_the_comparison_expects(
     lake: Lake, other: Lake, upload: Upload, running: Running
 ) -> None:
@@ -391,65 +350,6 @@ async def test_an_attempt_that_cannot_record_its_token_writes_nothing(
     assert isinstance(error, TarnError)
     assert error.reason is Reason.UPLOAD_BUSY
     assert await other.get("k") is None
-
-
-async def test_a_refusal_is_unknown_while_an_earlier_attempt_may_still_land(
-    lake: Lake, other: Lake, upload: Upload, running: Running
-) -> None:
-    held = lake.kv.hold("set_if", lake.row_key("k"))
-    first = running.start(upload.finish(condition=NEW))
-    await reached(held)
-    await seal_main(other)
-    await other.put("k", 2)
-    with pytest.raises(OutcomeUnknownError):
-        await upload.finish(other, NEW)
-    held.open()
-    await ended(first)
-    assert await other.get("k") == 2
-
-
-@pytest.mark.parametrize("condition", [NEW, ANY_OBJECT])
-async def test_a_loser_of_a_race_is_judged_by_the_row_that_won(
-    lake: Lake, other: Lake, upload: Upload, running: Running, condition: WriteCondition
-) -> None:
-    if condition is ANY_OBJECT:
-        await lake.put("k", 3)
-    held = lake.kv.hold("set_if", lake.row_key("k"))
-    first = running.start(upload.finish(condition=condition))
-    await reached(held)
-    await other.put("k", 2)
-    held.open()
-    await ended(first)
-    if condition is ANY_OBJECT:
-        assert first.exception() is None
-        assert await other.get("k") == 1
-        return
-    error = first.exception()
-    assert isinstance(error, TarnError)
-    assert error.kind is Kind.FAILED_PRECONDITION  # surely nothing was staged
-    assert await other.get("k") == 2
-    await other.delete("k")
-    await upload.finish(condition=NEW)  # no unknown outcome remains
-    assert await other.get("k") == 1
-
-
-async def test_a_comparison_whose_answer_is_lost_is_settled_by_its_own_row(
-    lake: Lake, upload: Upload
-) -> None:
-    await lake.put("k", 2)
-    lake.kv.lose("set_if", lake.row_key("k"), applied=True)
-    await upload.finish(condition=ANY_OBJECT)
-    assert await lake.get("k") == 1
-
-
-async def test_a_comparison_whose_answer_is_lost_is_settled_by_its_own_row_only(
-    lake: Lake, upload: Upload
-) -> None:
-    await lake.put("k", 2)
-    lake.kv.lose("set_if", lake.row_key("k"), applied=False)
-    with pytest.raises(OutcomeUnknownError):
-        await upload.finish(condition=ANY_OBJECT)
-    assert await lake.get("k") == 2
 
 
 async def test_a_claim_lives_as_long_as_its_completion_goes_on(
