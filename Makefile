@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help setup quickstart up down status test fast unit system lint format proto clean \
 	bench bench-quick bench-parts \
-	sim sim-long mutate mutate-guards mutate-source fuzz \
+	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
 
 BIN := .venv/bin
@@ -76,6 +76,9 @@ sim:  ## Play 200 seeds of the simulated installation (SEED=n: one, with its log
 sim-long:  ## Play 10,000 seeds
 	@tools/setup python
 	@$(BIN)/python -m tests.sim --seeds 10000 $(ARGS)
+
+state-machine: setup  ## Play random operations against a model of dictionaries (STEPS=20000; ARGS="-k memory")
+	@$(BIN)/python -m pytest -q -s tests/state_machine --steps $(or $(STEPS),20000) $(ARGS)
 
 mutate: mutate-guards mutate-source  ## Switch each guard off, then change the source; tests must see it
 

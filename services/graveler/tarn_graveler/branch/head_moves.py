@@ -118,11 +118,11 @@ class HeadMoves:
     async def _seal(self, handle: BranchHandle) -> BranchVersion:
         """Returns a confirmed record whose sealed tokens hold every row that was acknowledged before.
 
-        An empty staging token is not sealed, and neither is that of a branch whose sealed tokens are dirty
-        already, so that refused operations add no layers.
+        An empty staging token is not sealed, and neither is that of a branch that is dirty already, so that refused
+        operations add no layers. This first look includes the staging token: its rows may undo the sealed ones.
         """
         current = await handle.version()
-        await self._refuse_dirty(handle.name, current.branch)
+        await self._refuse_dirty(handle.name, replace(current.branch, sealed=current.branch.tokens))
         is_empty = await self._layers.is_empty(handle.name, current.branch.staging)
         verified = await handle.version()
         if is_empty and verified.branch.same_layers(current.branch):

@@ -1,0 +1,102 @@
+"""Two replicas of graveler on one store, as their callers see them, for the state machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cassandra_lake import ShiftedClock
+
+from tarn.aio.task_set import TaskSet
+from tarn.block.mem import MemBlockStore
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.core.listing.breaks import BreakRule
+from tarn.kv.mem import MemKv
+from tarn.kv.port import Kv
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.process.system import SystemIds
+from tarn.rpc.wire.call import Call
+from tarn_auth.application import AuthApplication
+from tarn_graveler.application import endpoints_of
+from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.config import open_committed
+
+__all__ = ["Lab", "running_lab"]
+
+_SECRET = bytes(range(32))
+_DROP_DELAY_SECONDS = 60.0
+_RANGE_ROWS = 4
+"""Mean number of rows of a range, so that listings of a few paths have several."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Two replicas and their callers.
+
+    Attributes:
+        clients: one of each replica.
+    """
+
+    clients: tuple[GravelerClient, ...]
+    clock: ShiftedClock
+    replicas: tuple[Graveler, ...]
+    _auth: AuthClient
+    _key: tuple[str, str]
+    _anonymous: Call
+
+    async def log_in(self) -> Call:
+        """Returns the context of an administrator's calls, for some hours of the lab's clock."""
+        session = await self._auth.log_in(
+            self._anonymous, *self._key, now_us=self.clock.now_us(), nonce=os.urandom(16)
+        )
+        return replace(self._anonymous, caller_token=session.grant.caller_token)
+
+    async def clean(self) -> None:
+        """Lets the drop delay pass; drops every token that no record names."""
+        for replica in self.replicas:
+            self.clock.shift_seconds += _DROP_DELAY_SECONDS + 1
+            await replica.cleaning.drop_due()
+
+
+@asynccontextmanager
+async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[Lab]:
+    """Yields two replicas on a store. Authorisation is real, in the same process."""
+    clock = ShiftedClock()
+    ids = SystemIds(clock)
+    anonymous = Call("state machine", "", 1e9)
+    async with AsyncExitStack() as stack:
+        auth = await stack.enter_async_context(
+            AuthApplication(MemKv(), "test", _SECRET, clock, ids)
+        )
+        auth_transport = InProcessTransport(auth.endpoints, clock)
+        stack.push_async_callback(auth_transport.close)
+        auth_client = AuthClient(auth_transport)
+        made = await auth_client.set_up(anonymous, _SECRET, "root")
+        blocks = MemBlockStore(clock)
+        tasks = TaskSet()
+        stack.push_async_callback(tasks.close)
+        replicas, clients = [], []
+        for number in range(2):
+            committed = await stack.enter_async_context(
+                open_committed(blocks, folder / f"cache{number}", rule=BreakRule(_RANGE_ROWS))
+            )
+            replica = assemble(
+                settings=GravelerSettings("test", drop_delay_seconds=_DROP_DELAY_SECONDS),
+                kv=kv,
+                blocks=blocks,
+                committed=committed,
+                clock=clock,
+                ids=SystemIds(clock),
+                tasks=tasks,
+            )
+            transport = InProcessTransport(endpoints_of(replica, Access(auth_client, clock)), clock)
+            stack.push_async_callback(transport.close)
+            replicas.append(replica)
+            clients.append(GravelerClient(transport))
+        key = (made.credential.access_key_id, made.secret_access_key)
+        yield Lab(tuple(clients), clock, tuple(replicas), auth_client, key, anonymous)

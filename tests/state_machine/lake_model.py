@@ -1,0 +1,318 @@
+"""A lake as dictionaries: the semantics of docs/design/versioning.md, written a second time.
+
+The model never reads the system. It decides what each operation does or why it is refused; the machine compares.
+Nothing here is fast, and nothing is shared with Tarn's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["Branch", "Choice", "Commit", "LakeModel", "Object", "RefusedError", "Side"]
+
+
+class Object(NamedTuple):
+    """A version of an object.
+
+    Attributes:
+        version: its identity.
+        address: where it was stored; the same version may be stored twice.
+    """
+
+    version: int
+    address: int
+
+
+Contents = Mapping[str, Object]
+"""Object by path."""
+
+
+class RefusedError(Exception):
+    """The operation is refused; the lake is as before.
+
+    Attributes:
+        reason: name of a `tarn.core.errors.Reason`.
+        paths: the paths that the refusal is about, in order; None if it names none.
+    """
+
+    def __init__(self, reason: str, paths: list[str] | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.paths = paths
+
+
+class Side(Enum):
+    """The winner of a conflict."""
+
+    SOURCE = "source"
+    DEST = "dest"
+
+
+Choice = Callable[[str], Side | None]
+"""The winner of a conflict at a path; None refuses the operation."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit.
+
+    Attributes:
+        number: place in the order of creation. Commits are made at different times, so it orders them by time.
+        parents: numbers of its parents.
+        contents: its objects.
+        generation: 1 more than the greatest of its parents.
+    """
+
+    number: int
+    parents: tuple[int, ...]
+    contents: Contents
+    generation: int
+
+
+@dataclass
+class Branch:
+    """A branch.
+
+    Attributes:
+        head: number of its commit.
+        staged: uncommitted objects by path; None deletes.
+    """
+
+    head: int
+    staged: dict[str, Object | None] = field(default_factory=dict)
+
+
+class LakeModel:
+    """Commits, branches and tags of one repository. A refused method raises `RefusedError` and changes nothing."""
+
+    def __init__(self) -> None:
+        self.commits = [Commit(0, (), {}, 0)]
+        self.branches = {"main": Branch(0)}
+        self.tags: dict[str, int] = {}
+
+    # ---- reading
+
+    def contents(self, branch: str) -> dict[str, Object]:
+        """Returns what a reader of a branch sees."""
+        found = self.branches[branch]
+        seen: dict[str, Object | None] = {**self.commits[found.head].contents, **found.staged}
+        return {path: each for path, each in seen.items() if each is not None}
+
+    def changes(self, branch: str) -> dict[str, tuple[Object | None, Object | None]]:
+        """Returns the uncommitted changes of a branch: committed and staged object by path."""
+        head = self.commits[self.branches[branch].head].contents
+        return self.differences(head, self.contents(branch))
+
+    @staticmethod
+    def differences(
+        left: Contents, right: Contents
+    ) -> dict[str, tuple[Object | None, Object | None]]:
+        """Returns the paths whose versions differ, with the object of each side."""
+        pairs = {path: (left.get(path), right.get(path)) for path in {*left, *right}}
+        return {path: pair for path, pair in sorted(pairs.items()) if not _same(*pair)}
+
+    def ancestors(self, commit: int) -> set[int]:
+        """Returns every commit that is reachable from a commit, which is one of them."""
+        reached, waiting = {commit}, [commit]
+        while waiting:
+            parents = set(self.commits[waiting.pop()].parents) - reached
+            reached |= parents
+            waiting += parents
+        return reached
+
+    def history(self, commit: int) -> list[int]:
+        """Returns the ancestors of a commit, greatest generation first, then newest first."""
+        return sorted(
+            self.ancestors(commit),
+            key=lambda number: (self.commits[number].generation, number),
+            reverse=True,
+        )
+
+    def first_parents(self, commit: int) -> list[int]:
+        """Returns a commit, its first parent, that one's first parent, and so on."""
+        found = [commit]
+        while parents := self.commits[found[-1]].parents:
+            found.append(parents[0])
+        return found
+
+    def merge_base(self, left: int, right: int) -> int:
+        """Returns the common ancestor with the greatest generation; of several, the newest."""
+        common = self.ancestors(left) & self.ancestors(right)
+        return max(common, key=lambda number: (self.commits[number].generation, number))
+
+    # ---- writing
+
+    def put(self, branch: str, path: str, written: Object, *, only_new: bool = False) -> None:
+        """Stages an object; with `only_new`, only at a path that has none."""
+        if only_new and path in self.contents(branch):
+            raise RefusedError("PRECONDITION_FAILED")
+        self.branches[branch].staged[path] = written
+
+    def delete(self, branch: str, path: str) -> None:
+        """Stages a deletion."""
+        self.branches[branch].staged[path] = None
+
+    def commit(self, branch: str, *, allow_empty: bool = False) -> int:
+        """Commits the staged changes; returns the new head."""
+        found = self.branches[branch]
+        changes = self.changes(branch)
+        if not changes and not allow_empty:
+            raise RefusedError("NOTHING_TO_COMMIT")
+        after = dict(self.commits[found.head].contents)
+        for path, (_, new) in changes.items():
+            _set(after, path, new)
+        return self._publish(branch, (found.head,), after)
+
+    def reset(self, branch: str) -> None:
+        """Discards the staged changes."""
+        self.branches[branch].staged = {}
+
+    def move(self, branch: str, target: int, expected: int, *, force: bool) -> None:
+        """Puts a branch on another commit."""
+        if not force:
+            self._refuse_dirty(branch)
+        if self.branches[branch].head != expected:
+            raise RefusedError("REF_MOVED")
+        self.branches[branch] = Branch(target)
+
+    # ---- commits from commits
+
+    def merge(
+        self,
+        branch: str,
+        source: int,
+        choice: Choice,
+        *,
+        squash: bool = False,
+        allow_empty: bool = False,
+        fast_forward_only: bool = False,
+    ) -> int:
+        """Merges a commit into a branch; returns the new head."""
+        self._refuse_dirty(branch)
+        head = self.branches[branch].head
+        base = self.merge_base(head, source)
+        if base == source and not allow_empty:
+            raise RefusedError("NOTHING_TO_MERGE")
+        if fast_forward_only:
+            if base != head:
+                raise RefusedError("NOT_FAST_FORWARD")
+            self.branches[branch] = Branch(source)
+            return source
+        merged = self.merged(base, source, head, choice)
+        if squash and merged == self.commits[head].contents and not allow_empty:
+            raise RefusedError("NOTHING_TO_MERGE")
+        return self._publish(branch, (head,) if squash else (head, source), merged)
+
+    def revert(
+        self, branch: str, commit: int, parent: int, choice: Choice, *, allow_empty: bool
+    ) -> int:
+        """Undoes the change from a parent (by number, from 1; 0 for the only one) to a commit."""
+        older = self._compared_with(commit, parent)
+        return self._apply(branch, self.commits[commit].contents, older, choice, allow_empty)
+
+    def cherry_pick(
+        self, branch: str, commit: int, parent: int, choice: Choice, *, allow_empty: bool
+    ) -> int:
+        """Makes the change from a parent (by number, from 1; 0 for the only one) to a commit again."""
+        older = self._compared_with(commit, parent)
+        return self._apply(branch, older, self.commits[commit].contents, choice, allow_empty)
+
+    def merged(self, base: int, source: int, dest: int, choice: Choice) -> dict[str, Object]:
+        """Returns the three-way merge of the contents of three commits."""
+        old, theirs, ours = (self.commits[number].contents for number in (base, source, dest))
+        return _merged(old, theirs, ours, choice)
+
+    def conflicts(self, source: int, dest: int, choice: Choice) -> list[str]:
+        """Returns the conflicts of a merge that a choice does not decide, in order."""
+        try:
+            self.merged(self.merge_base(source, dest), source, dest, choice)
+        except RefusedError as refused:
+            return refused.paths or []
+        return []
+
+    # ---- refs
+
+    def create_branch(self, branch: str, commit: int) -> None:
+        """Creates a branch; a tag or a branch of that name refuses it."""
+        self._refuse_taken(branch)
+        self.branches[branch] = Branch(commit)
+
+    def create_tag(self, tag: str, commit: int) -> None:
+        """Creates a tag; a tag or a branch of that name refuses it."""
+        self._refuse_taken(tag)
+        self.tags[tag] = commit
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in self.branches:
+            raise RefusedError("BRANCH_EXISTS")
+        if name in self.tags:
+            raise RefusedError("TAG_EXISTS")
+
+    def _refuse_dirty(self, branch: str) -> None:
+        if changes := self.changes(branch):
+            raise RefusedError("BRANCH_DIRTY", sorted(changes))
+
+    def _compared_with(self, commit: int, parent: int) -> Contents:
+        parents = self.commits[commit].parents
+        if parent > max(len(parents), 1) or (len(parents) > 1 and not parent):
+            raise RefusedError("INVALID_ARGUMENT")
+        if not parents:
+            return {}
+        return self.commits[parents[max(parent, 1) - 1]].contents
+
+    def _apply(
+        self, branch: str, base: Contents, source: Contents, choice: Choice, allow_empty: bool
+    ) -> int:
+        self._refuse_dirty(branch)
+        head = self.branches[branch].head
+        merged = _merged(base, source, self.commits[head].contents, choice)
+        if merged == self.commits[head].contents and not allow_empty:
+            raise RefusedError("NOTHING_TO_COMMIT")
+        return self._publish(branch, (head,), merged)
+
+    def _publish(self, branch: str, parents: tuple[int, ...], contents: Contents) -> int:
+        generation = 1 + max(self.commits[number].generation for number in parents)
+        made = Commit(len(self.commits), parents, contents, generation)
+        self.commits.append(made)
+        self.branches[branch] = Branch(made.number)
+        return made.number
+
+
+def _merged(base: Contents, source: Contents, dest: Contents, choice: Choice) -> dict[str, Object]:
+    result: dict[str, Object] = {}
+    conflicts = []
+    for path in sorted({*base, *source, *dest}):
+        old, theirs, ours = base.get(path), source.get(path), dest.get(path)
+        if theirs == old:
+            new = ours
+        elif ours == old:
+            new = theirs
+        elif _same(theirs, ours) or _same(theirs, old):
+            new = ours
+        elif _same(ours, old):
+            new = theirs
+        elif (side := choice(path)) is None:
+            conflicts.append(path)
+            continue
+        else:
+            new = theirs if side is Side.SOURCE else ours
+        _set(result, path, new)
+    if conflicts:
+        raise RefusedError("MERGE_CONFLICT", conflicts)
+    return result
+
+
+def _set(contents: dict[str, Object], path: str, new: Object | None) -> None:
+    if new is None:
+        contents.pop(path, None)
+    else:
+        contents[path] = new
+
+
+def _same(left: Object | None, right: Object | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return left.version == right.version

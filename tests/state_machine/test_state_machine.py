@@ -1,0 +1,135 @@
+"""Random operations on a lake give what a model of dictionaries gives, on every store.
+
+The same operations in every run; `make state-machine STEPS=20000` plays others, and more of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from lake_lab import running_lab
+from lake_machine import LakeMachine
+
+from tarn.kv.cassandra import CassandraSettings, open_cassandra
+from tarn.kv.embedded import open_embedded
+from tarn.kv.mem import MemKv
+from tarn.kv.port import Kv
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.testing.servers.cassandra_nodes import CassandraNodes
+
+OpenStore: TypeAlias = Callable[[], Awaitable[Kv]]
+
+_STEPS_PER_RUN = 50
+_LEAST_OF_2000 = {
+    "commit": 100,
+    "merge": 15,
+    "merge: BRANCH_DIRTY": 1,
+    "merge: MERGE_CONFLICT": 4,
+    "revert": 4,
+    "cherry_pick": 4,
+    "move": 4,
+}
+"""Operations of each outcome among 2,000 steps: a run that does nothing is no proof."""
+
+
+def play(open_store: OpenStore, folder: Path, steps: int, *, is_reproducible: bool) -> Counter[str]:
+    """Plays the machine on a store.
+
+    Args:
+        open_store: opens the store.
+        folder: for the caches of the replicas.
+        steps: number of operations, at most.
+        is_reproducible: always the same operations, and no search for a smaller failing case, which would take
+            minutes; otherwise other ones in each run.
+
+    Returns:
+        The number of operations by name and outcome.
+    """
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[type[LakeMachine]]:
+        kv = await open_store()
+        async with running_lab(kv, folder) as lab:
+
+            class Machine(LakeMachine):
+                pass
+
+            Machine.lab, Machine.outcomes = lab, Counter()
+            yield Machine
+        await kv.close()
+
+    with asyncio.Runner() as runner:
+        context = opened()
+        machine = runner.run(context.__aenter__())
+        machine.loop = runner.get_loop()
+        try:
+            run_state_machine_as_test(
+                machine,
+                settings=settings(
+                    max_examples=max(1, steps // _STEPS_PER_RUN),
+                    stateful_step_count=_STEPS_PER_RUN,
+                    derandomize=is_reproducible,
+                    phases=[Phase.generate] if is_reproducible else [Phase.generate, Phase.shrink],
+                    database=None,
+                    deadline=None,
+                    suppress_health_check=list(HealthCheck),
+                    print_blob=True,
+                ),
+            )
+        finally:
+            runner.run(context.__aexit__(None, None, None))
+    return machine.outcomes
+
+
+def check(open_store: OpenStore, folder: Path, steps: int, config: pytest.Config) -> None:
+    """Plays `steps` operations, or as many as the command line says, and compares how they ended with the least."""
+    asked = config.getoption("--steps", 0)
+    outcomes = play(open_store, folder, asked or steps, is_reproducible=not asked)
+    print(dict(sorted(outcomes.items())))  # noqa: T201 - shown by `make state-machine`
+    short = {
+        name: outcomes[name]
+        for name, least in _LEAST_OF_2000.items()
+        if outcomes[name] < least * (asked or steps) // 2000
+    }
+    assert not short
+
+
+@pytest.mark.timeout(3600)
+def test_a_lake_in_memory(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    async def opened() -> Kv:
+        return MemKv()
+
+    check(opened, tmp_path, 4000, pytestconfig)
+
+
+@pytest.mark.timeout(3600)
+def test_a_lake_on_the_embedded_store(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    async def opened() -> Kv:
+        return await open_embedded(tmp_path / "kv.db", durability="os")
+
+    check(opened, tmp_path, 2000, pytestconfig)
+
+
+@pytest.mark.cassandra
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_lake_on_cassandra(
+    cassandra_nodes: CassandraNodes, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    async def opened() -> Kv:
+        clock = SystemClock()
+        nodes = cassandra_nodes
+        settings = CassandraSettings(
+            nodes.contact_points, nodes.LOCAL_DATACENTER, "state_machine", 1
+        )
+        return await open_cassandra(settings, clock=clock, ids=SystemIds(clock))
+
+    check(opened, tmp_path, 500, pytestconfig)
