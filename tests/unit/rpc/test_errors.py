@@ -61,11 +61,21 @@ def test_text_that_is_not_unicode_does_not_hide_the_error() -> None:
 def test_long_error_still_fits_into_the_trailer() -> None:
     raised = TarnError(Kind.INVALID, Reason.KEY_TOO_LONG, "x" * 100_000, value="y" * 100_000)
 
-    trailers = trailers_of(raised)
+    raised.metadata |= {f"v{n}": "z" * 100 for n in range(50)}
+    trailers = trailers_of(raised, {"repository": "lake", "ref": "main"})
 
-    assert len(trailers[0][1]) < 8192
+    assert len(trailers[0][1]) < 4096
     back = error_from_trailers(trailers)
     assert back is not None
+    assert (
+        back.metadata.items()
+        >= {
+            "repository": "lake",
+            "ref": "main",
+            "truncated": "metadata",
+        }.items()
+    )
+    assert len(back.metadata) == 7
     assert back.reason is Reason.KEY_TOO_LONG
     assert back.message == "x" * 1024
 

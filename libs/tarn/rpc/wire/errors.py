@@ -49,6 +49,9 @@ _TRAILER_BYTES_MAX = 4096
 """Limit on the trailer. gRPC refuses header blocks above 8 KiB; the status text and other headers count too."""
 
 _TEXT_CHARS_MAX = 1024
+_SHORT_MAX = 6
+_SHORT_BYTES_MAX = 128
+"""What is left of the metadata of an error that is too long: the first short ones, beginning with the subject."""
 
 _CODES = {
     Kind.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
@@ -130,8 +133,10 @@ def trailers_of(
     metadata = {name: _encodable(value) for name, value in metadata.items()}
     packed = _packed(error, _encodable(error.message), metadata)
     if len(packed) > _TRAILER_BYTES_MAX:
-        text = _encodable(error.message[:_TEXT_CHARS_MAX])
-        packed = _packed(error, text, {"truncated": "metadata"})
+        text = _encodable(error.message)[:_TEXT_CHARS_MAX]
+        short = {k: v for k, v in metadata.items() if len(k) + len(v.encode()) <= _SHORT_BYTES_MAX}
+        kept = dict(list(short.items())[:_SHORT_MAX])
+        packed = _packed(error, text, {**kept, "truncated": "metadata"})
     return ((ERROR_TRAILER, packed),)
 
 
