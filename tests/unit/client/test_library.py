@@ -5,13 +5,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import assert_type
 
 import pytest
 from certificates import Authority
 from served_service import ServiceClock, served_service
 
-from tarn.client import AsyncClient, Client, CommonPrefix, Listing, ObjectVersion, Side, TlsFiles
+from tarn.client import (
+    AsyncClient,
+    Branch,
+    Client,
+    CommonPrefix,
+    Listing,
+    ObjectVersion,
+    Side,
+    TlsFiles,
+)
 from tarn.client.errors import (
     BranchDirtyError,
     BranchNotFoundError,
@@ -346,6 +357,13 @@ async def test_the_blocking_client_has_every_operation() -> None:
         assert method.__doc__ == original.__doc__
         is_listing = not inspect.iscoroutinefunction(original)
         assert type(method).__name__ == ("BlockingListing" if is_listing else "Blocking")
+
+
+def types_of_the_blocking_client(tarn: Client) -> None:
+    """Checked by mypy: arguments and results are those of the asynchronous methods."""
+    assert_type(tarn.create_branch("lake", "dev", "main"), Branch)
+    assert_type(tarn.list_branches("lake"), Iterator[Branch])
+    tarn.create_branch("lake")  # type: ignore[call-arg]
 
 
 async def test_half_a_key_pair_is_refused() -> None:
