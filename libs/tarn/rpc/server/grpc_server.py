@@ -137,8 +137,11 @@ class RpcServer:
         if config.reflection:
             from grpc_reflection.v1alpha import reflection
 
+            from tarn.rpc.server.reflection import reflected_files
+
             names = [*(endpoint.name for endpoint in self._endpoints), health.SERVICE_NAME]
-            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], server)
+            names.append(reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, server, pool=reflected_files())
         address = _bind(server, config.listen, self._credentials)
         await server.start()
         self._server = server
