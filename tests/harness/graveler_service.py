@@ -20,7 +20,7 @@ from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
-from tarn.testing.clock import SeededIds
+from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.handlers.requests import AccessGuard
@@ -51,6 +51,8 @@ class Service:
     transport: InProcessTransport
     admin: Call
     anonymous: Call
+    auth_endpoints: list[Endpoint]
+    clock: ManualClock
 
     async def as_user(self, user_id: str, role: str) -> Call:
         await self.auth.create_user(self.admin, user_id, [role])
@@ -95,7 +97,14 @@ async def running_service(folder: Path) -> AsyncIterator[Service]:
         )
         admin = replace(anonymous, caller_token=session.grant.caller_token)
         made_service = Service(
-            GravelerClient(transport), client, endpoints, transport, admin, anonymous
+            GravelerClient(transport),
+            client,
+            endpoints,
+            transport,
+            admin,
+            anonymous,
+            list(auth.endpoints),
+            replicas.clock,
         )
         await made_service.graveler.create_repository(admin, "lake")
         yield made_service

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, cast
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -77,8 +78,8 @@ class SimTransport(GrpcTransport):
     def _start(self) -> None:
         """Does nothing: there are no connections."""
 
-    async def _ready_peer(self, call: Call) -> Peer:
-        """Returns any replica that is up; waits until there is one.
+    async def _ready_peer(self, call: Call, failed: AbstractSet[str] = frozenset()) -> Peer:
+        """Returns any replica that is up, also one that has failed the call; waits until there is one.
 
         Raises:
             TarnError: UNAVAILABLE; no replica came up in time.
@@ -106,6 +107,8 @@ class SimTransport(GrpcTransport):
 
 class _Peer:
     """One replica, for one call."""
+
+    address = "sim"
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world

@@ -180,6 +180,20 @@ def whoami(session: Session) -> None:
     session.output.one(_user_record(caller.user))
 
 
+@auth.command()
+@pass_session
+def token(session: Session) -> None:
+    """Print a caller token, for programs that call Tarn's gRPC themselves. It is a secret, valid for an hour.
+
+    \b
+    Example:
+      grpcurl -plaintext -H "authorization: Bearer $(tarn auth token)" -d '{"repository_id": "lake"}' \\
+        127.0.0.1:8102 tarn.graveler.v1.BranchService/ListBranches
+    """
+    made = session.run(lambda tarn: tarn.log_in())
+    session.output.one({"caller_token": made}, made)
+
+
 @auth.group(cls=Group)
 def user() -> None:
     """Users and their roles: Admin, Developer, Analyst."""

@@ -1,1 +1,69 @@
-"""The typed async client of auth and graveler, which the gateway, the CLI and the jobs use."""
+"""The client of Tarn, a library for programs of users (docs/user/grpc.md) and the base of Tarn's own.
+
+`AsyncClient` and `Client` are for users: they log in, repeat what may be repeated, and return plain values.
+`tarn.client.errors` has their exceptions. The gateway and the other services use the clients that these two are
+made of: `tarn.client.graveler`, `tarn.client.auth` and `tarn.client.access`.
+
+The names below are imported when they are first used, because gRPC takes a third of a second to import and
+`tarn --help` does without.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tarn.client.async_client import AsyncClient
+    from tarn.client.failures import TarnCallError
+    from tarn.client.paging import Listing
+    from tarn.client.sync_client import Client
+    from tarn.client.values import (
+        Branch,
+        Change,
+        Commit,
+        CommonPrefix,
+        Conflict,
+        MergePreview,
+        NewCommit,
+        ObjectVersion,
+        Repository,
+        Side,
+        Tag,
+        User,
+    )
+    from tarn.rpc.process.tls import TlsFiles
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Branch",
+    "Change",
+    "Commit",
+    "CommonPrefix",
+    "Conflict",
+    "Listing",
+    "MergePreview",
+    "NewCommit",
+    "ObjectVersion",
+    "Repository",
+    "Side",
+    "Tag",
+    "TarnCallError",
+    "TlsFiles",
+    "User",
+]
+
+_MODULES = {
+    "AsyncClient": "tarn.client.async_client",
+    "Client": "tarn.client.sync_client",
+    "Listing": "tarn.client.paging",
+    "TarnCallError": "tarn.client.failures",
+    "TlsFiles": "tarn.rpc.process.tls",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, "tarn.client.values")), name)

@@ -341,6 +341,10 @@ class Rpc:
         "Lets a service accept rpcs from other machines without TLS. Any client that reaches auth "
         "then gets signing keys: use it only behind a mesh that encrypts and authenticates.",
     )
+    reflection: bool = setting(
+        "false",
+        "Lets any client list the rpcs and their messages, for tools such as grpcurl (docs/user/grpc.md).",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

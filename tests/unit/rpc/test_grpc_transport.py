@@ -125,3 +125,22 @@ async def test_replicas_come_and_go_with_their_name(monkeypatch: pytest.MonkeyPa
 
     assert isinstance(stays.result(), pb.OperationResult)
     assert second.toy.begun[-1] == "3"
+
+
+async def test_a_call_that_one_address_refuses_is_sent_to_another() -> None:
+    async with serving() as bad, serving() as good:
+        bad.toy.error = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "cut off from the store")
+        transport = transport_to(bad.address, good.address)
+        async with asyncio.timeout(5.0):
+            while not (bad.toy.begun and good.toy.begun):  # both are connected
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(4):
+                        page = pb.ListEntriesRequest()
+                        group.create_task(transport.unary(SERVICE, "ListEntries", page, call_in()))
+        for method, request in (("ListEntries", LIST), ("UnstageEntries", UNSTAGE)):
+            bad.toy.begun.clear()
+            good.toy.begun.clear()
+            error = await failure(transport.unary(SERVICE, method, request, call_in()))
+            assert error.reason is Reason.ENTRY_NOT_FOUND  # the answer of the good one
+            assert (len(bad.toy.begun) <= 1, len(good.toy.begun)) == (True, 1)
+        await transport.close()

@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.wire.errors import error_from_trailers
 from tarn.testing.servers.toy_service import (
     SERVICE,
     Served,
@@ -178,6 +179,21 @@ async def test_calls_beyond_the_bound_are_refused_as_exhausted() -> None:
         await transport.close()
 
     assert refused.kind is Kind.EXHAUSTED
+
+
+async def test_error_says_what_its_request_was_about() -> None:
+    async with serving() as served, grpc.aio.insecure_channel(served.address) as channel:
+        call = channel.unary_unary(
+            "/tarn.graveler.v1.EntryService/ListEntries",
+            pb.ListEntriesRequest.SerializeToString,
+            pb.ListEntriesResponse.FromString,
+        )
+        request = pb.ListEntriesRequest(repository_id="lake", ref="main", prefix="fail")
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call(request)
+    error = error_from_trailers(raised.value.trailing_metadata())
+    assert error is not None
+    assert error.metadata == {"repository": "lake", "ref": "main", "path": "x"}
 
 
 async def test_reflection_is_off_unless_asked_for(channel: grpc.aio.Channel) -> None:

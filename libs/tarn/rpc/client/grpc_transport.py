@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 import grpc
 import structlog
@@ -47,6 +48,7 @@ class GrpcTransport:
         credentials: TLS credentials; None for plain text.
         clock: measures deadlines.
         rng: adds jitter.
+        attempts_max: bound on sending one unary call.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class GrpcTransport:
         credentials: grpc.ChannelCredentials | None = None,
         clock: Clock,
         rng: random.Random,
+        attempts_max: int = _ATTEMPTS_MAX,
     ) -> None:
         if not addresses:
             raise ValueError("a transport needs an address")
@@ -63,6 +66,7 @@ class GrpcTransport:
         self._credentials = credentials
         self._clock = clock
         self._rng = rng
+        self._attempts_max = attempts_max
         self._peers: dict[str, Peer] = {}
         self._streams: dict[str, OperationStreams] = {}
         self._methods: dict[str, dict[str, UnaryMethod]] = {}
@@ -77,14 +81,17 @@ class GrpcTransport:
         """Makes one unary call; see `Transport.unary`."""
         self._start()
         known = self._method(service, method)
-        for attempt in range(_ATTEMPTS_MAX):
+        failed: set[str] = set()
+        for attempt in range(self._attempts_max):
             try:
-                peer = await self._ready_peer(call)
+                peer = await self._ready_peer(call, failed)
+                # Another replica may answer where this one cannot: it may stop, or be cut off from its store.
+                failed.add(peer.address)
                 return await peer.unary(known, request, call, call.remaining(self._clock))
             except TarnError as error:
                 pause = backoff_seconds(self._rng, attempt)
                 late = self._clock.monotonic() + pause >= call.deadline
-                last = late or self._closed or attempt == _ATTEMPTS_MAX - 1
+                last = late or self._closed or attempt == self._attempts_max - 1
                 if error.kind is not Kind.UNAVAILABLE or last:
                     raise
             await self._clock.sleep(pause)
@@ -164,13 +171,18 @@ class GrpcTransport:
             methods = self._methods[service.full_name] = unary_methods(service)
         return methods[method]
 
-    async def _ready_peer(self, call: Call) -> Peer:
+    async def _ready_peer(self, call: Call, failed: AbstractSet[str] = frozenset()) -> Peer:
         """Returns the least busy connected peer; waits a limited time if none is connected.
+
+        Args:
+            call: the call to make.
+            failed: addresses that come last, because this call failed there.
 
         Raises:
             TarnError: UNAVAILABLE if no peer connects in time.
         """
-        if peer := _least_busy(self._peers.values()):
+        others = (peer for address, peer in self._peers.items() if address not in failed)
+        if peer := _least_busy(others) or _least_busy(self._peers.values()):
             return peer
         try:
             async with asyncio.timeout(min(_CONNECT_SECONDS, call.remaining(self._clock))):

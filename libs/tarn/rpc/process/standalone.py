@@ -22,7 +22,16 @@ from tarn.rpc.process.tls import TlsFiles, channel_credentials
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.methods import Endpoint
 
-__all__ = ["READY_FD", "Assemble", "Held", "connect", "log_config", "run", "tls_files"]
+__all__ = [
+    "READY_FD",
+    "Assemble",
+    "Held",
+    "connect",
+    "log_config",
+    "run",
+    "serve_config",
+    "tls_files",
+]
 
 EXIT_CONFIG = 2
 READY_FD = "TARN_READY_FD"
@@ -92,7 +101,7 @@ def run(
     path: Path | None = parser.parse_args().config
     try:
         config = load(path, os.environ)
-        process = _serve_config(name, config, takes_rpcs_as, reuse_port=reuse_port)
+        process = serve_config(name, config, takes_rpcs_as, reuse_port=reuse_port)
 
         async def build(runtime: Runtime) -> Sequence[Application]:
             async with AsyncExitStack() as stack:
@@ -105,17 +114,26 @@ def run(
         return EXIT_CONFIG
 
 
-def _serve_config(
+def serve_config(
     name: str,
     config: Config,
     takes_rpcs_as: Literal["auth", "graveler"] | None,
     *,
-    reuse_port: bool,
+    reuse_port: bool = False,
 ) -> ServeConfig:
+    """Returns the settings of a process; the arguments are those of `run`.
+
+    Raises:
+        ConfigError: the service would accept rpcs from other machines without authenticating them.
+    """
     ready_fd = os.environ.get(READY_FD, "")
     listen = None
     if takes_rpcs_as is not None:
-        listen = ServerConfig(listen=config.rpc_address(takes_rpcs_as), reuse_port=reuse_port)
+        listen = ServerConfig(
+            listen=config.rpc_address(takes_rpcs_as),
+            reuse_port=reuse_port,
+            reflection=config.rpc.reflection,
+        )
     return ServeConfig(
         name=name,
         grpc=listen,

@@ -26,7 +26,7 @@ from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.observer import Observer
 from tarn.rpc.server.stream_server import OperationServer
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.errors import code_of, trailers_of
+from tarn.rpc.wire.errors import code_of, status_text, trailers_of
 from tarn.rpc.wire.metadata import (
     AUTHORIZATION,
     BEARER,
@@ -43,11 +43,9 @@ from tarn.rpc.wire.methods import (
     operate_method,
     unary_methods,
 )
+from tarn.rpc.wire.subject import subject_of
 
 __all__ = ["RpcServer", "ServerConfig"]
-
-_STATUS_CHARS_MAX = 200
-"""Bytes of the text beside the status code, which travels percent-encoded; the trailer has the full text."""
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -139,8 +137,11 @@ class RpcServer:
         if config.reflection:
             from grpc_reflection.v1alpha import reflection
 
+            from tarn.rpc.server.reflection import reflected_files
+
             names = [*(endpoint.name for endpoint in self._endpoints), health.SERVICE_NAME]
-            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], server)
+            names.append(reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, server, pool=reflected_files())
         address = _bind(server, config.listen, self._credentials)
         await server.start()
         self._server = server
@@ -224,8 +225,8 @@ class RpcServer:
                         # Before the answer is on its way: who has it finds it counted.
                         observer.rpc(call, code, failure, started)
                 except TarnError as error:
-                    text = error.message[:_STATUS_CHARS_MAX]
-                    await context.abort(code_of(error.kind), text, trailers_of(error))
+                    trailers = trailers_of(error, subject_of(request))
+                    await context.abort(code_of(error.kind), status_text(error), trailers)
                 else:
                     return response
 

@@ -1,22 +1,24 @@
 """Encodes a `TarnError` for the wire and decodes it, for unary calls and for single operations.
 
-A failed unary call carries the error's kind as the gRPC status code and, in the trailer `tarn-error-bin`,
-a serialised `OperationError` (AIP-193's ErrorInfo without a further dependency). An operation of a
-coalesced stream carries the same message in its result. In both cases the caller gets kind, reason and
-metadata exactly as they were raised.
+A failed unary call carries the error's kind as the gRPC status code and, in the trailer
+`grpc-status-details-bin`, a `google.rpc.Status` with an `ErrorInfo` (AIP-193), which gRPC's libraries decode in
+every language. An operation of a coalesced stream carries an `OperationError` in its result. In both cases the
+caller gets kind, reason, text and metadata as they were raised; longer ones are cut to the size of a trailer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_proto.common.v1.operation_pb2 import OperationError
+from tarn_proto.common.v1.status_pb2 import ErrorInfo, LocalizedMessage, Status
 
 __all__ = [
+    "DOMAIN",
     "ERROR_TRAILER",
     "code_of",
     "deadline_error",
@@ -26,17 +28,30 @@ __all__ = [
     "internal_error",
     "kind_of",
     "overload_error",
+    "status_text",
     "trailers_of",
     "unavailable_error",
     "unknown_outcome_error",
 ]
 
-ERROR_TRAILER = "tarn-error-bin"
+ERROR_TRAILER = "grpc-status-details-bin"
+
+DOMAIN = "tarn"
+"""Domain of the reasons: an `ErrorInfo` of another domain is of a proxy in between."""
+
+_TYPE_URL = "type.googleapis.com/google.rpc."
+
+_STATUS_CHARS_MAX = 200
+"""Limit on the text beside the status code, which travels percent-encoded. gRPC's Python library requires that
+`Status.message` equals it, so the whole text is a detail."""
 
 _TRAILER_BYTES_MAX = 4096
 """Limit on the trailer. gRPC refuses header blocks above 8 KiB; the status text and other headers count too."""
 
 _TEXT_CHARS_MAX = 1024
+_SHORT_MAX = 6
+_SHORT_BYTES_MAX = 128
+"""What is left of the metadata of an error that is too long: the first short ones, beginning with the subject."""
 
 _CODES = {
     Kind.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
@@ -55,6 +70,7 @@ _CODES = {
     Kind.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 _KINDS = {code: kind for kind, code in _CODES.items()}
+_KINDS_BY_NUMBER: dict[int, Kind] = {code.value[0]: kind for code, kind in _KINDS.items()}
 
 
 def code_of(kind: Kind) -> grpc.StatusCode:
@@ -88,34 +104,81 @@ def error_from_operation(sent: OperationError) -> TarnError:
         kind = Kind(sent.kind)
     except ValueError:
         kind, metadata["peer_kind"] = Kind.INTERNAL, sent.kind
+    return _error(kind, _reason(sent.reason, metadata), sent.message, metadata)
+
+
+def _reason(sent: str, metadata: dict[str, str]) -> Reason:
     try:
-        reason = Reason(sent.reason)
+        return Reason(sent)
     except ValueError:
-        reason, metadata["peer_reason"] = Reason.INTERNAL, sent.reason
-    return _error(kind, reason, sent.message, metadata)
+        metadata["peer_reason"] = sent
+        return Reason.INTERNAL
 
 
-def trailers_of(error: TarnError) -> tuple[tuple[str, bytes], ...]:
-    """Returns the trailing metadata of a failed unary call; long texts are cut to gRPC's limit."""
-    sent = error_to_operation(error)
-    packed = sent.SerializeToString()
+def status_text(error: TarnError) -> str:
+    """Returns the text beside the status code: the beginning of the message."""
+    return _encodable(error.message[:_STATUS_CHARS_MAX])
+
+
+def trailers_of(
+    error: TarnError, about: Mapping[str, str] | None = None
+) -> tuple[tuple[str, bytes], ...]:
+    """Returns the trailing metadata of a failed unary call; long texts are cut to gRPC's limit.
+
+    Args:
+        error: the error.
+        about: the subject of the request, for the names that the error's own metadata lacks.
+    """
+    metadata = {**(about or {}), **error.metadata}
+    metadata = {name: _encodable(value) for name, value in metadata.items()}
+    packed = _packed(error, _encodable(error.message), metadata)
     if len(packed) > _TRAILER_BYTES_MAX:
-        sent.message = sent.message[:_TEXT_CHARS_MAX]
-        sent.metadata.clear()
-        sent.metadata["truncated"] = "metadata"
-        packed = sent.SerializeToString()
+        text = _encodable(error.message)[:_TEXT_CHARS_MAX]
+        short = {k: v for k, v in metadata.items() if len(k) + len(v.encode()) <= _SHORT_BYTES_MAX}
+        kept = dict(list(short.items())[:_SHORT_MAX])
+        packed = _packed(error, text, {**kept, "truncated": "metadata"})
     return ((ERROR_TRAILER, packed),)
 
 
+def _packed(error: TarnError, text: str, metadata: dict[str, str]) -> bytes:
+    status = Status(code=code_of(error.kind).value[0], message=status_text(error))
+    details: list[Message] = [
+        ErrorInfo(reason=error.reason.value, domain=DOMAIN, metadata=metadata)
+    ]
+    if text != status.message:
+        details.append(LocalizedMessage(locale="en", message=text))
+    for detail in details:
+        url = _TYPE_URL + detail.DESCRIPTOR.name
+        status.details.add(type_url=url, value=detail.SerializeToString())
+    return status.SerializeToString()
+
+
 def error_from_trailers(trailers: Iterable[tuple[str, str | bytes]]) -> TarnError | None:
-    """Returns the error that a handler raised; None if the failure is gRPC's own."""
+    """Returns the error that a handler raised; None if the failure is gRPC's own, or a proxy's.
+
+    A reason that this version does not know becomes INTERNAL and is kept in the metadata as `peer_reason`.
+    """
     for name, value in trailers:
         if name == ERROR_TRAILER and isinstance(value, bytes):
             try:
-                return error_from_operation(OperationError.FromString(value))
+                return _error_of_status(Status.FromString(value))
             except DecodeError:
                 return None
     return None
+
+
+def _error_of_status(status: Status) -> TarnError | None:
+    info, text = ErrorInfo(), status.message
+    for detail in status.details:
+        if detail.type_url == f"{_TYPE_URL}ErrorInfo":
+            info = ErrorInfo.FromString(detail.value)
+        elif detail.type_url == f"{_TYPE_URL}LocalizedMessage":
+            text = LocalizedMessage.FromString(detail.value).message
+    kind = _KINDS_BY_NUMBER.get(status.code)
+    if info.domain != DOMAIN or kind is None:
+        return None
+    metadata = dict(info.metadata)
+    return _error(kind, _reason(info.reason, metadata), text, metadata)
 
 
 def deadline_error(request_id: str) -> TarnError:

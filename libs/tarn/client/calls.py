@@ -1,0 +1,28 @@
+"""What the calls of a client need: the clients of the services, and a context for each call."""
+
+from __future__ import annotations
+
+from tarn.client.auth import AuthClient
+from tarn.client.graveler import GravelerClient
+from tarn.rpc.wire.call import Call
+
+__all__ = ["PAGE_SIZE", "Calls"]
+
+PAGE_SIZE = 1000
+"""Items of a page of a listing, unless the caller says otherwise."""
+
+
+class Calls:
+    """The base of the groups of operations.
+
+    Attributes:
+        graveler: all rpcs of graveler, with messages of the wire; each takes a `call()`.
+        auth: all rpcs of auth, likewise.
+    """
+
+    graveler: GravelerClient
+    auth: AuthClient
+
+    def call(self) -> Call:
+        """Returns the context of a new call: request id and deadline."""
+        raise NotImplementedError

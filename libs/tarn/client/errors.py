@@ -1,0 +1,410 @@
+"""The exceptions of `tarn.client`: one class for each reason, below the class of its kind.
+
+`except BranchNotFoundError` catches one reason, `except NotFoundError` all of its kind, `except TarnCallError`
+every failed call. The kind says whether repeating the call helps: after `UnavailableError` nothing was done;
+after `UnknownOutcomeError` the change may or may not have been made.
+
+A reason that comes with several kinds has a class directly below `TarnCallError`; its errors are instances of
+that class and of the class of their kind. The docstrings are the texts of the table in docs/user/grpc.md, which
+`python -m tarn.client.reference` prints.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tarn.client.failures import (
+    AlreadyExistsError,
+    CorruptError,
+    DeadlineError,
+    DeniedError,
+    ExhaustedError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidError,
+    LostRaceError,
+    NotFoundError,
+    TarnCallError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+    UnknownOutcomeError,
+)
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = [
+    "TarnCallError",
+    "NotFoundError",
+    "AlreadyExistsError",
+    "InvalidError",
+    "DeniedError",
+    "UnauthenticatedError",
+    "LostRaceError",
+    "FailedPreconditionError",
+    "ExhaustedError",
+    "UnavailableError",
+    "DeadlineError",
+    "UnknownOutcomeError",
+    "UnimplementedError",
+    "CorruptError",
+    "InternalError",
+    "call_error",
+    "RepositoryNotFoundError",
+    "RepositoryExistsError",
+    "RepositoryDeletedError",
+    "BranchNotFoundError",
+    "BranchExistsError",
+    "BranchDirtyError",
+    "BranchResetError",
+    "TagNotFoundError",
+    "TagExistsError",
+    "RefNotFoundError",
+    "RefAmbiguousError",
+    "RefNotWritableError",
+    "CommitNotFoundError",
+    "NothingToCommitError",
+    "NothingToMergeError",
+    "MergeConflictError",
+    "NotFastForwardError",
+    "EntryNotFoundError",
+    "UploadNotFoundError",
+    "UploadPartInvalidError",
+    "UploadPartOrderError",
+    "UploadPartTooSmallError",
+    "UploadBusyError",
+    "BlockNotFoundError",
+    "UserNotFoundError",
+    "UserExistsError",
+    "RoleNotFoundError",
+    "CredentialNotFoundError",
+    "AlreadySetUpError",
+    "SignatureMismatchError",
+    "CallerTokenInvalidError",
+    "AccessDeniedError",
+    "InvalidArgumentError",
+    "InvalidPageTokenError",
+    "KeyTooLongError",
+    "MetadataTooLargeError",
+    "PreconditionFailedError",
+    "RefMovedError",
+    "TooManyRetriesError",
+    "OutcomeUnknownError",
+    "OverloadedError",
+    "ServiceUnavailableError",
+    "DeadlineExceededError",
+    "NotOfferedError",
+    "DataCorruptError",
+    "UnexpectedError",
+]
+
+
+class RepositoryNotFoundError(NotFoundError):
+    """The repository does not exist."""
+
+    REASON = Reason.REPOSITORY_NOT_FOUND
+
+
+class RepositoryExistsError(AlreadyExistsError):
+    """A repository of this name exists."""
+
+    REASON = Reason.REPOSITORY_EXISTS
+
+
+class RepositoryDeletedError(NotFoundError):
+    """The repository was deleted during the call."""
+
+    REASON = Reason.REPOSITORY_DELETED
+
+
+class BranchNotFoundError(NotFoundError):
+    """The branch does not exist."""
+
+    REASON = Reason.BRANCH_NOT_FOUND
+
+
+class BranchExistsError(AlreadyExistsError):
+    """A branch of this name exists."""
+
+    REASON = Reason.BRANCH_EXISTS
+
+
+class BranchDirtyError(FailedPreconditionError):
+    """The branch has uncommitted changes: commit or reset them first."""
+
+    REASON = Reason.BRANCH_DIRTY
+
+
+class BranchResetError(LostRaceError):
+    """A reset discarded the changes that the commit was about to commit."""
+
+    REASON = Reason.BRANCH_RESET
+
+
+class TagNotFoundError(NotFoundError):
+    """The tag does not exist."""
+
+    REASON = Reason.TAG_NOT_FOUND
+
+
+class TagExistsError(AlreadyExistsError):
+    """A tag of this name exists."""
+
+    REASON = Reason.TAG_EXISTS
+
+
+class RefNotFoundError(NotFoundError):
+    """No branch, tag or commit has this name."""
+
+    REASON = Reason.REF_NOT_FOUND
+
+
+class RefAmbiguousError(InvalidError):
+    """Several commit ids begin with these digits: give more."""
+
+    REASON = Reason.REF_AMBIGUOUS
+
+
+class RefNotWritableError(InvalidError):
+    """Only branches take writes; the ref is a tag, a commit or an expression."""
+
+    REASON = Reason.REF_NOT_WRITABLE
+
+
+class CommitNotFoundError(NotFoundError):
+    """The commit does not exist."""
+
+    REASON = Reason.COMMIT_NOT_FOUND
+
+
+class NothingToCommitError(FailedPreconditionError):
+    """There are no changes, and the call does not allow an empty commit."""
+
+    REASON = Reason.NOTHING_TO_COMMIT
+
+
+class NothingToMergeError(FailedPreconditionError):
+    """The branch contains the source already."""
+
+    REASON = Reason.NOTHING_TO_MERGE
+
+
+class MergeConflictError(FailedPreconditionError):
+    """Both sides changed a path differently, and no choice decides it."""
+
+    REASON = Reason.MERGE_CONFLICT
+
+
+class NotFastForwardError(FailedPreconditionError):
+    """The branch has commits that the source lacks."""
+
+    REASON = Reason.NOT_FAST_FORWARD
+
+
+class EntryNotFoundError(NotFoundError):
+    """The ref has no object at this path."""
+
+    REASON = Reason.ENTRY_NOT_FOUND
+
+
+class UploadNotFoundError(NotFoundError):
+    """The multipart upload does not exist."""
+
+    REASON = Reason.UPLOAD_NOT_FOUND
+
+
+class UploadPartInvalidError(InvalidError):
+    """A listed part does not exist or has another ETag."""
+
+    REASON = Reason.UPLOAD_PART_INVALID
+
+
+class UploadPartOrderError(InvalidError):
+    """The parts are not listed in the order of their numbers."""
+
+    REASON = Reason.UPLOAD_PART_ORDER
+
+
+class UploadPartTooSmallError(InvalidError):
+    """A part before the last one is smaller than 5 MiB."""
+
+    REASON = Reason.UPLOAD_PART_TOO_SMALL
+
+
+class UploadBusyError(UnavailableError):
+    """Another gateway completes the upload now."""
+
+    REASON = Reason.UPLOAD_BUSY
+
+
+class BlockNotFoundError(NotFoundError):
+    """The bytes of an object are not in the block store."""
+
+    REASON = Reason.BLOCK_NOT_FOUND
+
+
+class UserNotFoundError(NotFoundError):
+    """The user does not exist."""
+
+    REASON = Reason.USER_NOT_FOUND
+
+
+class UserExistsError(AlreadyExistsError):
+    """A user of this name exists."""
+
+    REASON = Reason.USER_EXISTS
+
+
+class RoleNotFoundError(NotFoundError):
+    """There is no such role."""
+
+    REASON = Reason.ROLE_NOT_FOUND
+
+
+class CredentialNotFoundError(TarnCallError):
+    """The key pair does not exist: the caller's own, or (NOT_FOUND) one that the call names."""
+
+    REASON = Reason.CREDENTIAL_NOT_FOUND
+    KINDS = (Kind.UNAUTHENTICATED, Kind.NOT_FOUND)
+
+
+class AlreadySetUpError(FailedPreconditionError):
+    """The installation has its first admin."""
+
+    REASON = Reason.ALREADY_SET_UP
+
+
+class SignatureMismatchError(UnauthenticatedError):
+    """The proof does not match: the secret access key is wrong, or a clock is off by 15 minutes."""
+
+    REASON = Reason.SIGNATURE_MISMATCH
+
+
+class CallerTokenInvalidError(UnauthenticatedError):
+    """The caller token is missing, forged or expired: log in again."""
+
+    REASON = Reason.CALLER_TOKEN_INVALID
+
+
+class AccessDeniedError(DeniedError):
+    """The caller's roles do not allow this action on this resource."""
+
+    REASON = Reason.ACCESS_DENIED
+
+
+class InvalidArgumentError(TarnCallError):
+    """An argument is wrong; the text says which, and why."""
+
+    REASON = Reason.INVALID_ARGUMENT
+    KINDS = (Kind.INVALID, Kind.NOT_FOUND, Kind.FAILED_PRECONDITION)
+
+
+class InvalidPageTokenError(InvalidError):
+    """The page token is damaged, or belongs to another caller or listing."""
+
+    REASON = Reason.INVALID_PAGE_TOKEN
+
+
+class KeyTooLongError(InvalidError):
+    """The path has more than 1,024 bytes."""
+
+    REASON = Reason.KEY_TOO_LONG
+
+
+class MetadataTooLargeError(InvalidError):
+    """The metadata of an object or a commit exceed their limit."""
+
+    REASON = Reason.METADATA_TOO_LARGE
+
+
+class PreconditionFailedError(FailedPreconditionError):
+    """The condition of a write did not hold: the path holds another object."""
+
+    REASON = Reason.PRECONDITION_FAILED
+
+
+class RefMovedError(LostRaceError):
+    """The branch is not at the expected commit, or another operation moved it."""
+
+    REASON = Reason.REF_MOVED
+
+
+class TooManyRetriesError(TarnCallError):
+    """Other operations came first, time after time; nothing was done. Try again."""
+
+    REASON = Reason.TOO_MANY_RETRIES
+    KINDS = (Kind.UNAVAILABLE, Kind.CONFLICT)
+
+
+class OutcomeUnknownError(UnknownOutcomeError):
+    """The answer was lost, so the change may or may not have been made: look before you repeat it."""
+
+    REASON = Reason.OUTCOME_UNKNOWN
+
+
+class OverloadedError(TarnCallError):
+    """A limit of the server is reached; nothing was done. Try again later."""
+
+    REASON = Reason.OVERLOADED
+    KINDS = (Kind.EXHAUSTED, Kind.UNAVAILABLE)
+
+
+class ServiceUnavailableError(TarnCallError):
+    """A server or store does not answer; nothing was done. Try again later."""
+
+    REASON = Reason.UNAVAILABLE
+    KINDS = (Kind.UNAVAILABLE, Kind.CONFLICT)
+
+
+class DeadlineExceededError(DeadlineError):
+    """There was no answer in time. The call changes nothing."""
+
+    REASON = Reason.DEADLINE_EXCEEDED
+
+
+class NotOfferedError(UnimplementedError):
+    """The server does not have this operation."""
+
+    REASON = Reason.NOT_IMPLEMENTED
+
+
+class DataCorruptError(CorruptError):
+    """Stored data are damaged; run `tarn fsck`."""
+
+    REASON = Reason.DATA_CORRUPT
+
+
+class UnexpectedError(TarnCallError):
+    """A defect of Tarn, or a reason that this client is too old to know (`peer_reason` in the metadata)."""
+
+    REASON = Reason.INTERNAL
+    KINDS = (Kind.INTERNAL,)
+
+
+_KINDS: list[type[TarnCallError]] = [each for each in TarnCallError.__subclasses__() if each.KIND]
+_OF_KIND = {each.KIND: each for each in _KINDS}
+_ABOVE: list[type[TarnCallError]] = [TarnCallError, *_KINDS]
+_OF_REASON = {
+    each.REASON: each for parent in _ABOVE for each in parent.__subclasses__() if each.REASON
+}
+
+
+def call_error(error: TarnError, about: dict[str, str]) -> TarnCallError:
+    """Returns an error as the exception of its reason and kind.
+
+    Args:
+        error: as a transport raised it.
+        about: the subject of the request, for the names that the error's own metadata lacks.
+    """
+    made = _class_of(error.kind, error.reason)(error.kind, error.reason, error.message)
+    made.metadata = {**about, **error.metadata}
+    return made
+
+
+@cache
+def _class_of(kind: Kind, reason: Reason) -> type[TarnCallError]:
+    """Returns the class of a reason, joined with that of its kind if that is not above it."""
+    of_kind = _OF_KIND[kind]
+    of_reason = _OF_REASON.get(reason, of_kind)
+    if issubclass(of_reason, of_kind):
+        return of_reason
+    return type(of_reason.__name__, (of_reason, of_kind), {"__module__": __name__})

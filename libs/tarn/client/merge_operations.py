@@ -1,0 +1,202 @@
+"""Operations of `tarn.client` that make commits from commits: merge, revert and cherry-pick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tarn.client.calls import PAGE_SIZE, Calls
+from tarn.client.paging import Listing
+from tarn.client.values import Choice, Commit, Conflict, MergePreview, Side
+from tarn_proto.graveler.v1.merge_service_pb2 import (
+    MERGE_SIDE_UNSPECIFIED,
+    ConflictChoice,
+    MergeSide,
+)
+
+__all__ = ["MergeOperations"]
+
+
+class MergeOperations(Calls):
+    """Merges, reverts and picks.
+
+    `choices` name the side that wins conflicts at the paths of a pattern, and the first pattern that matches
+    decides; `default_side` decides the other conflicts. A conflict that neither decides refuses the operation.
+    """
+
+    async def merge(
+        self,
+        repository_id: str,
+        branch_id: str,
+        source_ref: str,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        squash: bool = False,
+        allow_empty: bool = False,
+        fast_forward_only: bool = False,
+    ) -> Commit:
+        """Merges the commit of a ref into a branch; returns the new head.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch that takes the merge.
+            source_ref: the ref to merge.
+            message: empty for a default text that names both refs.
+            metadata: of the merge commit.
+            choices: see the class.
+            default_side: see the class.
+            squash: make a commit with one parent, the former head.
+            allow_empty: make a merge commit even if there is nothing to merge.
+            fast_forward_only: move the branch to the source's commit; make no commit.
+        """
+        return Commit.of(
+            await self.graveler.merge(
+                self.call(),
+                repository_id,
+                branch_id,
+                source_ref,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                squash=squash,
+                allow_empty=allow_empty,
+                fast_forward_only=fast_forward_only,
+            )
+        )
+
+    async def preview_merge(
+        self,
+        repository_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+    ) -> MergePreview:
+        """Returns the effect of a merge without making it; `list_conflicts` lists its conflicts."""
+        return MergePreview.of(
+            await self.graveler.preview_merge(
+                self.call(),
+                repository_id,
+                destination_ref,
+                source_ref,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                page_size=1,
+            )
+        )
+
+    def list_conflicts(
+        self,
+        repository_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[Conflict]:
+        """Lists the conflicts of a merge that no choice decides, in byte order of the paths.
+
+        All pages are about the two commits that the first one read.
+        """
+        commits = [destination_ref, source_ref]
+
+        async def read(after: str) -> tuple[Iterable[Conflict], str]:
+            page = await self.graveler.preview_merge(
+                self.call(),
+                repository_id,
+                *commits,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                after=after,
+                page_size=page_size,
+            )
+            commits[:] = page.destination_commit_id, page.source_commit_id
+            return map(Conflict.of, page.conflicts), page.next_after
+
+        return Listing(read)
+
+    async def revert(
+        self,
+        repository_id: str,
+        branch_id: str,
+        ref: str,
+        *,
+        parent_number: int = 0,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> Commit:
+        """Undoes the changes of one commit by a new commit, which it returns.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch that takes the new commit.
+            ref: the commit to undo.
+            parent_number: the parent, from 1, whose content is restored; needed for a merge commit only.
+            message: empty for a default text that names the commit.
+            metadata: of the new commit.
+            choices: see the class; the source is the commit's parent.
+            default_side: see the class.
+            allow_empty: commit even if the branch lacks all changes of the commit.
+        """
+        return Commit.of(
+            await self.graveler.revert(
+                self.call(),
+                repository_id,
+                branch_id,
+                ref,
+                parent_number=parent_number,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                allow_empty=allow_empty,
+            )
+        )
+
+    async def cherry_pick(
+        self,
+        repository_id: str,
+        branch_id: str,
+        ref: str,
+        *,
+        parent_number: int = 0,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> Commit:
+        """Applies the changes of one commit to a branch by a new commit, which it returns.
+
+        The arguments are those of `revert`; the source of conflicts is the commit.
+        """
+        return Commit.of(
+            await self.graveler.cherry_pick(
+                self.call(),
+                repository_id,
+                branch_id,
+                ref,
+                parent_number=parent_number,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                allow_empty=allow_empty,
+            )
+        )
+
+
+def _choices(choices: Sequence[Choice]) -> list[ConflictChoice]:
+    return [ConflictChoice(pattern=pattern, side=_side(side)) for pattern, side in choices]
+
+
+def _side(side: Side | None) -> MergeSide:
+    return MERGE_SIDE_UNSPECIFIED if side is None else side.value

@@ -1,0 +1,256 @@
+"""What users of `tarn.client` call: every method takes and returns plain values, without messages of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tarn.client.calls import PAGE_SIZE
+from tarn.client.commits import ChangesPage
+from tarn.client.merge_operations import MergeOperations
+from tarn.client.object_operations import ObjectOperations
+from tarn.client.paging import Listing, listing
+from tarn.client.values import (
+    Branch,
+    Change,
+    Commit,
+    NewCommit,
+    ObjectVersion,
+    Repository,
+    Tag,
+    User,
+)
+
+__all__ = ["Operations"]
+
+
+class Operations(MergeOperations, ObjectOperations):
+    """The calls of a client. Every method raises a class of `tarn.client.errors`.
+
+    A *ref* is a branch, a tag, a commit id or a unique prefix of one, optionally with `~N` or `^N`. Listings are
+    read page by page, `page_size` items at a time.
+    """
+
+    async def get_caller(self) -> User:
+        """Returns the user that this client is logged in as."""
+        return User.of((await self.auth.get_caller(self.call())).user)
+
+    # ---- repositories
+
+    async def create_repository(
+        self, repository_id: str, *, storage_namespace: str = "", default_branch_id: str = ""
+    ) -> Repository:
+        """Creates a repository with an empty first commit and a default branch.
+
+        Args:
+            repository_id: 3 to 63 characters of `a-z 0-9 -`.
+            storage_namespace: place of its blocks; empty: Tarn chooses one.
+            default_branch_id: empty: `main`.
+        """
+        return Repository.of(
+            await self.graveler.create_repository(
+                self.call(),
+                repository_id,
+                storage_namespace=storage_namespace,
+                default_branch_id=default_branch_id,
+            )
+        )
+
+    async def get_repository(self, repository_id: str) -> Repository:
+        """Returns one repository."""
+        return Repository.of(await self.graveler.get_repository(self.call(), repository_id))
+
+    def list_repositories(
+        self, *, prefix: str = "", page_size: int = PAGE_SIZE
+    ) -> Listing[Repository]:
+        """Lists the repositories that the caller may read, in byte order of their names."""
+        return listing(
+            lambda token: self.graveler.list_repositories(
+                self.call(), prefix=prefix, page_size=page_size, page_token=token
+            ),
+            lambda page: map(Repository.of, page.repositories),
+        )
+
+    async def delete_repository(self, repository_id: str) -> None:
+        """Deletes a repository's metadata: all its branches, tags and uncommitted changes."""
+        await self.graveler.delete_repository(self.call(), repository_id)
+
+    # ---- branches
+
+    async def create_branch(self, repository_id: str, branch_id: str, source_ref: str) -> Branch:
+        """Creates a branch at the commit of any ref. Uncommitted changes of that ref are not copied."""
+        return Branch.of(
+            await self.graveler.create_branch(self.call(), repository_id, branch_id, source_ref)
+        )
+
+    async def get_branch(self, repository_id: str, branch_id: str) -> Branch:
+        """Returns one branch."""
+        return Branch.of(await self.graveler.get_branch(self.call(), repository_id, branch_id))
+
+    def list_branches(
+        self, repository_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+    ) -> Listing[Branch]:
+        """Lists the branches in byte order of their names."""
+        return listing(
+            lambda token: self.graveler.list_branches(
+                self.call(), repository_id, prefix=prefix, page_size=page_size, page_token=token
+            ),
+            lambda page: map(Branch.of, page.branches),
+        )
+
+    async def delete_branch(self, repository_id: str, branch_id: str) -> None:
+        """Deletes a branch and its uncommitted changes; its commits stay."""
+        await self.graveler.delete_branch(self.call(), repository_id, branch_id)
+
+    async def reset_branch(self, repository_id: str, branch_id: str) -> None:
+        """Discards all uncommitted changes of a branch."""
+        await self.graveler.reset_branch(self.call(), repository_id, branch_id)
+
+    async def move_branch(
+        self,
+        repository_id: str,
+        branch_id: str,
+        target_ref: str,
+        *,
+        expected_commit_id: str,
+        force: bool = False,
+    ) -> Branch:
+        """Moves the head of a branch to the commit of a ref (a hard reset); returns the branch.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch.
+            target_ref: the ref whose commit becomes the head.
+            expected_commit_id: the head that the caller knows; another head raises `RefMovedError`.
+            force: discard uncommitted changes; otherwise they raise `BranchDirtyError`.
+        """
+        return Branch.of(
+            await self.graveler.move_branch(
+                self.call(),
+                repository_id,
+                branch_id,
+                target_ref,
+                expected_commit_id=expected_commit_id,
+                force=force,
+            )
+        )
+
+    # ---- tags
+
+    async def create_tag(self, repository_id: str, tag_id: str, source_ref: str) -> Tag:
+        """Creates a tag on the commit of any ref."""
+        return Tag.of(
+            await self.graveler.create_tag(self.call(), repository_id, tag_id, source_ref)
+        )
+
+    async def get_tag(self, repository_id: str, tag_id: str) -> Tag:
+        """Returns one tag."""
+        return Tag.of(await self.graveler.get_tag(self.call(), repository_id, tag_id))
+
+    def list_tags(
+        self, repository_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+    ) -> Listing[Tag]:
+        """Lists the tags in byte order of their names."""
+        return listing(
+            lambda token: self.graveler.list_tags(
+                self.call(), repository_id, prefix=prefix, page_size=page_size, page_token=token
+            ),
+            lambda page: map(Tag.of, page.tags),
+        )
+
+    async def delete_tag(self, repository_id: str, tag_id: str) -> None:
+        """Deletes a tag; its commit stays."""
+        await self.graveler.delete_tag(self.call(), repository_id, tag_id)
+
+    # ---- commits
+
+    async def create_commit(
+        self,
+        repository_id: str,
+        branch_id: str,
+        message: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        allow_empty: bool = False,
+    ) -> NewCommit:
+        """Commits the uncommitted changes of a branch. Without any, raises `NothingToCommitError`."""
+        made = await self.graveler.create_commit(
+            self.call(),
+            repository_id,
+            branch_id,
+            message,
+            metadata=metadata,
+            allow_empty=allow_empty,
+        )
+        return NewCommit(
+            Commit.of(made.commit), made.added_count, made.changed_count, made.removed_count
+        )
+
+    async def get_commit(self, repository_id: str, ref: str) -> Commit:
+        """Returns the commit that a ref names."""
+        return Commit.of(await self.graveler.get_commit(self.call(), repository_id, ref))
+
+    def list_commits(
+        self,
+        repository_id: str,
+        ref: str,
+        *,
+        first_parent: bool = False,
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[Commit]:
+        """Lists the history of a ref, newest first; with `first_parent` without merged commits."""
+        return listing(
+            lambda token: self.graveler.list_commits(
+                self.call(),
+                repository_id,
+                ref,
+                first_parent=first_parent,
+                page_size=page_size,
+                page_token=token,
+            ),
+            lambda page: map(Commit.of, page.commits),
+        )
+
+    def diff_refs(
+        self,
+        repository_id: str,
+        left_ref: str,
+        right_ref: str,
+        *,
+        prefix: str = "",
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[Change]:
+        """Lists the changes from the left ref to the right one, in byte order of the paths."""
+        return listing(
+            lambda token: self.graveler.diff_refs(
+                self.call(),
+                repository_id,
+                left_ref,
+                right_ref,
+                prefix=prefix,
+                page_size=page_size,
+                page_token=token,
+            ),
+            _changes,
+        )
+
+    def diff_uncommitted(
+        self, repository_id: str, branch_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+    ) -> Listing[Change]:
+        """Lists the uncommitted changes of a branch, in byte order of the paths."""
+        return listing(
+            lambda token: self.graveler.diff_uncommitted(
+                self.call(),
+                repository_id,
+                branch_id,
+                prefix=prefix,
+                page_size=page_size,
+                page_token=token,
+            ),
+            _changes,
+        )
+
+
+def _changes(page: ChangesPage) -> list[Change]:
+    version = ObjectVersion.of_optional
+    rows = zip(page.paths, page.left_entries, page.right_entries, strict=True)
+    return [Change(path, version(path, left), version(path, right)) for path, left, right in rows]
