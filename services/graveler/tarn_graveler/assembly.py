@@ -165,7 +165,7 @@ def assemble(
         committing=committing,
         moves=moves,
         merges=Merges(commits, committed, moves, clock),
-        diffing=Diffing(layers, reading, committed, changes),
+        diffing=Diffing(commits, layers, reading, committed, changes),
         history=History(commits),
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
