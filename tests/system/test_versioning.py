@@ -362,3 +362,48 @@ def test_differences_as_lists_names_counts_and_folders(lake: Lake) -> None:
         (f"{lake.ref('main')}..other/dev",),
     ):
         assert lake.tarn.cli("diff", *wrong).code == 2, wrong
+
+
+def test_a_what_if_merge_is_tried_on_a_branch_and_then_made(lake: Lake) -> None:
+    main, dev = forked(lake)
+    lake.put("main", dirt="1")
+    sides = ("merge", lake.ref("dev"), lake.ref("main"), "--as", "try")
+    assert lake.refused(*sides)["error"] == "MERGE_CONFLICT"
+    assert lake.refused("branch", "show", lake.ref("try"), code=3)["error"] == "BRANCH_NOT_FOUND"
+    decided = (*sides, "--take", "source:bo*", "--strategy", "dest-wins")
+    made = lake.json(*decided)
+    assert (made["branch"], made["parents"], made["message"]) == (
+        "try", [main, dev], "Merge dev into main",
+    )  # fmt: skip
+    assert lake.read("try") == {
+        "both": "dev-1", "here": "main", "new": "dev-4", "there": "dev-3",
+    }  # fmt: skip
+    assert (lake.head("main"), lake.read("main")["both"]) == (main, "main-1")
+    assert lake.refused(*decided)["error"] == "BRANCH_EXISTS"
+    lake.tarn.ok("branch", "reset", lake.ref("main"), "--yes")
+    real = lake.json("merge", lake.ref("try"), lake.ref("main"), "--ff-only")
+    assert real["commit"] == made["commit"] == lake.head("main")
+    for wrong in ("--squash", "--ff-only", "--preview"):
+        assert lake.tarn.cli(*sides, wrong).code == 2
+
+
+def test_a_range_is_undone_as_a_whole_or_not_at_all(lake: Lake) -> None:
+    lake.commit("main", "good", a="1", b="1")
+    lake.tarn.ok("tag", "create", lake.ref("v1"), "--from", "main")
+    first = lake.commit("main", "bad 1", a="22")
+    second = lake.commit("main", "bad 2", b="22")
+    last = lake.commit("main", "later", a="333")
+    failure = lake.refused("revert", lake.ref("main"), f"v1..{second[:10]}")
+    assert failure["error"] == "MERGE_CONFLICT"
+    assert failure["message"].startswith(f"commit {first} cannot be reverted: 1 path changed")
+    assert lake.head("main") == last
+    made = lake.json("revert", lake.ref("main"), "v1..main")
+    assert made["reverted_commits"] == [last, second, first]
+    assert lake.read("main") == {"a": "1", "b": "1"}
+    shown = [each["message"] for each in lake.json("log", lake.ref("main"))][:4]
+    assert shown == [f"Revert {each}" for each in (first, second, last)] + ["later"]
+    squashed = lake.json("revert", lake.ref("main"), "main~2..main", "--squash", "-m", "Back")
+    assert (squashed["message"], len(squashed["reverted_commits"])) == ("Back", 2)
+    assert lake.read("main") == {"a": "22", "b": "22"}
+    for wrong in (("main", "--squash"), ("v1...main",), ("v1..",), ("main..main",)):
+        assert lake.tarn.cli("revert", lake.ref("main"), *wrong).code == 2, wrong

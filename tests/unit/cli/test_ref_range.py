@@ -6,7 +6,7 @@ import pytest
 
 from tarn.core.ids import RepositoryId
 from tarn_cli.exits import CliError
-from tarn_cli.objects.ref_range import RefRange, parse_range
+from tarn_cli.objects.ref_range import RefRange, parse_range, parse_range_of
 from tarn_cli.objects.uri import RefUri
 
 LAKE = RepositoryId("lake")
@@ -39,3 +39,12 @@ def test_dots_tell_a_range(text: str, expected: RefRange | None) -> None:
 def test_a_range_needs_two_refs_of_one_repository(text: str) -> None:
     with pytest.raises(CliError):
         parse_range(text)
+
+
+def test_a_range_of_a_known_repository_needs_no_repository() -> None:
+    assert parse_range_of("v1..main", LAKE) == ("v1", "main")
+    assert parse_range_of("lake/v1.0..tarn://lake/main~2", LAKE) == ("v1.0", "main~2")
+    assert parse_range_of("main~2", LAKE) is None
+    for text in ("..main", "v1..", "v1...main", "other/v1..main"):
+        with pytest.raises(CliError):
+            parse_range_of(text, LAKE)

@@ -277,7 +277,10 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
     await client.preview_merge(call, "repo", "main", "dev", **DECIDED, after="a", page_size=2)
     options: Any = {**DECIDED, **WRITTEN, "parent_number": 1, "allow_empty": True}
-    await client.revert(call, "repo", "main", "dev", **options)
+    await client.create_merge_branch(
+        call, "repo", "try", "main", "dev", **DECIDED, **WRITTEN, allow_empty=True
+    )
+    await client.revert_range(call, "repo", "main", "v1", "dev", **options, squash=True)
     await client.cherry_pick(call, "repo", "main", "dev", **options)
     await client.unstage_many(call, "repo", "main", [])
     await client.list_entries(

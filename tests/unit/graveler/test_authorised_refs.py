@@ -28,6 +28,7 @@ from tarn_proto.graveler.v1 import entry_service_pb2
 
 REFS = {
     "ref", "left_ref", "right_ref", "source_ref", "destination_ref", "target_ref", "branch_id", "tag_id",
+    "since_ref",
 }  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
 
@@ -148,7 +149,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         refs = in_sandbox(of)
         for name in refs:
             elsewhere = ["main", "main~1", "main@"] if name.endswith("ref") else ["main"]
-            if name == "source_ref" and of.name.startswith("Create"):
+            if name == "source_ref" and of.name in {"CreateBranchRequest", "CreateTagRequest"}:
                 elsewhere.append("")  # the default branch, which is main
             for ref in elsewhere:
                 work = send(plausible(of, uid, {**refs, name: ref}), eve)
@@ -161,7 +162,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         if refs:
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
-    assert len(walked) == 36, sorted(walked)
+    assert len(walked) == 40, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
