@@ -299,14 +299,12 @@ class Committed:
         tally = FolderTally(prefix, delimiter, limit)
         rows_first = max(_WINDOW_ROWS_MIN, limit + 1)
         windows = self._compared(namespace, left, right, prefix, after, rows_first)
-        upto = after
         async with aclosing(windows):
             async for window in windows:
                 if await self._reader.compute(tally.add, window.changes):
-                    return tally.page(max(tally.last, upto))
-                upto = window.upto
+                    return tally.page(tally.last)
                 if window.ranges >= _PAGE_RANGES_MAX:
-                    return tally.page(upto)
+                    return tally.page(window.upto)
         return tally.page(None)
 
     async def _compared(

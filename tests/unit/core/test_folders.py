@@ -13,7 +13,9 @@ from tarn.core.listing.tally import ChangeStats
 from tarn.testing.listings import Change, Listing, changes_between, run_of, sample_entry
 
 # Rarely a delimiter, a prefix of one, or text that is longer in bytes than in characters.
-PATHS = st.text("ab/é😀", min_size=1, max_size=6)
+PATHS = st.text("ab/é😀", min_size=1, max_size=6) | st.builds(
+    "{}{}".format, st.sampled_from(["a/", "b/"]), st.text("ab/", min_size=1, max_size=2)
+)
 LISTINGS = st.dictionaries(PATHS, st.integers(0, 5).map(sample_entry), max_size=30)
 PREFIXES = st.text("ab/é", max_size=2)
 DELIMITERS = st.sampled_from(["/", "", "a", "aa", "é", "/a", "😀"])

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from graveler_service import Service, reason_of
+from graveler_service import OpenGuard, Service, reason_of
 from lake import Lake
 
 from tarn.block import committed
@@ -17,9 +17,10 @@ from tarn.core.commit import Commit
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason
 from tarn.core.ids import BranchId
+from tarn.rpc.wire.call import Call
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.history import diffing
-from tarn_graveler.history.diffing import DiffSides
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 
@@ -361,18 +362,25 @@ async def test_unrelated_histories_differ_in_every_path_of_the_right_one(lake: L
     await lake.put("a", 1)
     left = (await lake.commit()).commit_id
     built = await lake.graveler.committed.build(lake.repository.storage_namespace, None, [])
-    root = await lake.graveler.commits.add(
-        lake.repository, Commit((), built.metarange_id, "ann", "another root", 0, 0, ())
+    another = Commit((), built.metarange_id, "ann", "another root", 0, 0, ())
+    root = await lake.graveler.commits.add(lake.repository, another)
+    other = lake.branch(BranchId("other"))
+    await lake.graveler.branches.create(other, root)
+    for path in ("b", "c", "d"):
+        await lake.put(path, 2, other.branch_id)
+    request = CommitRequest("ann", "unrelated")
+    right = (await lake.graveler.committing.commit(other, request)).commit_id
+    handler = CommitHandler(OpenGuard(lake.graveler.repositories), lake.graveler)
+    message = commit_pb.DiffRefsRequest(
+        repository_id="lake", left_ref=left, right_ref=right, from_merge_base=True, page_size=2
     )
-    other = BranchId("other")
-    await lake.graveler.branches.create(lake.branch(other), root)
-    await lake.put("b", 2, other)
-    right = (
-        await lake.graveler.committing.commit(lake.branch(other), CommitRequest("ann", "unrelated"))
-    ).commit_id
-    sides = await lake.graveler.diffing.from_merge_base(lake.repository, DiffSides(left, right))
-    assert sides == DiffSides(None, right)
-    page = await lake.graveler.diffing.commits(
-        lake.repository, sides, prefix="", after="", limit=10
-    )
-    assert (page.paths, page.lefts) == (["b"], [b""])
+    paths: list[str] = []
+    while True:
+        page = await handler.DiffRefs(message, Call("test", "", 1e9))
+        assert (page.left_commit_id, page.right_commit_id) == ("", right)
+        assert set(page.left_entries) == {b""}
+        paths += page.paths
+        message.page_token = page.next_page_token
+        if not message.page_token:
+            break
+    assert paths == ["b", "c", "d"]

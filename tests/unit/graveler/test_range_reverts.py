@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from lake import MAIN, Lake, Running, reached
-from lake_merges import branch_with, head, history, hold_change, merge
+from lake_merges import SIDE, branch_with, head, history, hold_change, merge
 
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
@@ -15,7 +15,7 @@ from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.kv.port import Group
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.versioning import range_reverts
-from tarn_graveler.versioning.merges import REVERT_OF, PickRequest
+from tarn_graveler.versioning.merges import REVERT_OF, MergeRequest, PickRequest
 from tarn_graveler.versioning.range_reverts import RangeReverted, RangeRevertRequest
 
 Changes = dict[str, int | None]
@@ -182,10 +182,20 @@ async def test_a_range_begins_where_the_branches_parted(lake: Lake) -> None:
     made = await revert(lake, side, second)
     assert made.undone == (second, first)
     assert await content(lake) == {"a": 1}
-    # A commit that side got by a merge is not in the range either.
-    await lake.graveler.branches.create(lake.branch(BranchId("third")), second)
-    assert (await refused(lake, second, first)).reason is Reason.INVALID_ARGUMENT
-    assert (await refused(lake, second, second)).reason is Reason.INVALID_ARGUMENT
+    for last in (first, second):  # an empty range
+        assert (await refused(lake, second, last)).reason is Reason.INVALID_ARGUMENT
+
+
+async def test_commits_that_the_begin_got_by_a_merge_are_not_in_the_range(lake: Lake) -> None:
+    """The begin of a range need not be on its line."""
+    await commit(lake, {"a": 1})
+    await branch_with(lake, {"b": 2})
+    made = [await commit(lake, {path: 3}) for path in "cdef"]
+    request = MergeRequest(made[1], "ann", "merge")
+    side = await lake.graveler.merges.merge(lake.branch(SIDE), request)
+    undone = (await revert(lake, side.commit_id, made[-1])).undone
+    assert undone == (made[3], made[2])
+    assert await content(lake) == {"a": 1, "c": 3, "d": 3}
 
 
 async def test_the_first_commit_can_be_in_a_range_and_its_length_is_limited(

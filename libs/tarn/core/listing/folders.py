@@ -59,7 +59,7 @@ class FolderTally:
         delimiter: where paths are rolled up; empty: count the total only.
         limit: most lines, at least one.
         total: all changes counted so far.
-        last: the last path counted so far.
+        last: the last path counted so far; some path was counted before `add` returns True.
     """
 
     prefix: str

@@ -23,9 +23,9 @@ from tarn_graveler.history.merge_base import merge_base
 
 __all__ = ["DiffSides", "Diffing", "UncommittedPage"]
 
-_STAGED_ROWS = 4000
-"""Staged rows of one read of a branch."""
-_STAGED_READS_MAX = 8
+_STAGED_ROWS = 2000
+"""Staged rows of one read of a branch, of up to 12 KiB each."""
+_STAGED_READS_MAX = 16
 """Reads of one page of counts of uncommitted changes: each reads the branch record afresh."""
 
 
@@ -170,7 +170,7 @@ class Diffing:
             )
             head = page.head
             if tally.add(_batch(page)):
-                return head, tally.page(max(tally.last, upto))
+                return head, tally.page(tally.last)
             upto = page.next_after
             if upto is None:
                 break
