@@ -1,6 +1,11 @@
-"""Benchmark of merges, previews and merge bases, on the local block store. Prints a table. No asserts.
+"""Benchmark of merges, reverts, previews, differences and merge bases, on the local block store. Prints a table.
+No asserts.
 
-python bench/merge.py --rows 1000000 --rounds 5
+python bench/merge.py --rows 1000000 --rounds 5 --only 0,2,7
+
+A cherry-pick is the merge of the same three listings: base and source are the parent and the commit. A revert has the
+commit as its base and the parent as its source; its destination is built on the commit. The difference and the counts
+by folder are those from base to source, page by page, as `tarn diff A...B` reads them.
 
 Another process builds the listings, and each case has a process of its own, so the peak memory is that of the case. It
 counts the ranges that are mapped from the cache. Each round writes its result anew.
@@ -40,18 +45,21 @@ from tarn_graveler.history.merge_base import merge_base
 
 NAMESPACE = "local://bench"
 CHANGES = 10_000
+DIFF_PAGE = 5000
+"""The greatest page of a difference."""
 PEER_GOAL = "40 ms"
 """The figure of lakeFS for a merge of 10,000 changes in 1,000,000 entries."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Keys that each side puts; seeds decide the new entries."""
+    """Keys that each side puts; seeds decide the new entries. In a revert, `source` are those of the commit."""
 
     what: str
     source: np.ndarray
     dest: np.ndarray
     goal: str = PEER_GOAL
+    is_revert: bool = False
 
 
 def cases(keys: np.ndarray) -> list[Case]:
@@ -65,6 +73,8 @@ def cases(keys: np.ndarray) -> list[Case]:
         Case("10,000 conflicts", first[:CHANGES], first[:CHANGES]),
         Case("10,000 updates everywhere, dest everywhere", keys[::step], keys[1::step], ""),
         Case("each side changes its half of all", keys[::2], keys[1::2], ""),
+        Case("revert of 10,000 adjacent, dest elsewhere", first[:CHANGES], last, is_revert=True),
+        Case("revert of 10,000 updates everywhere", keys[::step], last + 5, is_revert=True),
     ]
 
 
@@ -78,19 +88,23 @@ async def opened(directory: Path) -> AsyncIterator[tuple[Committed, BlockStore]]
     await store.close()
 
 
-async def build(rows: int, directory: Path) -> list[MergeSides]:
-    """Builds the listings of all cases."""
+async def build(rows: int, directory: Path, only: Sequence[int]) -> dict[int, MergeSides]:
+    """Builds the listings of some cases."""
     keys = np.arange(rows, dtype=np.int64) * 10
-    made = []
+    made = {}
     async with opened(directory) as (committed, _):
 
         async def add(base: MetarangeId | None, put: np.ndarray, seed: int) -> MetarangeId:
             return (await committed.build(NAMESPACE, base, [stream(put, seed)])).metarange_id
 
         base = await add(None, keys, 1)
-        for case in cases(keys):
-            source, dest = await add(base, case.source, 2), await add(base, case.dest, 3)
-            made.append(MergeSides(base, source, dest))
+        for number in only:
+            case = cases(keys)[number]
+            source = await add(base, case.source, 2)
+            if case.is_revert:
+                made[number] = MergeSides(source, base, await add(source, case.dest, 3))
+            else:
+                made[number] = MergeSides(base, source, await add(base, case.dest, 3))
     return made
 
 
@@ -142,8 +156,32 @@ async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) 
         async def preview() -> None:
             await committed.preview_merge(NAMESPACE, sides)
 
-        await measure("  merge", case.goal, rounds, merge, undo)
+        async def diff() -> None:
+            after: str | None = ""
+            while after is not None:
+                page = await committed.diff(
+                    NAMESPACE, sides.base, _source_of(sides), after=after, limit=DIFF_PAGE
+                )
+                after = page.next_after
+
+        async def count() -> None:
+            after: str | None = ""
+            while after is not None:
+                found = await committed.diff_folders(
+                    NAMESPACE, sides.base, _source_of(sides), delimiter="/", after=after
+                )
+                after = found.next_after
+
+        name = "revert" if case.is_revert else "merge, cherry-pick"
+        await measure(f"  {name}", case.goal, rounds, merge, undo)
         await measure("  preview", "", rounds, preview)
+        await measure("  difference from the base", "", rounds, diff)
+        await measure("  the same counted by folder", "", rounds, count)
+
+
+def _source_of(sides: MergeSides) -> MetarangeId:
+    assert sides.source is not None, "every case has a source"
+    return sides.source
 
 
 async def remove(
@@ -185,28 +223,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="numbers of cases, from 0; default: all")
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    count = len(cases(np.arange(100_000, dtype=np.int64)))
+    only = [int(each) for each in options.only.split(",") if each] or list(range(count))
     if options.case is not None:
         case = cases(np.arange(options.rows, dtype=np.int64) * 10)[options.case]
         sides = MergeSides(**json.loads(sys.stdin.read()))
         asyncio.run(run_case(case, options.rounds, options.directory, sides))
     elif options.directory is not None:
-        built = asyncio.run(build(options.rows, options.directory))
-        print(json.dumps([asdict(sides) for sides in built]))
+        built = asyncio.run(build(options.rows, options.directory, only))
+        print(json.dumps({number: asdict(sides) for number, sides in built.items()}))
     else:
-        run_all(options.rows, options.rounds)
+        run_all(options.rows, options.rounds, only)
 
 
-def run_all(rows: int, rounds: int) -> None:
+def run_all(rows: int, rounds: int, only: Sequence[int]) -> None:
     directory = Path(tempfile.mkdtemp(prefix="tarn-bench-"))
     command = [sys.executable, __file__, f"--rows={rows}", f"--directory={directory}"]
-    command.append(f"--rounds={rounds}")
+    command += [f"--rounds={rounds}", f"--only={','.join(map(str, only))}"]
     try:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
         print(f"{'':46} {'best':>10} {'median':>10} {'CPU':>10}     {'goal':>10}", flush=True)
-        for number, sides in enumerate(json.loads(done.stdout)):
+        for number, sides in json.loads(done.stdout).items():
             line = json.dumps(sides).encode()
             subprocess.run([*command, f"--case={number}"], check=True, input=line)
         asyncio.run(histories(rounds))

@@ -318,3 +318,92 @@ def test_conflicts_at_long_paths_cross_the_wire_and_all_pages_are_read(
     assert {each["base"] for each in preview["conflicts"]} == {None}
     shown = lake.tarn.ok(*sides, "--preview").out
     assert shown.count("none: both sides added the path") == 1003
+
+
+def test_differences_as_lists_names_counts_and_folders(lake: Lake) -> None:
+    lake.commit("main", "base", **{"raw/a": "1", "raw/b": "22", "top": "333"})
+    lake.branch("dev")
+    lake.commit("dev", "dev", **{"raw/b": "4444", "raw/c": "5", "ref/d": "6"})
+    lake.commit("main", "main", top="main")
+    two, three = f"{lake.ref('main')}..dev", f"{lake.ref('main')}...{lake.ref('dev')}"
+    assert lake.tarn.ok("diff", two, "--name-only").out == "raw/b\nraw/c\nref/d\ntop\n"
+    assert lake.tarn.ok("diff", three, "--name-only").out == "raw/b\nraw/c\nref/d\n"
+    by_base = lake.json("diff", lake.ref("main"), lake.ref("dev"), "--merge-base")
+    assert by_base == lake.json("diff", three)
+    assert by_base[0] == {
+        "path": "raw/b", "change": "changed", "left_size_bytes": 2, "right_size_bytes": 4,
+    }  # fmt: skip
+    assert lake.json("diff", three, "--name-only", "--prefix", "raw/") == [
+        {"path": "raw/b", "change": "changed"},
+        {"path": "raw/c", "change": "added"},
+    ]
+    shown = lake.tarn.ok("diff", two, "--stat", "--delimiter", "/").out
+    assert shown == (
+        "raw/  +1 ~1 -0  (5 B added, 2 B removed)\n"
+        "ref/  +1 ~0 -0  (1 B added, 0 B removed)\n"
+        "top  +0 ~1 -0  (3 B added, 4 B removed)\n"
+        "total  +2 ~2 -0  (9 B added, 6 B removed)\n"
+    )
+    first = lake.tarn.ok("diff", two, "--stat", "--delimiter", "/", "--limit", "1")
+    assert (first.out.splitlines()[1], "--limit 0" in first.err) == (shown.splitlines()[-1], True)
+    total = lake.json("diff", three, "--stat")
+    assert (total["added"], total["changed"], total["added_bytes"]) == (2, 1, 6)
+
+    lake.put("dev", **{"raw/x": "1", "raw/y": "1", "z": "1"})
+    assert lake.tarn.ok("diff", lake.ref("dev"), "--name-only").out == "raw/x\nraw/y\nz\n"
+    (line,) = lake.json("diff", lake.ref("dev"), "--delimiter", "/", "--prefix", "r")
+    assert (line["path"], line["is_prefix"], line["added"]) == ("raw/", True, 2)
+    assert lake.json("diff", lake.ref("dev"), "--stat")["added_bytes"] == 3
+    for wrong in (
+        (two, lake.ref("dev")),
+        (lake.ref("dev"), "--merge-base"),
+        (two, "--name-only", "--stat"),
+        (lake.ref("main.."),),
+        (f"{lake.ref('main')}..other/dev",),
+    ):
+        assert lake.tarn.cli("diff", *wrong).code == 2, wrong
+
+
+def test_a_what_if_merge_is_tried_on_a_branch_and_then_made(lake: Lake) -> None:
+    main, dev = forked(lake)
+    lake.put("main", dirt="1")
+    sides = ("merge", lake.ref("dev"), lake.ref("main"), "--as", "try")
+    assert lake.refused(*sides)["error"] == "MERGE_CONFLICT"
+    assert lake.refused("branch", "show", lake.ref("try"), code=3)["error"] == "BRANCH_NOT_FOUND"
+    decided = (*sides, "--take", "source:bo*", "--strategy", "dest-wins")
+    made = lake.json(*decided)
+    assert (made["branch"], made["parents"], made["message"]) == (
+        "try", [main, dev], "Merge dev into main",
+    )  # fmt: skip
+    assert lake.read("try") == {
+        "both": "dev-1", "here": "main", "new": "dev-4", "there": "dev-3",
+    }  # fmt: skip
+    assert (lake.head("main"), lake.read("main")["both"]) == (main, "main-1")
+    assert lake.refused(*decided)["error"] == "BRANCH_EXISTS"
+    lake.tarn.ok("branch", "reset", lake.ref("main"), "--yes")
+    real = lake.json("merge", lake.ref("try"), lake.ref("main"), "--ff-only")
+    assert real["commit"] == made["commit"] == lake.head("main")
+    for wrong in ("--squash", "--ff-only", "--preview"):
+        assert lake.tarn.cli(*sides, wrong).code == 2
+
+
+def test_a_range_is_undone_as_a_whole_or_not_at_all(lake: Lake) -> None:
+    lake.commit("main", "good", a="1", b="1")
+    lake.tarn.ok("tag", "create", lake.ref("v1"), "--from", "main")
+    first = lake.commit("main", "bad 1", a="22")
+    second = lake.commit("main", "bad 2", b="22")
+    last = lake.commit("main", "later", a="333")
+    failure = lake.refused("revert", lake.ref("main"), f"v1..{second[:10]}")
+    assert failure["error"] == "MERGE_CONFLICT"
+    assert failure["message"].startswith(f"commit {first} cannot be reverted: 1 path changed")
+    assert lake.head("main") == last
+    made = lake.json("revert", lake.ref("main"), "v1..main")
+    assert made["reverted_commits"] == [last, second, first]
+    assert lake.read("main") == {"a": "1", "b": "1"}
+    shown = [each["message"] for each in lake.json("log", lake.ref("main"))][:4]
+    assert shown == [f"Revert {each}" for each in (first, second, last)] + ["later"]
+    squashed = lake.json("revert", lake.ref("main"), "main~2..main", "--squash", "-m", "Back")
+    assert (squashed["message"], len(squashed["reverted_commits"])) == ("Back", 2)
+    assert lake.read("main") == {"a": "22", "b": "22"}
+    for wrong in (("main", "--squash"), ("v1...main",), ("v1..",), ("main..main",)):
+        assert lake.tarn.cli("revert", lake.ref("main"), *wrong).code == 2, wrong

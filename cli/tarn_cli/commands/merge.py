@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,7 @@ from tarn_cli.conflicts import (
     decisions,
 )
 from tarn_cli.exits import CliError, Exit
-from tarn_cli.objects.uri import RefUri, parse_ref
+from tarn_cli.objects.uri import RefUri, parse_ref, parse_ref_of
 from tarn_cli.output import Record, shown_size
 from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1.merge_service_pb2 import (
@@ -64,6 +64,13 @@ class _Wish:
     is_flag=True,
     help="Move the branch to the source's commit without a merge commit; fail if it has commits of its own.",
 )
+@click.option(
+    "--as",
+    "as_uri",
+    default="",
+    metavar="BRANCH",
+    help="Create a branch with the result of the merge instead; the destination may be any ref and stays as it is.",
+)
 @click.option("--preview", is_flag=True, help="Show the changes and all conflicts; change nothing.")
 @pass_session
 def merge(
@@ -77,6 +84,7 @@ def merge(
     squash: bool,
     allow_empty: bool,
     ff_only: bool,
+    as_uri: str,
     preview: bool,
 ) -> None:
     """Merge the commit of any ref into a branch.
@@ -93,6 +101,7 @@ def merge(
       tarn merge lake/feature lake/main --strategy dest-wins
       tarn merge lake/feature lake/main --squash      one commit, without the feature's history
       tarn merge lake/main lake/replica --ff-only     no commit: the branch moves forward
+      tarn merge lake/feature lake/main --as try      a new branch with the result; main stays as it is
     """
     source, dest = parse_ref(source_uri), parse_ref(dest_uri)
     if source.repository != dest.repository:
@@ -102,8 +111,16 @@ def merge(
     if ff_only and (squash or allow_empty or message or meta):
         text = "--ff-only makes no commit, so it excludes --squash, --allow-empty, -m and --meta"
         raise CliError(Exit.USAGE, text)
+    if as_uri and (squash or ff_only or preview):
+        text = "--as makes a merge commit on a new branch, so it excludes --squash, --ff-only and --preview"
+        raise CliError(Exit.USAGE, text)
     if preview:
         _preview(session, wish)
+        return
+    if as_uri:
+        branch = parse_ref_of(as_uri, dest.repository)
+        commit = {"message": message, "metadata": metadata, "allow_empty": allow_empty}
+        _merge_as(session, wish, branch, commit)
         return
     made = session.run(
         lambda tarn: tarn.graveler.merge(
@@ -121,6 +138,23 @@ def merge(
         )
     )
     session.output.one(commit_record(made), commit_text(made))
+
+
+def _merge_as(session: Session, wish: _Wish, branch: str, commit: dict[str, Any]) -> None:
+    """Creates a branch at the merge; `commit` holds further arguments of the client's method."""
+    made = session.run(
+        lambda tarn: tarn.graveler.create_merge_branch(
+            tarn.call(),
+            wish.dest.repository,
+            branch,
+            wish.dest.ref,
+            wish.source.ref,
+            choices=wish.decided.choices,
+            default_side=wish.decided.default_side,
+            **commit,
+        )
+    )
+    session.output.one({"branch": branch, **commit_record(made)}, commit_text(made))
 
 
 def _preview(session: Session, wish: _Wish) -> None:

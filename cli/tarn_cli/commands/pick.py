@@ -9,7 +9,9 @@ import click
 
 from tarn_cli.commands.commit import commit_record, commit_text, metadata_pairs
 from tarn_cli.conflicts import conflict_options, decisions
-from tarn_cli.objects.uri import parse_ref, parse_ref_of
+from tarn_cli.exits import CliError, Exit
+from tarn_cli.objects.ref_range import parse_range_of
+from tarn_cli.objects.uri import RefUri, parse_ref, parse_ref_of
 from tarn_cli.session import Command, Session, pass_session
 
 __all__ = ["cherry_pick", "revert"]
@@ -18,10 +20,9 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def _options(command: FunctionT) -> FunctionT:
-    """Adds what both commands take: the branch, the commit, and the options of the new commit."""
+    """Adds what both commands take: the branch, and the options of the new commit."""
     decorators = [
         click.argument("branch_uri", metavar="REPOSITORY/BRANCH"),
-        click.argument("ref", metavar="REF"),
         click.option(
             "--parent",
             type=click.IntRange(1),
@@ -40,9 +41,15 @@ def _options(command: FunctionT) -> FunctionT:
 
 @click.command(cls=Command)
 @_options
+@click.argument("ref", metavar="REF|A..B")
+@click.option("--squash", is_flag=True, help="Undo a range by one commit instead of one for each.")
 @pass_session
-def revert(session: Session, /, branch_uri: str, ref: str, **options: Any) -> None:  # noqa: ANN401 - see `_arguments`
-    """Undo the changes of one commit, by a new commit on the branch.
+def revert(session: Session, /, branch_uri: str, ref: str, squash: bool, **options: Any) -> None:  # noqa: ANN401 - see `_arguments`
+    """Undo the changes of one commit, by a new commit on the branch; or of a range of commits.
+
+    A range A..B is B and its first parents, up to the first one that A contains: at most 100 commits. They are undone
+    newest first, by a commit each or by one (--squash), and all become visible together: if one of them cannot be
+    undone, nothing changes. A merge in the range is undone as a whole, with --parent 1.
 
     Later commits stay. A path that was changed again since is in conflict: --take source:PATTERN restores its
     state before the commit, --take dest:PATTERN keeps its present state.
@@ -52,18 +59,46 @@ def revert(session: Session, /, branch_uri: str, ref: str, **options: Any) -> No
       tarn revert lake/main main                 undo the last commit
       tarn revert lake/main 3f9c2a81 -m "Undo the load of May"
       tarn revert lake/main main~2 --parent 1    undo a merge
+      tarn revert lake/main v1..main --squash    back to the state of v1, by one commit
     """
     uri = parse_ref(branch_uri)
-    commit = parse_ref_of(ref, uri.repository)
     arguments = _arguments(**options)
+    if (sides := parse_range_of(ref, uri.repository)) is not None:
+        _revert_range(session, uri, *sides, squash=squash, arguments=arguments)
+        return
+    if squash:
+        raise CliError(Exit.USAGE, "--squash joins the commits of a range, such as v1..main")
+    commit = parse_ref_of(ref, uri.repository)
     made = session.run(
         lambda tarn: tarn.graveler.revert(tarn.call(), uri.repository, uri.ref, commit, **arguments)
     )
     session.output.one(commit_record(made), commit_text(made))
 
 
+def _revert_range(
+    session: Session,
+    branch: RefUri,
+    since: str,
+    last: str,
+    *,
+    squash: bool,
+    arguments: dict[str, Any],
+) -> None:
+    made = session.run(
+        lambda tarn: tarn.graveler.revert_range(
+            tarn.call(), branch.repository, branch.ref, since, last, squash=squash, **arguments
+        )
+    )
+    undone = list(made.reverted_commit_ids)
+    session.output.one(
+        {**commit_record(made.commit), "reverted_commits": undone}, commit_text(made.commit)
+    )
+    session.output.remark(f"{len(undone)} commit{'s' if len(undone) > 1 else ''} reverted")
+
+
 @click.command(name="cherry-pick", cls=Command)
 @_options
+@click.argument("ref", metavar="REF")
 @pass_session
 def cherry_pick(session: Session, /, branch_uri: str, ref: str, **options: Any) -> None:  # noqa: ANN401 - see `_arguments`
     """Apply the changes of one commit to a branch, by a new commit.

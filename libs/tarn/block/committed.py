@@ -34,6 +34,7 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changes import upto
 from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.listing.diff import DiffPage, DiffRows, diff_changes
+from tarn.core.listing.folders import FolderPage, FolderTally
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.listing.pages import path_after, prefix_end
 from tarn.core.listing.run import EMPTY_RUN, run_of_batch
@@ -250,7 +251,7 @@ class Committed:
     async def diff(
         self,
         namespace: str,
-        left: MetarangeId,
+        left: MetarangeId | None,
         right: MetarangeId,
         *,
         prefix: str = "",
@@ -259,8 +260,9 @@ class Committed:
     ) -> DiffPage:
         """Returns up to `limit` paths greater than `after` that differ, in byte order.
 
-        Ranges that both listings share are not opened. A page ends early, possibly without a change, at
-        4 MiB or after 64 opened ranges; it always makes progress beyond `after`.
+        A left side of None is the empty listing. Ranges that both listings share are not opened. A page ends
+        early, possibly without a change, at 4 MiB or after 64 opened ranges; it always makes progress beyond
+        `after`.
 
         Raises:
             TarnError: as `lookup`.
@@ -276,10 +278,39 @@ class Committed:
                     return found.page(window.upto)
         return found.page(None)
 
+    async def diff_folders(
+        self,
+        namespace: str,
+        left: MetarangeId | None,
+        right: MetarangeId,
+        *,
+        prefix: str = "",
+        delimiter: str = "",
+        after: str = "",
+        limit: int = 1000,
+    ) -> FolderPage:
+        """Counts the paths greater than `after` that differ, folder by folder (`tarn.core.listing.folders`).
+
+        Up to `limit` lines. Costs and ends as a page of `diff`, also in the middle of a folder.
+
+        Raises:
+            TarnError: as `lookup`.
+        """
+        tally = FolderTally(prefix, delimiter, limit)
+        rows_first = max(_WINDOW_ROWS_MIN, limit + 1)
+        windows = self._compared(namespace, left, right, prefix, after, rows_first)
+        async with aclosing(windows):
+            async for window in windows:
+                if await self._reader.compute(tally.add, window.changes):
+                    return tally.page(tally.last)
+                if window.ranges >= _PAGE_RANGES_MAX:
+                    return tally.page(window.upto)
+        return tally.page(None)
+
     async def _compared(
         self,
         namespace: str,
-        left: MetarangeId,
+        left: MetarangeId | None,
         right: MetarangeId,
         prefix: str,
         after: str,
@@ -289,7 +320,10 @@ class Committed:
         if left == right:
             return
         start = max(prefix, path_after(after)) if after else prefix
-        sides = [await self._reader.metarange(namespace, side) for side in (left, right)]
+        sides = [
+            EMPTY_METARANGE if side is None else await self._reader.metarange(namespace, side)
+            for side in (left, right)
+        ]
         windows = compared(
             self._reader,
             namespace,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tarn.rpc.client.transport import Transport, expect, garbled
 from tarn.rpc.wire.call import Call
@@ -20,15 +20,21 @@ class ChangesPage:
 
     Attributes:
         paths: at most the page size; a page may be shorter, even empty, before the end.
-        left_entries: packed, one for each path; empty for an added path.
-        right_entries: packed, one for each path; empty for a removed path.
+        left_entries: packed, one for each path; empty for an added path. No entries with `names_only`.
+        right_entries: packed, one for each path; empty for a removed path. Likewise.
         next_page_token: empty at the end, and only there.
+        kinds: one for each path with `names_only`; otherwise none, because the entries tell.
+        left_commit_id: the commit before the changes; empty if there is none (`from_merge_base`).
+        right_commit_id: the commit after the changes; empty for uncommitted changes.
     """
 
     paths: list[str]
     left_entries: list[bytes]
     right_entries: list[bytes]
     next_page_token: str
+    kinds: list[pb.ChangeKind] = field(default_factory=list)
+    left_commit_id: str = ""
+    right_commit_id: str = ""
 
 
 class CommitClient:
@@ -100,8 +106,13 @@ class CommitClient:
         after: str = "",
         page_size: int = 0,
         page_token: str = "",
+        from_merge_base: bool = False,
+        names_only: bool = False,
     ) -> ChangesPage:
-        """Returns the changes from left to right, up to 5,000 on a page."""
+        """Returns the changes from left to right, up to 5,000 on a page.
+
+        With `from_merge_base`, from the merge base of both to the right one: what a merge of right into left brings.
+        """
         request = pb.DiffRefsRequest(
             repository_id=repository_id,
             left_ref=left_ref,
@@ -110,9 +121,12 @@ class CommitClient:
             after=after,
             page_size=page_size,
             page_token=page_token,
+            from_merge_base=from_merge_base,
+            names_only=names_only,
         )
         answer = await self._transport.unary(_SERVICE, "DiffRefs", request, call)
-        return _changes(expect(answer, pb.DiffRefsResponse))
+        page = expect(answer, pb.DiffRefsResponse)
+        return _changes(page, page.left_commit_id, page.right_commit_id)
 
     async def diff_uncommitted(
         self,
@@ -124,8 +138,13 @@ class CommitClient:
         after: str = "",
         page_size: int = 0,
         page_token: str = "",
+        names_only: bool = False,
     ) -> ChangesPage:
-        """Returns the uncommitted changes of a branch, up to 1,000 on a page."""
+        """Returns the uncommitted changes of a branch, up to 1,000 on a page.
+
+        Raises:
+            TarnError: CONFLICT, REF_MOVED: the branch got another head since the first page.
+        """
         request = pb.DiffUncommittedRequest(
             repository_id=repository_id,
             branch_id=branch_id,
@@ -133,13 +152,22 @@ class CommitClient:
             after=after,
             page_size=page_size,
             page_token=page_token,
+            names_only=names_only,
         )
         answer = await self._transport.unary(_SERVICE, "DiffUncommitted", request, call)
-        return _changes(expect(answer, pb.DiffUncommittedResponse))
+        page = expect(answer, pb.DiffUncommittedResponse)
+        return _changes(page, page.commit_id, "")
 
 
-def _changes(page: pb.DiffRefsResponse | pb.DiffUncommittedResponse) -> ChangesPage:
+def _changes(
+    page: pb.DiffRefsResponse | pb.DiffUncommittedResponse, left: str, right: str
+) -> ChangesPage:
     paths, lefts, rights = list(page.paths), list(page.left_entries), list(page.right_entries)
-    if not len(paths) == len(lefts) == len(rights):
-        raise garbled(f"{len(lefts)} and {len(rights)} entries for {len(paths)} paths")
-    return ChangesPage(paths, lefts, rights, page.next_page_token)
+    kinds = list(page.kinds)
+    entries = len(paths) if not kinds else 0
+    if not len(lefts) == len(rights) == entries or (kinds and len(kinds) != len(paths)):
+        text = (
+            f"{len(lefts)} and {len(rights)} entries and {len(kinds)} kinds for {len(paths)} paths"
+        )
+        raise garbled(text)
+    return ChangesPage(paths, lefts, rights, page.next_page_token, kinds, left, right)

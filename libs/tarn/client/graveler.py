@@ -8,6 +8,7 @@ return the protobuf message if it has the right shape already.
 from __future__ import annotations
 
 from tarn.client.commits import CommitClient
+from tarn.client.diffs import DiffClient
 from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.merges import MergeClient
 from tarn.client.refs import RefClient
@@ -19,7 +20,7 @@ __all__ = ["GravelerClient", "ListingPage", "Located"]
 
 
 class GravelerClient(
-    RepositoryClient, RefClient, CommitClient, MergeClient, EntryClient, UploadClient
+    RepositoryClient, RefClient, CommitClient, DiffClient, MergeClient, EntryClient, UploadClient
 ):
     """Every operation of graveler. The caller closes the transport."""
 

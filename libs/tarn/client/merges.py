@@ -76,6 +76,52 @@ class MergeClient:
         answer = await self._transport.unary(_SERVICE, "Merge", request, call)
         return expect(answer, pb.MergeResponse).commit
 
+    async def create_merge_branch(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[pb.ConflictChoice] = (),
+        default_side: pb.MergeSide = pb.MERGE_SIDE_UNSPECIFIED,
+        allow_empty: bool = False,
+    ) -> commit_pb.Commit:
+        """Creates a branch at the merge of two refs, which stay as they are; returns the merge commit.
+
+        Args:
+            call: context of the call.
+            repository_id: the repository.
+            branch_id: the branch to create.
+            destination_ref: the ref that takes the merge; its uncommitted changes are ignored.
+            source_ref: the ref whose commit is merged.
+            message: empty for a default text that names both refs.
+            metadata: of the merge commit.
+            choices: see the class.
+            default_side: see the class.
+            allow_empty: make a merge commit even if there is nothing to merge.
+
+        Raises:
+            TarnError: ALREADY_EXISTS with BRANCH_EXISTS or TAG_EXISTS; FAILED_PRECONDITION with NOTHING_TO_MERGE;
+                MERGE_CONFLICT.
+        """
+        request = pb.CreateMergeBranchRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            destination_ref=destination_ref,
+            source_ref=source_ref,
+            message=message,
+            metadata=metadata,
+            choices=choices,
+            default_side=default_side,
+            allow_empty=allow_empty,
+        )
+        answer = await self._transport.unary(_SERVICE, "CreateMergeBranch", request, call)
+        return expect(answer, pb.CreateMergeBranchResponse).commit
+
     async def preview_merge(
         self,
         call: Call,
@@ -196,6 +242,62 @@ class MergeClient:
         )
         answer = await self._transport.unary(_SERVICE, "Revert", request, call)
         return expect(answer, pb.RevertResponse).commit
+
+    async def revert_range(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        since_ref: str,
+        ref: str,
+        *,
+        squash: bool = False,
+        parent_number: int = 0,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[pb.ConflictChoice] = (),
+        default_side: pb.MergeSide = pb.MERGE_SIDE_UNSPECIFIED,
+        allow_empty: bool = False,
+    ) -> pb.RevertResponse:
+        """Undoes a range of commits, newest first; all become visible together, or none.
+
+        The range is `ref` and its first parents, without those that are `since_ref` or its ancestors: at most 100.
+
+        Args:
+            call: context of the call.
+            repository_id: the repository.
+            branch_id: the branch that takes the new commits.
+            since_ref: the range begins after it.
+            ref: the newest commit of the range.
+            squash: make one commit instead of one for each.
+            parent_number: 1 if there are merge commits in the range.
+            message: of each new commit; empty for a default text that names what it undoes.
+            metadata: of each new commit, which also gets `tarn.revert_of`.
+            choices: see the class; the source is the parent of the undone commit.
+            default_side: see the class.
+            allow_empty: commit even where the branch lacks all changes of a commit; otherwise it is passed over.
+
+        Returns:
+            `commit`, the new head, and `reverted_commit_ids`, newest first.
+
+        Raises:
+            TarnError: as `revert`; INVALID also for an empty range.
+        """
+        request = pb.RevertRequest(
+            repository_id=repository_id,
+            branch_id=branch_id,
+            ref=ref,
+            since_ref=since_ref,
+            squash=squash,
+            parent_number=parent_number,
+            message=message,
+            metadata=metadata,
+            choices=choices,
+            default_side=default_side,
+            allow_empty=allow_empty,
+        )
+        answer = await self._transport.unary(_SERVICE, "Revert", request, call)
+        return expect(answer, pb.RevertResponse)
 
     async def cherry_pick(
         self,

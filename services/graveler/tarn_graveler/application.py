@@ -18,6 +18,7 @@ from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.handlers.branches import BranchHandler, TagHandler
 from tarn_graveler.handlers.commits import CommitHandler
+from tarn_graveler.handlers.differences import DiffHandler
 from tarn_graveler.handlers.entries import EntryHandler
 from tarn_graveler.handlers.merges import MergeHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
@@ -26,6 +27,7 @@ from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    diff_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
@@ -44,6 +46,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         branch_service_pb2: BranchHandler(guard, graveler),
         tag_service_pb2: TagHandler(guard, graveler),
         commit_service_pb2: CommitHandler(guard, graveler),
+        diff_service_pb2: DiffHandler(guard, graveler),
         merge_service_pb2: MergeHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),

@@ -35,7 +35,9 @@ from tarn_graveler.repository.records import Repositories
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
 from tarn_graveler.uploads.state import Uploads
+from tarn_graveler.versioning.merge_branches import MergeBranches
 from tarn_graveler.versioning.merges import Merges
+from tarn_graveler.versioning.range_reverts import RangeReverts
 
 __all__ = ["Graveler", "GravelerSettings", "assemble"]
 
@@ -95,12 +97,23 @@ class Graveler:
     committing: Committing
     moves: HeadMoves
     merges: Merges
+    publications: Publications
     diffing: Diffing
     history: History
     daily_uploads: DailyUploads
     uploads: Uploads
     page_keys: PageKeys
     clock: Clock
+
+    @property
+    def merge_branches(self) -> MergeBranches:
+        """What-if merges."""
+        return MergeBranches(self.merges, self.branches, self.publications)
+
+    @property
+    def range_reverts(self) -> RangeReverts:
+        """Reverts of ranges."""
+        return RangeReverts(self.commits, self.merges, self.moves)
 
 
 def assemble(
@@ -165,7 +178,8 @@ def assemble(
         committing=committing,
         moves=moves,
         merges=Merges(commits, committed, moves, clock),
-        diffing=Diffing(layers, reading, committed, changes),
+        publications=publications,
+        diffing=Diffing(commits, layers, reading, committed, changes),
         history=History(commits),
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),

@@ -18,6 +18,7 @@ from tarn.testing.servers.toy_service import Toy, call_in, failure
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    diff_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
@@ -52,6 +53,7 @@ class Recorder:
 FILES = [
     branch_service_pb2,
     commit_service_pb2,
+    diff_service_pb2,
     merge_service_pb2,
     pb,
     repository_service_pb2,
@@ -149,6 +151,17 @@ async def test_changes_of_uneven_columns_are_refused() -> None:
         client.diff_refs(call_in(), "repo", "a", "b"),
         client.diff_uncommitted(call_in(), "repo", "main"),
     ):
+        assert (await failure(work)).kind is Kind.INTERNAL
+
+
+async def test_kinds_of_changes_must_be_as_many_as_paths() -> None:
+    added = commit_service_pb2.CHANGE_KIND_ADDED
+    for kinds, entries in (([added], []), ([added, added], [b"", b""])):
+        answer = commit_service_pb2.DiffRefsResponse(
+            paths=["a", "b"], kinds=kinds, left_entries=entries, right_entries=entries
+        )
+        client = GravelerClient(Recorder(lambda _, answer=answer: answer))  # type: ignore[misc]
+        work = client.diff_refs(call_in(), "repo", "a", "b", names_only=True)
         assert (await failure(work)).kind is Kind.INTERNAL
 
 
@@ -252,17 +265,22 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.create_commit(call, "repo", "main", "why", metadata={"a": "b"}, allow_empty=True)
     await client.get_commit(call, "repo", "main")
     await client.list_commits(call, "repo", "main", page_size=2, page_token="t", first_parent=True)
-    await client.diff_refs(
-        call, "repo", "a", "b", prefix="p", after="q", page_size=2, page_token="t"
+    pages: Any = {"prefix": "p", "page_size": 2, "page_token": "t"}
+    listed: Any = {**pages, "after": "q", "names_only": True}
+    await client.diff_refs(call, "repo", "a", "b", **listed, from_merge_base=True)
+    await client.diff_uncommitted(call, "repo", "main", **listed)
+    await client.summarize_diff(
+        call, "repo", "a", "b", **pages, delimiter="/", from_merge_base=True
     )
-    await client.diff_uncommitted(
-        call, "repo", "main", prefix="p", after="q", page_size=2, page_token="t"
-    )
+    await client.summarize_uncommitted(call, "repo", "main", **pages, delimiter="/")
     flags: Any = {"squash": True, "allow_empty": True, "fast_forward_only": True}
     await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
     await client.preview_merge(call, "repo", "main", "dev", **DECIDED, after="a", page_size=2)
     options: Any = {**DECIDED, **WRITTEN, "parent_number": 1, "allow_empty": True}
-    await client.revert(call, "repo", "main", "dev", **options)
+    await client.create_merge_branch(
+        call, "repo", "try", "main", "dev", **DECIDED, **WRITTEN, allow_empty=True
+    )
+    await client.revert_range(call, "repo", "main", "v1", "dev", **options, squash=True)
     await client.cherry_pick(call, "repo", "main", "dev", **options)
     await client.unstage_many(call, "repo", "main", [])
     await client.list_entries(

@@ -28,6 +28,7 @@ from tarn_proto.graveler.v1 import entry_service_pb2
 
 REFS = {
     "ref", "left_ref", "right_ref", "source_ref", "destination_ref", "target_ref", "branch_id", "tag_id",
+    "since_ref",
 }  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
 
@@ -37,6 +38,7 @@ OTHERS = {
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
+    "from_merge_base", "names_only",
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -147,7 +149,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         refs = in_sandbox(of)
         for name in refs:
             elsewhere = ["main", "main~1", "main@"] if name.endswith("ref") else ["main"]
-            if name == "source_ref" and of.name.startswith("Create"):
+            if name == "source_ref" and of.name in {"CreateBranchRequest", "CreateTagRequest"}:
                 elsewhere.append("")  # the default branch, which is main
             for ref in elsewhere:
                 work = send(plausible(of, uid, {**refs, name: ref}), eve)
@@ -160,7 +162,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         if refs:
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
-    assert len(walked) == 33, sorted(walked)
+    assert len(walked) == 40, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -288,6 +290,7 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         if "page_token" not in fields:
             continue
         refs = {"ref": MAIN, "left_ref": "main~1", "right_ref": MAIN, "branch_id": MAIN}
+        refs["delimiter"] = "/"
         request: Any = plausible(
             method.input_type, "", {name: ref for name, ref in refs.items() if name in fields}
         )
@@ -304,4 +307,4 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, ann)
         walked.append(method.name)
-    assert len(walked) == 7, walked
+    assert len(walked) == 9, walked

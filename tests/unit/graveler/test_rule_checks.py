@@ -21,6 +21,7 @@ from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    diff_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
@@ -35,6 +36,7 @@ SERVICES: list[ServiceDescriptor] = [
         branch_service_pb2,
         tag_service_pb2,
         commit_service_pb2,
+        diff_service_pb2,
         merge_service_pb2,
         entry_service_pb2,
         upload_service_pb2,
@@ -50,6 +52,7 @@ VALUES: dict[str, Any] = {
     "left_ref": "v1",
     "right_ref": "main@",
     "source_ref": "v1~0",
+    "since_ref": "v1~0@",
     "target_ref": "v1@",
     "destination_ref": "main~0@",
     "path": "dir/a",

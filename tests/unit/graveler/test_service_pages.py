@@ -11,7 +11,7 @@ from tarn.client.commits import ChangesPage
 from tarn.core.access.policy import Grant, Policy
 from tarn.core.entry import ENTRY_BYTES_MAX, pack, unpack
 from tarn.core.errors import Reason
-from tarn.core.ids import PATH_BYTES_MAX, UserId
+from tarn.core.ids import PATH_BYTES_MAX, CommitId, UserId
 from tarn.core.listing.diff import DiffPage
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
@@ -19,7 +19,7 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.metadata import CHANNEL_OPTIONS
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.requests import AccessGuard, RepositoryRequest
-from tarn_graveler.history.diffing import Diffing
+from tarn_graveler.history.diffing import Diffing, UncommittedPage
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 from tarn_proto.graveler.v1 import entry_service_pb2
 
@@ -49,8 +49,9 @@ class RecordedPages(Diffing):
         self.limits.append(limit)
         return DiffPage([], [], [], None)
 
-    async def uncommitted(self, *_: object, limit: int, **__: object) -> DiffPage:
-        return await self.commits(limit=limit)
+    async def uncommitted(self, *_: object, limit: int, **__: object) -> UncommittedPage:
+        self.limits.append(limit)
+        return UncommittedPage([], [], [], None, CommitId(""))
 
 
 async def test_pages_of_differences_have_a_default_and_a_limit(lake: Lake) -> None:

@@ -50,7 +50,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 34
+    assert seen == 37
 
 
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:
@@ -156,10 +156,15 @@ async def test_branch_tag_commit_and_diff_agree(service: Service) -> None:
     await graveler.unstage(admin, "lake", "dev", "a")
     pending = await graveler.diff_uncommitted(admin, "lake", "dev")
     assert pending == ChangesPage(
-        ["a", "b", "c"], [entry(1), entry(1), b""], [b"", entry(2), entry(3)], ""
+        ["a", "b", "c"],
+        [entry(1), entry(1), b""],
+        [b"", entry(2), entry(3)],
+        "",
+        left_commit_id=first.commit_id,
     )
     second = (await graveler.create_commit(admin, "lake", "dev", "second")).commit
-    assert await graveler.diff_refs(admin, "lake", "v1", "dev") == pending
+    between = await graveler.diff_refs(admin, "lake", "v1", "dev")
+    assert between == replace(pending, right_commit_id=second.commit_id)
     log = (await graveler.list_commits(admin, "lake", "dev")).commits
     assert [commit.message for commit in log] == ["second", "first", "Repository created"]
     assert log[1].commit_id == first.commit_id

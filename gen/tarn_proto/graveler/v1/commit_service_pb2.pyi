@@ -3,12 +3,24 @@ import datetime
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ChangeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHANGE_KIND_UNSPECIFIED: _ClassVar[ChangeKind]
+    CHANGE_KIND_ADDED: _ClassVar[ChangeKind]
+    CHANGE_KIND_CHANGED: _ClassVar[ChangeKind]
+    CHANGE_KIND_REMOVED: _ClassVar[ChangeKind]
+CHANGE_KIND_UNSPECIFIED: ChangeKind
+CHANGE_KIND_ADDED: ChangeKind
+CHANGE_KIND_CHANGED: ChangeKind
+CHANGE_KIND_REMOVED: ChangeKind
 
 class Commit(_message.Message):
     __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata")
@@ -107,7 +119,7 @@ class ListCommitsResponse(_message.Message):
     def __init__(self, commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DiffRefsRequest(_message.Message):
-    __slots__ = ("repository_id", "left_ref", "right_ref", "prefix", "after", "page_size", "page_token")
+    __slots__ = ("repository_id", "left_ref", "right_ref", "prefix", "after", "page_size", "page_token", "from_merge_base", "names_only")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     LEFT_REF_FIELD_NUMBER: _ClassVar[int]
     RIGHT_REF_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +127,8 @@ class DiffRefsRequest(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FROM_MERGE_BASE_FIELD_NUMBER: _ClassVar[int]
+    NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     left_ref: str
     right_ref: str
@@ -122,44 +136,58 @@ class DiffRefsRequest(_message.Message):
     after: str
     page_size: int
     page_token: str
-    def __init__(self, repository_id: _Optional[str] = ..., left_ref: _Optional[str] = ..., right_ref: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    from_merge_base: bool
+    names_only: bool
+    def __init__(self, repository_id: _Optional[str] = ..., left_ref: _Optional[str] = ..., right_ref: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., from_merge_base: _Optional[bool] = ..., names_only: _Optional[bool] = ...) -> None: ...
 
 class DiffRefsResponse(_message.Message):
-    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries")
+    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries", "kinds", "left_commit_id", "right_commit_id")
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PATHS_FIELD_NUMBER: _ClassVar[int]
     LEFT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     RIGHT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     next_page_token: str
     paths: _containers.RepeatedScalarFieldContainer[str]
     left_entries: _containers.RepeatedScalarFieldContainer[bytes]
     right_entries: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    kinds: _containers.RepeatedScalarFieldContainer[ChangeKind]
+    left_commit_id: str
+    right_commit_id: str
+    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[ChangeKind, str]]] = ..., left_commit_id: _Optional[str] = ..., right_commit_id: _Optional[str] = ...) -> None: ...
 
 class DiffUncommittedRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "prefix", "after", "page_size", "page_token")
+    __slots__ = ("repository_id", "branch_id", "prefix", "after", "page_size", "page_token", "names_only")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     prefix: str
     after: str
     page_size: int
     page_token: str
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    names_only: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., names_only: _Optional[bool] = ...) -> None: ...
 
 class DiffUncommittedResponse(_message.Message):
-    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries")
+    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries", "kinds", "commit_id")
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PATHS_FIELD_NUMBER: _ClassVar[int]
     LEFT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     RIGHT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     next_page_token: str
     paths: _containers.RepeatedScalarFieldContainer[str]
     left_entries: _containers.RepeatedScalarFieldContainer[bytes]
     right_entries: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    kinds: _containers.RepeatedScalarFieldContainer[ChangeKind]
+    commit_id: str
+    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[ChangeKind, str]]] = ..., commit_id: _Optional[str] = ...) -> None: ...

@@ -77,6 +77,41 @@ class MergeResponse(_message.Message):
     commit: _commit_service_pb2.Commit
     def __init__(self, commit: _Optional[_Union[_commit_service_pb2.Commit, _Mapping]] = ...) -> None: ...
 
+class CreateMergeBranchRequest(_message.Message):
+    __slots__ = ("repository_id", "branch_id", "destination_ref", "source_ref", "message", "metadata", "choices", "default_side", "allow_empty")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_REF_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_REF_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_SIDE_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    destination_ref: str
+    source_ref: str
+    message: str
+    metadata: _containers.ScalarMap[str, str]
+    choices: _containers.RepeatedCompositeFieldContainer[ConflictChoice]
+    default_side: MergeSide
+    allow_empty: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., destination_ref: _Optional[str] = ..., source_ref: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
+
+class CreateMergeBranchResponse(_message.Message):
+    __slots__ = ("commit",)
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    commit: _commit_service_pb2.Commit
+    def __init__(self, commit: _Optional[_Union[_commit_service_pb2.Commit, _Mapping]] = ...) -> None: ...
+
 class PreviewMergeRequest(_message.Message):
     __slots__ = ("repository_id", "destination_ref", "source_ref", "choices", "default_side", "after", "page_size")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -136,7 +171,7 @@ class PreviewMergeResponse(_message.Message):
     def __init__(self, destination_commit_id: _Optional[str] = ..., source_commit_id: _Optional[str] = ..., base_commit_id: _Optional[str] = ..., counts: _Optional[_Union[MergeCounts, _Mapping]] = ..., conflict_count: _Optional[int] = ..., conflicts: _Optional[_Iterable[_Union[MergeConflict, _Mapping]]] = ..., next_after: _Optional[str] = ..., prefixes: _Optional[_Iterable[_Union[PrefixCounts, _Mapping]]] = ...) -> None: ...
 
 class RevertRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty")
+    __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty", "since_ref", "squash")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +188,8 @@ class RevertRequest(_message.Message):
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_SIDE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    SINCE_REF_FIELD_NUMBER: _ClassVar[int]
+    SQUASH_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     ref: str
@@ -162,13 +199,17 @@ class RevertRequest(_message.Message):
     choices: _containers.RepeatedCompositeFieldContainer[ConflictChoice]
     default_side: MergeSide
     allow_empty: bool
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., ref: _Optional[str] = ..., parent_number: _Optional[int] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
+    since_ref: str
+    squash: bool
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., ref: _Optional[str] = ..., parent_number: _Optional[int] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., allow_empty: _Optional[bool] = ..., since_ref: _Optional[str] = ..., squash: _Optional[bool] = ...) -> None: ...
 
 class RevertResponse(_message.Message):
-    __slots__ = ("commit",)
+    __slots__ = ("commit", "reverted_commit_ids")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    REVERTED_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
     commit: _commit_service_pb2.Commit
-    def __init__(self, commit: _Optional[_Union[_commit_service_pb2.Commit, _Mapping]] = ...) -> None: ...
+    reverted_commit_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, commit: _Optional[_Union[_commit_service_pb2.Commit, _Mapping]] = ..., reverted_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CherryPickRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty")

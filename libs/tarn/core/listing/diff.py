@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.core.listing.changes import match_rows, match_similar, same_bytes, same_identity
-from tarn.core.listing.run import Run, tombstones_of
+from tarn.core.listing.run import Run, identities_of, tombstones_of
 
 __all__ = [
     "DIFF_SCHEMA",
@@ -55,6 +55,8 @@ DIFF_SCHEMA = pa.schema(
 def diff_runs(left: Run, right: Run, *, exact: bool = False) -> pa.RecordBatch:
     """Returns the paths whose identities (with `exact`: packed entries) differ, as a batch of `DIFF_SCHEMA`."""
     left, right = _trim(left, right)
+    if left.paths.equals(right.paths):
+        return _updates(left, right, exact=exact)
     matches = match_similar(right, left)
     same = (same_bytes if exact else same_identity)(right, left, matches)
     only_left = np.ones(len(left), np.bool_)
@@ -86,6 +88,17 @@ def diff_changes(base: Run, changes: Run) -> pa.RecordBatch:
     lefts = np.where(matches.found[chosen], matches.at[chosen], -1)
     rights = np.where(tombstone[chosen], -1, chosen)
     return _batch(base, lefts, changes, rights)
+
+
+def _updates(left: Run, right: Run, *, exact: bool) -> pa.RecordBatch:
+    """The difference of runs with the same paths: only rows whose bytes differ are looked at closely."""
+    equal = pc.equal(left.values, right.values).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(~equal)
+    left, right = left.take(rows), right.take(rows)
+    batch = pa.RecordBatch.from_arrays([right.paths, left.values, right.values], schema=DIFF_SCHEMA)
+    if exact:
+        return batch
+    return batch.filter(pc.not_equal(identities_of(left.values), identities_of(right.values)))
 
 
 def _trim(left: Run, right: Run) -> tuple[Run, Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from tarn.core.listing.run import Ints, heads_of
 
-__all__ = ["PREFIXES_MAX", "ChangeStats", "ChangeTally"]
+__all__ = ["PREFIXES_MAX", "ChangeStats", "ChangeTally", "stats_of_groups"]
 
 PREFIXES_MAX = 1000
 """Most prefixes that a tally tells apart."""
@@ -66,26 +67,37 @@ class ChangeTally:
         """Adds the changes of a batch of `DIFF_SCHEMA`."""
         if not batch.num_rows:
             return
-        names = _top_levels(batch.column("path")).dictionary_encode()
-        rows, count = names.indices.to_numpy(), len(names.dictionary)
-        has_left, has_right = (
-            batch.column(side).is_valid().to_numpy(zero_copy_only=False)
-            for side in ("left", "right")
-        )
-        columns = [
-            np.bincount(rows[~has_left], minlength=count),
-            np.bincount(rows[has_left & has_right], minlength=count),
-            np.bincount(rows[~has_right], minlength=count),
-            _sums(rows[has_right], _sizes_of(batch.column("right")), count),
-            _sums(rows[has_left], _sizes_of(batch.column("left")), count),
-        ]
-        for name, *numbers in zip(names.dictionary.to_pylist(), *columns, strict=True):
-            stats = ChangeStats(*map(int, numbers))
+        for name, stats in stats_of_groups(batch, _top_levels(batch.column("path"))):
             self.total += stats
             if name in self.prefixes or len(self.prefixes) < self.prefixes_max:
                 self.prefixes[name] = self.prefixes.get(name, ChangeStats()) + stats
             else:
                 self.others += stats
+
+
+def stats_of_groups(
+    batch: pa.RecordBatch, groups: pa.StringArray
+) -> Iterator[tuple[str, ChangeStats]]:
+    """Yields each group of a batch of `DIFF_SCHEMA` with its changes, in the order of first rows.
+
+    Args:
+        batch: the changes.
+        groups: the name of each row's group.
+    """
+    names = groups.dictionary_encode()
+    rows, count = names.indices.to_numpy(), len(names.dictionary)
+    has_left, has_right = (
+        batch.column(side).is_valid().to_numpy(zero_copy_only=False) for side in ("left", "right")
+    )
+    columns = [
+        np.bincount(rows[~has_left], minlength=count),
+        np.bincount(rows[has_left & has_right], minlength=count),
+        np.bincount(rows[~has_right], minlength=count),
+        _sums(rows[has_right], _sizes_of(batch.column("right")), count),
+        _sums(rows[has_left], _sizes_of(batch.column("left")), count),
+    ]
+    for name, *numbers in zip(names.dictionary.to_pylist(), *columns, strict=True):
+        yield name, ChangeStats(*map(int, numbers))
 
 
 def _top_levels(paths: pa.StringArray) -> pa.StringArray:

@@ -31,6 +31,7 @@ from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
+from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
@@ -45,8 +46,6 @@ _TRIES = 64
 """Heads that one operation builds on: each lost race is another operation that landed."""
 _FORGET_FROM = 8
 """Number of sealed tokens from which they are removed as soon as they are found to change nothing."""
-_NAMED_PATHS = 10
-"""Uncommitted paths that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +130,12 @@ class HeadMoves:
 
     async def _refuse_dirty(self, name: BranchName, branch: Branch) -> None:
         """Refuses a branch whose sealed tokens, or whose compacted listing, change its commit (rule 7)."""
-        paths = await self._changes.first(name, branch, _NAMED_PATHS + 1)
+        paths = await self._changes.first(name, branch, NAMED_PATHS_MAX + 1)
         if not paths:
             return
-        more = ", …" if len(paths) > _NAMED_PATHS else ""
-        named = ", ".join(paths[:_NAMED_PATHS])
         text = (
-            f"branch {name.branch_id} has uncommitted changes: {named}{more}. Commit them or reset the "
-            "branch first"
+            f"branch {name.branch_id} has uncommitted changes: {named_paths(paths, len(paths))}. Commit "
+            "them or reset the branch first"
         )
         raise TarnError(Kind.FAILED_PRECONDITION, Reason.BRANCH_DIRTY, text, branch=name.branch_id)
 

@@ -8,19 +8,20 @@ from tarn.block.merging import ConflictPage
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
 from tarn.core.listing.choice import Choice, ChoiceRule, Side
-from tarn.core.listing.tally import ChangeStats
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.commits import commit_message
+from tarn_graveler.handlers.differences import counts_message
 from tarn_graveler.handlers.requests import (
     AccessGuard,
     checked_metadata,
     paging,
 )
-from tarn_graveler.versioning.merges import MergeRequest, PickRequest
+from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest
+from tarn_graveler.versioning.range_reverts import RangeRevertRequest
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
@@ -36,7 +37,7 @@ _SIDES = {
 
 
 _PickMessage = pb.RevertRequest | pb.CherryPickRequest
-_Choosing = pb.MergeRequest | pb.PreviewMergeRequest | _PickMessage
+_Choosing = pb.MergeRequest | pb.CreateMergeBranchRequest | pb.PreviewMergeRequest | _PickMessage
 
 
 class MergeHandler:
@@ -46,6 +47,8 @@ class MergeHandler:
         self._guard = guard
         self._commits = graveler.commits
         self._merges = graveler.merges
+        self._merge_branches = graveler.merge_branches
+        self._range_reverts = graveler.range_reverts
         self._refs = graveler.refs
 
     async def Merge(self, request: pb.MergeRequest, call: Call) -> pb.MergeResponse:
@@ -72,6 +75,28 @@ class MergeHandler:
         new = await self._merges.merge(BranchName(repository, branch_id), wish)
         return pb.MergeResponse(commit=_shown(new))
 
+    async def CreateMergeBranch(
+        self, request: pb.CreateMergeBranchRequest, call: Call
+    ) -> pb.CreateMergeBranchResponse:
+        """Creates a branch at the merge of two refs."""
+        branch_id = parse_branch_id(request.branch_id)
+        rule = _RULES["CreateMergeBranch"]
+        reading = rule.also["destination"]
+        await self._guard.enter(call, reading, reading.resource.of(request))
+        repository, grant = await self._guard.enter_repository(call, rule, request, also="source")
+        into = Destination("ref", request.destination_ref)
+        wish = MergeRequest(
+            source=await self._refs.commit_of(repository, request.source_ref),
+            committer=grant.user_id,
+            message=request.message or f"Merge {request.source_ref} into {into.name}",
+            metadata=checked_metadata(request),
+            choice=_choice(request),
+            allow_empty=request.allow_empty,
+        )
+        dest = await self._refs.commit_of(repository, into.name)
+        new = await self._merge_branches.create(BranchName(repository, branch_id), dest, into, wish)
+        return pb.CreateMergeBranchResponse(commit=_shown(new))
+
     async def PreviewMerge(
         self, request: pb.PreviewMergeRequest, call: Call
     ) -> pb.PreviewMergeResponse:
@@ -91,10 +116,10 @@ class MergeHandler:
             preview = await self._merges.preview(repository, dest, source, choice, limit)
             merge, page = preview.merge, preview.merge.conflicts
             answer.base_commit_id = preview.base or ""
-            answer.counts.CopyFrom(_counts(merge.changes))
+            answer.counts.CopyFrom(counts_message(merge.changes))
             answer.conflict_count = merge.conflict_count
             answer.prefixes.extend(
-                pb.PrefixCounts(prefix=prefix, counts=_counts(stats))
+                pb.PrefixCounts(prefix=prefix, counts=counts_message(stats))
                 for prefix, stats in sorted(merge.prefixes.items())
             )
         answer.conflicts.extend(_conflicts(page))
@@ -102,16 +127,29 @@ class MergeHandler:
         return answer
 
     async def Revert(self, request: pb.RevertRequest, call: Call) -> pb.RevertResponse:
-        """Undoes the changes of one commit."""
+        """Undoes the changes of one commit, or of a range of commits."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, grant = await self._guard.enter_repository(
-            call, _RULES["Revert"], request, also="source"
-        )
+        rule = _RULES["Revert"]
+        if request.since_ref:
+            reading = rule.also["since"]
+            await self._guard.enter(call, reading, reading.resource.of(request))
+        elif request.squash:
+            text = "squash joins the commits of a range, so it needs since_ref"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        repository, grant = await self._guard.enter_repository(call, rule, request, also="source")
         commit_id = await self._refs.commit_of(repository, request.ref)
+        name = BranchName(repository, branch_id)
+        if request.since_ref:
+            each = _pick_request(request, commit_id, grant.user_id, request.message)
+            since = await self._refs.commit_of(repository, request.since_ref)
+            made = await self._range_reverts.revert(
+                name, RangeRevertRequest(since, each, request.squash)
+            )
+            return pb.RevertResponse(commit=_shown(made.head), reverted_commit_ids=made.undone)
         message = request.message or f"Revert {commit_id}"
         wish = _pick_request(request, commit_id, grant.user_id, message)
-        new = await self._merges.revert(BranchName(repository, branch_id), wish)
-        return pb.RevertResponse(commit=_shown(new))
+        new = await self._merges.revert(name, wish)
+        return pb.RevertResponse(commit=_shown(new), reverted_commit_ids=[commit_id])
 
     async def CherryPick(self, request: pb.CherryPickRequest, call: Call) -> pb.CherryPickResponse:
         """Applies the changes of one commit."""
@@ -165,16 +203,6 @@ def _side(side: pb.MergeSide) -> Side:
 
 def _shown(new: NewHead) -> commit_pb.Commit:
     return commit_message(new.commit_id, new.commit)
-
-
-def _counts(stats: ChangeStats) -> pb.MergeCounts:
-    return pb.MergeCounts(
-        added_count=stats.added,
-        changed_count=stats.updated,
-        removed_count=stats.removed,
-        added_bytes=stats.bytes_added,
-        removed_bytes=stats.bytes_removed,
-    )
 
 
 def _conflicts(page: ConflictPage) -> Iterable[pb.MergeConflict]:

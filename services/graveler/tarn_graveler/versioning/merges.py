@@ -10,6 +10,8 @@ All three are three-way merges of listings into the head of a branch:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,20 +22,44 @@ from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.choice import REFUSE, Choice
+from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.merge_base import merge_base
 
-__all__ = ["CHERRY_PICKED_FROM", "REVERT_OF", "MergeRequest", "Merges", "PickRequest", "Preview"]
+__all__ = [
+    "CHERRY_PICKED_FROM",
+    "REVERT_OF",
+    "Destination",
+    "MergeRequest",
+    "Merges",
+    "PickRequest",
+    "Preview",
+    "naming_commit",
+]
 
 CHERRY_PICKED_FROM = "tarn.cherry_picked_from"
 """Name under which a commit's metadata records the commit that it was picked from."""
 REVERT_OF = "tarn.revert_of"
 """Name under which a commit's metadata records the commit that it undoes."""
 
-_NAMED_CONFLICTS = 10
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What takes a merge, as errors name it.
+
+    Attributes:
+        kind: `branch`, or `ref` if nothing but a commit is needed.
+        name: as the caller wrote it.
+    """
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +138,36 @@ class Merges:
         Raises:
             TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; and as `HeadMoves.move`.
         """
-        repository = name.repository
-        source = await self._commits.get(repository, request.source)
+        into = Destination("branch", name.branch_id)
 
         async def propose(head_id: CommitId) -> NewHead:
-            base_id, sides = await self._sides(repository, head_id, request.source)
-            if base_id == request.source and not request.allow_empty:
-                raise _nothing_to_merge(name, request.source)
-            if request.fast_forward_only:
-                if base_id != head_id:
-                    raise _not_fast_forward(name, head_id, request.source)
-                return NewHead(request.source, source)
-            listing = await self._merged(name, sides, request.choice)
-            head = await self._commits.get(repository, head_id)
-            if request.squash and listing == head.metarange_id and not request.allow_empty:
-                # A squash does not record its source, so only the listing shows that it was made before.
-                raise _nothing_to_squash(name, request.source)
-            parents = (head_id,) if request.squash else (head_id, request.source)
-            return await self._commit(name, request, parents, (head, source), listing)
+            return await self.propose(name.repository, head_id, into, request)
 
         return await self._moves.move(name, propose)
+
+    async def propose(
+        self, repository: Repository, dest: CommitId, into: Destination, request: MergeRequest
+    ) -> NewHead:
+        """Makes the commit that merges a commit into `dest`; durable, and not yet named by any branch.
+
+        Raises:
+            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT.
+        """
+        source = await self._commits.get(repository, request.source)
+        base_id, sides = await self._sides(repository, dest, request.source)
+        if base_id == request.source and not request.allow_empty:
+            raise _nothing_to_merge(into, request.source)
+        if request.fast_forward_only:
+            if base_id != dest:
+                raise _not_fast_forward(into, dest, request.source)
+            return NewHead(request.source, source)
+        listing = await self.merged(repository, sides, request.choice, into)
+        head = await self._commits.get(repository, dest)
+        if request.squash and listing == head.metarange_id and not request.allow_empty:
+            # A squash does not record its source, so only the listing shows that it was made before.
+            raise _nothing_to_squash(into, request.source)
+        parents = (dest,) if request.squash else (dest, request.source)
+        return await self.commit(repository, request, parents, (head, source), listing)
 
     async def preview(
         self, repository: Repository, dest: CommitId, source: CommitId, choice: Choice, limit: int
@@ -167,29 +203,39 @@ class Merges:
                 and as `HeadMoves.move`.
         """
         commit = await self._commits.get(name.repository, request.commit_id)
-        parent = await self._parent(name.repository, request, commit)
+        parent = await self.parent_of(name.repository, request.commit_id, request.parent_number)
         return await self._apply(name, request, base=commit, source=parent, note=REVERT_OF)
 
     async def cherry_pick(self, name: BranchName, request: PickRequest) -> NewHead:
         """Applies the changes of one commit by a new commit; returns the new head. Raises as `revert`."""
         commit = await self._commits.get(name.repository, request.commit_id)
-        parent = await self._parent(name.repository, request, commit)
+        parent = await self.parent_of(name.repository, request.commit_id, request.parent_number)
         return await self._apply(name, request, base=parent, source=commit, note=CHERRY_PICKED_FROM)
 
-    async def _parent(
-        self, repository: Repository, request: PickRequest, commit: Commit
+    async def parent_of(
+        self, repository: Repository, commit_id: CommitId, number: int
     ) -> Commit | None:
-        """The parent that a commit is compared with; None if it has none."""
-        count, number = len(commit.parents), request.parent_number
+        """Returns the parent that a commit is compared with; None if it has none.
+
+        Args:
+            repository: its repository.
+            commit_id: the commit.
+            number: the parent, from 1; 0 for the only one.
+
+        Raises:
+            TarnError: INVALID for a parent that the commit does not have, and for 0 if it has several.
+        """
+        commit = await self._commits.get(repository, commit_id)
+        count = len(commit.parents)
         if number > max(count, 1) or number < 0:
-            text = f"commit {request.commit_id} has {count} parents, so there is no parent {number}"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+            text = f"commit {commit_id} has {count} parents, so there is no parent {number}"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, commit_id=commit_id)
         if count > 1 and not number:
             text = (
-                f"commit {request.commit_id} is a merge of {count} parents; say by number which of them "
+                f"commit {commit_id} is a merge of {count} parents; say by number which of them "
                 "it is compared with (1 is the branch that took the merge)"
             )
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, commit_id=commit_id)
         if not count:
             return None
         return await self._commits.get(repository, commit.parents[max(number, 1) - 1])
@@ -206,6 +252,7 @@ class Merges:
         """Publishes a commit with one parent that merges the change from `base` to `source`."""
         listed = dict(request.metadata) | {note: str(request.commit_id)}
         metadata = tuple(sorted(listed.items()))
+        into = Destination("branch", name.branch_id)
 
         async def propose(head_id: CommitId) -> NewHead:
             head = await self._commits.get(name.repository, head_id)
@@ -214,10 +261,13 @@ class Merges:
                 source=None if source is None else source.metarange_id,
                 dest=head.metarange_id,
             )
-            listing = await self._merged(name, sides, request.choice)
+            with naming_commit(note, request.commit_id):
+                listing = await self.merged(name.repository, sides, request.choice, into)
             if listing == head.metarange_id and not request.allow_empty:
                 raise _nothing_to_apply(name, request, note)
-            return await self._commit(name, request, (head_id,), (head,), listing, metadata)
+            return await self.commit(
+                name.repository, request, (head_id,), (head,), listing, metadata
+            )
 
         return await self._moves.move(name, propose)
 
@@ -232,28 +282,40 @@ class Merges:
         ]
         return base, MergeSides(*listings)
 
-    async def _merged(self, name: BranchName, sides: MergeSides, choice: Choice) -> MetarangeId:
+    async def merged(
+        self, repository: Repository, sides: MergeSides, choice: Choice, into: Destination
+    ) -> MetarangeId:
         """Returns the merged listing, durable.
 
         Raises:
             TarnError: MERGE_CONFLICT: names the first paths and the number of all.
         """
         result = await self._committed.merge(
-            name.repository.storage_namespace, sides, choice, limit=_NAMED_CONFLICTS
+            repository.storage_namespace, sides, choice, limit=NAMED_PATHS_MAX
         )
         if result.metarange_id is None:
-            raise _conflict(name, result.conflicts.paths, result.conflict_count)
+            raise _conflict(into, result.conflicts.paths, result.conflict_count)
         return result.metarange_id
 
-    async def _commit(
+    async def commit(
         self,
-        name: BranchName,
+        repository: Repository,
         request: MergeRequest | PickRequest,
         parents: tuple[CommitId, ...],
         ancestors: tuple[Commit, ...],
         listing: MetarangeId,
         metadata: tuple[tuple[str, str], ...] | None = None,
     ) -> NewHead:
+        """Makes a commit of a listing; durable, and not yet named by any branch.
+
+        Args:
+            repository: the repository.
+            request: its author, message and metadata.
+            parents: its parents.
+            ancestors: the commits of these parents, in the same order; perhaps more.
+            listing: its listing, durable.
+            metadata: instead of that of the request.
+        """
         commit = Commit(
             parents=parents,
             metarange_id=listing,
@@ -263,24 +325,24 @@ class Merges:
             generation=1 + max(each.generation for each in ancestors[: len(parents)]),
             metadata=request.metadata if metadata is None else metadata,
         )
-        return NewHead(await self._commits.add(name.repository, commit), commit)
+        return NewHead(await self._commits.add(repository, commit), commit)
 
 
-def _nothing_to_merge(name: BranchName, source: CommitId) -> TarnError:
-    text = f"nothing to merge: branch {name.branch_id} contains commit {source} already"
+def _nothing_to_merge(into: Destination, source: CommitId) -> TarnError:
+    text = f"nothing to merge: {into} contains commit {source} already"
     reason = Reason.NOTHING_TO_MERGE
     return TarnError(Kind.FAILED_PRECONDITION, reason, text, commit_id=source)
 
 
-def _nothing_to_squash(name: BranchName, source: CommitId) -> TarnError:
-    text = f"nothing to merge: branch {name.branch_id} has the changes of commit {source} already"
+def _nothing_to_squash(into: Destination, source: CommitId) -> TarnError:
+    text = f"nothing to merge: {into} has the changes of commit {source} already"
     reason = Reason.NOTHING_TO_MERGE
     return TarnError(Kind.FAILED_PRECONDITION, reason, text, commit_id=source)
 
 
-def _not_fast_forward(name: BranchName, head: CommitId, source: CommitId) -> TarnError:
+def _not_fast_forward(into: Destination, head: CommitId, source: CommitId) -> TarnError:
     text = (
-        f"branch {name.branch_id} cannot be fast-forwarded to commit {source}: its head {head} is not an "
+        f"{into} cannot be fast-forwarded to commit {source}: its head {head} is not an "
         "ancestor of it. Merge without fast-forward, or merge the branch into the source first"
     )
     return TarnError(Kind.FAILED_PRECONDITION, Reason.NOT_FAST_FORWARD, text, commit_id=head)
@@ -294,17 +356,30 @@ def _nothing_to_apply(name: BranchName, request: PickRequest, note: str) -> Tarn
     )
 
 
-def _conflict(name: BranchName, paths: list[str], count: int) -> TarnError:
-    more = ", …" if count > len(paths) else ""
+def _conflict(into: Destination, paths: list[str], count: int) -> TarnError:
     noun = "path" if count == 1 else "paths"
     text = (
-        f"{count} {noun} changed differently on both sides: {', '.join(paths)}{more}. Choose a side for "
-        f"them, or change them on branch {name.branch_id} first"
+        f"{count} {noun} changed differently on both sides: {named_paths(paths, count)}. Choose a side "
+        f"for them, or change them on {into} first"
     )
-    return TarnError(
-        Kind.FAILED_PRECONDITION,
-        Reason.MERGE_CONFLICT,
-        text,
-        branch=name.branch_id,
-        conflict_count=str(count),
-    )
+    metadata = {into.kind: into.name, "conflict_count": str(count)}
+    return TarnError(Kind.FAILED_PRECONDITION, Reason.MERGE_CONFLICT, text, **metadata)
+
+
+@contextmanager
+def naming_commit(note: str, commit_id: CommitId) -> Iterator[None]:
+    """Makes a conflict name the commit that could not be reverted or cherry-picked.
+
+    Args:
+        note: `REVERT_OF` or `CHERRY_PICKED_FROM`.
+        commit_id: the commit.
+    """
+    try:
+        yield
+    except TarnError as error:
+        if error.reason is not Reason.MERGE_CONFLICT:
+            raise
+        done = "reverted" if note == REVERT_OF else "cherry-picked"
+        text = f"commit {commit_id} cannot be {done}: {error.message}"
+        metadata = {**error.metadata, "commit_id": commit_id}
+        raise TarnError(error.kind, error.reason, text, **metadata) from error
