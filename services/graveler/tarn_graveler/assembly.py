@@ -18,6 +18,7 @@ from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.part_resets import PartResets
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import Branches
@@ -94,6 +95,7 @@ class Graveler:
     cleaning: TokenCleanup
     committing: Committing
     moves: HeadMoves
+    part_resets: PartResets
     merges: Merges
     diffing: Diffing
     history: History
@@ -133,11 +135,12 @@ def assemble(
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     changes = UncommittedChanges(layers, committed)
+    builder = builder or InlineBuilder(kv, committed)
     committing = Committing(
         branches=branches,
         commits=commits,
         layers=layers,
-        builder=builder or InlineBuilder(kv, committed),
+        builder=builder,
         publications=publications,
         cleaning=cleaning,
         clock=clock,
@@ -164,6 +167,14 @@ def assemble(
         cleaning=cleaning,
         committing=committing,
         moves=moves,
+        part_resets=PartResets(
+            branches=branches,
+            layers=layers,
+            committed=committed,
+            builder=builder,
+            cleaning=cleaning,
+            clock=clock,
+        ),
         merges=Merges(commits, committed, moves, clock),
         diffing=Diffing(layers, reading, committed, changes),
         history=History(commits),
