@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,12 +19,16 @@ from lake_merges import (
     uncommitted,
 )
 
-from tarn.core.branch import TokenKind
-from tarn.core.entry import Entry, pack, unpack
+from tarn.core.branch import Branch, TokenKind
+from tarn.core.entry import TOMBSTONE, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import MetarangeId
+from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.pages import PageRequest, PathSpan
 from tarn.kv.port import OutcomeUnknownError, Predicate
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import NewHead
+from tarn_graveler.branch.uncommitted import _joined
 
 PATHS = ["a", "b/", "b/1", "b/1/x", "b/2", "b0", "c/é/1", "c/é/2", "c/ê", "d", "\U0010ffff/1"]
 PREFIXES = ["b/", "b", "b/1", "c/é", "c/", "\U0010ffff", "zz", "a"]
@@ -149,6 +154,59 @@ async def test_a_commit_of_a_compacted_listing_alone_adds_no_layer_when_it_fails
     lake.graveler.commits.add = add  # type: ignore[method-assign]
     await lake.commit()
     assert await listing(lake, "main@") == {"a": 1}
+
+
+async def compact_to(lake: Lake, listing: MetarangeId) -> None:
+    """Leaves the record as a compaction would: no sealed token over the compacted listing."""
+
+    def compact(now: Branch, op_id: bytes) -> Branch:
+        return replace(
+            now,
+            sealed=(),
+            compacted_metarange_id=listing,
+            recent_op_ids=(op_id, *now.recent_op_ids),
+        )
+
+    await BranchHandle(lake.graveler.branches, lake.main).change(compact)
+
+
+async def test_a_compacted_listing_without_sealed_tokens_is_dirty_and_is_committed(
+    lake: Lake,
+) -> None:
+    source = await branch_with(lake, {"s": 1})
+    await lake.put("a", 1)
+    made = await lake.commit()
+    await lake.put("raw/1", 1)
+    await lake.put("a", 2)
+    await reset(lake, "raw/")
+    folded = (await record(lake)).compacted_metarange_id
+    assert folded is not None
+    await compact_to(lake, folded)
+    assert await uncommitted(lake) == ["a"]
+    assert await refused(merge(lake, source)) is Reason.BRANCH_DIRTY
+    add, lake.graveler.commits.add = lake.graveler.commits.add, failing  # type: ignore[method-assign,assignment]
+    before = (await record(lake)).tokens
+    assert await refused(lake.commit()) is Reason.UNAVAILABLE
+    assert (await record(lake)).tokens == before, "an empty token is not sealed"
+    lake.graveler.commits.add = add  # type: ignore[method-assign]
+    await lake.commit()
+    assert await listing(lake, "main@") == {"a": 2}
+    now = (await lake.graveler.commits.get(lake.repository, await head(lake))).metarange_id
+    await compact_to(lake, now)
+    assert await refused(lake.commit()) is Reason.NOTHING_TO_COMMIT
+    assert (await record(lake)).compacted_metarange_id is None
+    assert made.commit_id != await head(lake)
+
+
+def test_pages_of_two_layers_are_joined_up_to_where_both_are_known() -> None:
+    beneath = DiffPage(["a", "c", "e"], [b"", b"1", b"1"], [b"2", b"", b"2"], "e")
+    joined = _joined({"c": b"3", "f": b"3"}, None, beneath, 9)
+    assert joined == (["a", "c", "e"], [b"2", b"3", b"2"], "e")
+    assert _joined({"b": b"3"}, "b", beneath, 9) == (["a", "b"], [b"2", b"3"], "b")
+    ended = replace(beneath, next_after=None)
+    assert _joined({"b": b"3"}, None, ended, 2) == (["a", "b"], [b"2", b"3"], "b")
+    everything = _joined({"b": b"3"}, None, ended, 4)
+    assert everything == (["a", "b", "c", "e"], [b"2", b"3", TOMBSTONE, b"2"], None)
 
 
 async def failing(*_: object) -> Any:
