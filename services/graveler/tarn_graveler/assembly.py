@@ -116,9 +116,7 @@ def assemble(
     tasks: TaskSet,
     builder: Builder | None = None,
 ) -> Graveler:
-    """Builds one replica over its ports; owns none of them. Without a `builder`, commits are built in
-    process.
-    """
+    """Builds one replica over its ports; owns none of them. Without a `builder`, it builds listings itself."""
     keys = InstallationKeys(settings.installation_id)
     delay = settings.drop_delay_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
@@ -167,14 +165,7 @@ def assemble(
         cleaning=cleaning,
         committing=committing,
         moves=moves,
-        part_resets=PartResets(
-            branches=branches,
-            layers=layers,
-            committed=committed,
-            builder=builder,
-            cleaning=cleaning,
-            clock=clock,
-        ),
+        part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
         merges=Merges(commits, committed, moves, clock),
         diffing=Diffing(layers, reading, committed, changes),
         history=History(commits),

@@ -41,7 +41,6 @@ class PartResets:
 
     def __init__(
         self,
-        *,
         branches: Branches,
         layers: Layers,
         committed: Committed,
