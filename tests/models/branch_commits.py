@@ -1,4 +1,4 @@
-"""Operations that change the record, in the model of the branch protocol (see `branch_model`): rules 4 to 10."""
+"""Operations that change the record, in the model of the branch protocol (see `branch_model`): rules 4 to 9."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from collections.abc import Iterator
 
 from tests.models.branch_state import Lake, Late, Local, Record, Rules, Step
 
-__all__ = ["commit", "compact", "merge", "merge_early", "reset"]
+__all__ = [
+    "commit",
+    "compact",
+    "compare_and_set",
+    "merge",
+    "merge_early",
+    "scan",
+    "scans",
+    "seal",
+    "settle_seal",
+]
 
 
-def _compare_and_set(
+def compare_and_set(
     lake: Lake, me: Local, before: Record, after: Record, stage: str
 ) -> Iterator[tuple[str, Lake]]:
     """Yields the outcomes of one compare-and-set of the record: "won", "lost", or "unknown".
@@ -36,17 +46,17 @@ def _starts(lake: Lake, me: Local) -> Step:
     return "begins, reads the record", lake, begun, None
 
 
-def _seal(lake: Lake, me: Local) -> Iterator[Step]:
+def seal(lake: Lake, me: Local) -> Iterator[Step]:
     """Seals: after the record names another staging token, no further write to the old one is acknowledged."""
     if (me.number, "seal") in lake.record.ops:
-        yield "finds its seal", lake, _scans(me, lake.record), None
+        yield "finds its seal", lake, scans(me, lake.record), None
         return
     before = me.record
     ready, token = lake.with_token()
     after = before._replace(staging=token, sealed=before.tokens)
-    for outcome, then in _compare_and_set(ready, me, before, after, "seal"):
+    for outcome, then in compare_and_set(ready, me, before, after, "seal"):
         if outcome == "won":
-            yield f"seals T{before.staging}", then, _scans(me, then.record), None
+            yield f"seals T{before.staging}", then, scans(me, then.record), None
         elif outcome == "unknown":
             waits = me._replace(pc="settle seal")
             yield f"seals T{before.staging}, no answer", then, waits, None
@@ -54,21 +64,21 @@ def _seal(lake: Lake, me: Local) -> Iterator[Step]:
             yield "met another record", lake, me._replace(record=lake.record), None
 
 
-def _settle_seal(lake: Lake, me: Local) -> Iterator[Step]:
+def settle_seal(lake: Lake, me: Local) -> Iterator[Step]:
     if (me.number, "seal") in lake.record.ops:
-        yield "settles: sealed", lake, _scans(me, lake.record), None
+        yield "settles: sealed", lake, scans(me, lake.record), None
     else:
         # The attempt was not applied, or not yet: the next one expects the same record, so at most one is applied.
         yield "settles: not there", lake, me._replace(pc="seal"), None
 
 
-def _scans(me: Local, record: Record) -> Local:
+def scans(me: Local, record: Record) -> Local:
     """Prepares the scan of the sealed tokens of a confirmed record."""
     pc = "scan" if record.sealed else "finish"
     return me._replace(pc=pc, record=record, fresh=None, at=0, value=None)
 
 
-def _scan(lake: Lake, me: Local, tokens: tuple[int, ...]) -> Step:
+def scan(lake: Lake, me: Local, tokens: tuple[int, ...]) -> Step:
     """Reads one more token; the newest row counts."""
     row = lake.tokens[tokens[me.at]]
     found = me._replace(at=me.at + 1, value=row if me.value is None else me.value)
@@ -81,7 +91,7 @@ def _built(lake: Lake, me: Local, rules: Rules) -> int:
     """Returns the key's value in the metarange that is built."""
     if me.value is not None:
         return me.value
-    if me.kind == "compact" or rules.has("commit builds on base"):
+    if me.kind.endswith("compact") or rules.has("commit builds on base"):
         return lake.committed(me.record)
     return lake.commits[me.record.commit][0]
 
@@ -97,12 +107,12 @@ def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         scans = me._replace(pc="scan", record=lake.record)
         yield "does not seal", lake, scans, None
     elif me.pc == "seal":
-        yield from _seal(lake, me)
+        yield from seal(lake, me)
     elif me.pc == "settle seal":
-        yield from _settle_seal(lake, me)
+        yield from settle_seal(lake, me)
     elif me.pc == "scan":
         tokens = me.record.sealed if rules.has("seals") else me.record.tokens
-        yield _scan(lake, me, tokens)
+        yield scan(lake, me, tokens)
     elif me.pc == "finish" and not rules.has("looks") and me.row is None:
         announced = lake._replace(announced=lake.announced | set(me.record.sealed))
         yield "announces its tokens", announced, me._replace(row=1), None
@@ -126,7 +136,7 @@ def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         published = with_commit.with_record(after)
         yield _claims(published, me, rules, made, "sets the record")
         return
-    for outcome, then in _compare_and_set(with_commit, me, expected, after, "finish"):
+    for outcome, then in compare_and_set(with_commit, me, expected, after, "finish"):
         if outcome == "won":
             yield _claims(then, me, rules, made, f"publishes {then.commits[made][0]}")
         elif outcome == "unknown" and not rules.has("settles"):
@@ -169,7 +179,7 @@ def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     elif is_taken or (not now.sealed and now.base is None):
         yield _taken(lake, me, rules)
     else:
-        yield "builds again", lake, _scans(me, now), None
+        yield "builds again", lake, scans(me, now), None
 
 
 def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
@@ -181,7 +191,7 @@ def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         return
     with_commit, made = lake.with_commit(_built(lake, me, rules), me.number, me.record.commit)
     after = now._replace(sealed=kept, commit=made, base=None)
-    for outcome, then in _compare_and_set(with_commit, me, now, after, "finish"):
+    for outcome, then in compare_and_set(with_commit, me, now, after, "finish"):
         if outcome == "won":
             yield _claims(then, me, rules, made, "publishes it all the same")
 
@@ -212,7 +222,7 @@ def _refused(lake: Lake, me: Local, label: str) -> Step:
     return label, lake._replace(refused=lake.refused | {me.number}), me.ends(), None
 
 
-# ---- rules 6 and 10
+# ---- rule 6
 
 
 def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
@@ -220,42 +230,20 @@ def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     if me.pc == "begin":
         yield _starts(lake, me)
     elif me.pc == "seal":
-        yield from _seal(lake, me)
+        yield from seal(lake, me)
     elif me.pc == "settle seal":
-        yield from _settle_seal(lake, me)
+        yield from settle_seal(lake, me)
     elif me.pc == "scan":
-        yield _scan(lake, me, me.record.sealed)
+        yield scan(lake, me, me.record.sealed)
     else:
         now = lake.record
         before = me.record if rules.has("compaction compares") else now
         kept = tuple(token for token in before.sealed if token not in me.record.sealed)
         base = _built(lake, me, rules)
         after = before._replace(sealed=kept, base=base)
-        for outcome, then in _compare_and_set(lake, me, before, after, "finish"):
+        for outcome, then in compare_and_set(lake, me, before, after, "finish"):
             label = f"compacts to {base}" if outcome == "won" else f"compacts to {base}: {outcome}"
             yield label, then, me.ends(), None
-
-
-def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Removes all uncommitted changes."""
-    if me.pc == "begin":
-        yield "begins, reads the record", lake, me._replace(pc="set", record=lake.record), None
-        return
-    if lake.record != me.record and rules.has("reset compares"):
-        yield "met another record", lake, me._replace(record=lake.record), None
-        return
-    with_token, token = lake.with_token()
-    base = None if rules.has("reset clears base") else lake.record.base
-    after = Record(token, (), me.record.commit, base, lake.record.moves + 1, lake.record.ops)
-    excused = lake.excused | {write for write, _ in lake.began}
-    done = with_token.with_record(after)._replace(excused=excused)
-    done = done._replace(announced=lake.announced | set(lake.record.tokens))
-    broken = None
-    if done.visible() != done.commits[after.commit][0]:
-        broken = f"reset: the branch shows {done.visible()} afterwards, not its commit"
-    elif after.commit != lake.record.commit:
-        broken = "reset: the branch moved back behind a finished commit"
-    yield "resets", done, me.ends(), broken
 
 
 # ---- rules 7 and 9
@@ -271,11 +259,11 @@ def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         begun = lake if me.kind == "merge other" else lake.begins(me.number)
         yield "begins, reads the record", begun, me._replace(pc="seal", record=lake.record), None
     elif me.pc == "seal":
-        yield from _seal(lake, me)
+        yield from seal(lake, me)
     elif me.pc == "settle seal":
-        yield from _settle_seal(lake, me)
+        yield from settle_seal(lake, me)
     elif me.pc == "scan":
-        yield _scan(lake, me, me.record.sealed)
+        yield scan(lake, me, me.record.sealed)
     elif me.pc == "settle finish":
         yield from _settle_merge(lake, me, rules)
     else:
@@ -302,7 +290,7 @@ def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         ready, staging = ready.with_token()
         newer = (expected.staging, *newer) if rules.has("merge keeps rows") else newer
     after = Record(staging, newer, made, None, expected.moves + 1, expected.ops)
-    for outcome, then in _compare_and_set(ready, me, expected, after, "finish"):
+    for outcome, then in compare_and_set(ready, me, expected, after, "finish"):
         if outcome == "won":
             yield "merges", _merged(then, me), me.ends(), None
         elif outcome == "unknown":
@@ -341,7 +329,7 @@ def _lost_merge(lake: Lake, me: Local, rules: Rules) -> Step:
         return "only newer seals came", lake, me._replace(fresh=now), None
     if me.tries == rules.tries:
         return "the branch moves: gives up", *_unless_pending(lake, me), None
-    from_now = _scans(me, now._replace(sealed=ours))._replace(fresh=now, tries=me.tries + 1)
+    from_now = scans(me, now._replace(sealed=ours))._replace(fresh=now, tries=me.tries + 1)
     if not rules.has("merge judges again"):
         from_now = from_now._replace(pc="finish")
     return "another head: again", lake, from_now, None

@@ -15,7 +15,7 @@ later.
     - *two winners*: no two writers that both need the key to be absent are acknowledged (I6);
     - *refused*: no write has an effect whose client was told that surely nothing was done (I2).
 
-Not modelled: several keys, pages of a listing, incarnations, a branch's deletion, partial reset, replicas of
+Not modelled: several keys, pages of a listing, incarnations, a branch's deletion, replicas of
 Cassandra (`libs/tarn/testing/sim/kv_cassandra.py` has those).
 """
 
@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.models import branch_commits, branch_writes
+from tests.models import branch_commits, branch_resets, branch_writes
 from tests.models.branch_state import GUARDS, Lake, Local, Rules, Step, applied_late, dropped
 from tests.models.exploring import Explored, Next, explore
 
@@ -42,11 +42,16 @@ _PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
     "create": branch_writes.create,
     "commit": branch_commits.commit,
     "compact": branch_commits.compact,
-    "reset": branch_commits.reset,
+    "reset": branch_resets.reset,
+    "part": branch_resets.reset_part,
+    "part other": branch_resets.reset_part,
     "merge": branch_commits.merge,
     "merge other": branch_commits.merge,
     "merge early": branch_commits.merge_early,
     "then delete": branch_writes.delete,
+    "then create": branch_writes.create,
+    "then commit": branch_commits.commit,
+    "then compact": branch_commits.compact,
 }
 
 Scenario = tuple[str, ...]
@@ -76,6 +81,15 @@ HOLDS: tuple[Scenario, ...] = (
     ("put", "then delete", "commit", "merge other"),
     ("put", "merge", "reset"),
     ("put", "merge", "lost"),
+    ("put", "part", "commit"),
+    ("put", "part other", "commit"),
+    ("put", "compact", "part"),
+    ("put", "part other", "part"),
+    ("put", "part other", "merge other"),
+    ("create", "part", "part other"),
+    ("put", "part other", "lost"),
+    ("put", "then commit", "then delete", "then commit", "part other"),
+    ("put", "then commit", "then delete", "then compact", "then create", "part"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -89,6 +103,8 @@ WIDE: tuple[Scenario, ...] = (
     ("put", "compact", "commit", "read"),
     ("create", "create", "merge", "commit"),
     ("put", "put", "commit", "commit", "lost"),
+    ("put", "put", "part other", "commit"),
+    ("put", "delete", "part other", "commit"),
 )
 """Larger scenarios, up to the available memory."""
 
@@ -114,6 +130,21 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "commit builds on base": (("put", "compact", "commit"), "commit"),
     "reset clears base": (("put", "compact", "reset"), "reset"),
     "reset compares": (("put", "commit", "reset"), "reset"),
+    "part restores the commit": (("put", "compact", "part"), "reset"),
+    "part keeps the rest": (("put", "part other"), "lost"),
+    "part compares": (
+        ("put", "then commit", "then delete", "then commit", "part other"),
+        "lost",
+    ),
+    "part computes again": (
+        ("put", "then commit", "then delete", "then commit", "part other"),
+        "lost",
+    ),
+    "part seals": (
+        ("put", "then commit", "then delete", "then compact", "then create", "part"),
+        "two winners",
+    ),
+    "part keeps rows": (("put", "part other"), "lost"),
     "base is dirty": (("put", "compact", "merge other"), "lost"),
     "merge seals": (("create", "merge"), "two winners"),
     "merge keeps rows": (("put", "merge other"), "lost"),

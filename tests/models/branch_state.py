@@ -37,6 +37,13 @@ GUARDS = {
     "commit builds on base": "a commit builds on the compacted metarange if there is one",
     "reset clears base": "a reset forgets the compacted metarange",
     "reset compares": "a reset is a compare-and-set",
+    # Rules 6 and 10: the reset of a part.
+    "part restores the commit": "under the part the commit's content comes back, not that of the compacted metarange",
+    "part keeps the rest": "the sealed rows outside the part go to the compacted metarange",
+    "part compares": "it ends with a compare-and-set on the whole record",
+    "part computes again": "over another base, the result is computed again",
+    "part seals": "it replaces the staging token in its last step",
+    "part keeps rows": "that token stays in the record: rows may have come since the seal",
     # Rules 7 and 9: merge.
     "base is dirty": "a branch whose compacted metarange differs from its commit is dirty",
     "merge seals": "what changes the committed content seals the staging token in the same step",
@@ -145,12 +152,15 @@ class Lake(NamedTuple):
         """Adds a commit that no branch names yet."""
         return self._replace(commits=(*self.commits, (value, maker, parent))), len(self.commits)
 
-    def beneath(self, tokens: tuple[int, ...], commit: int, own: int) -> int:
+    def beneath(self, tokens: tuple[int, ...], record: Record, own: int) -> int:
         """Returns the newest value of some layers that `own` did not write; below a commit is its parent."""
         for token in tokens:
             row = self.tokens[token]
             if row is not None and row != own:
                 return row
+        if record.base not in (None, own):
+            return self.committed(record)
+        commit = record.commit
         value, _, parent = self.commits[commit]
         while value == own and parent != commit:
             commit = parent
@@ -175,7 +185,8 @@ class Local(NamedTuple):
         at: number of layers that it has read.
         value: the newest value that it found.
         row: the row that it found in the staging token.
-        acked: writes that were acknowledged when it began.
+        acked: writes that were acknowledged when it began; for the reset of a part, those that had begun
+            when its seal was confirmed.
         seen: for a read, the tokens that the record named when it began, and how many tokens there were.
         wrote: whether its row is in a token.
         made: its commit without an answer.
@@ -222,7 +233,9 @@ class Rules:
         self._off = off
         deletes = {n for n, kind in enumerate(kinds, 1) if kind.removeprefix("then ") == "delete"}
         self._absent = {0} | deletes
-        self._creates = {n for n, kind in enumerate(kinds, 1) if kind == "create"}
+        self._creates = {
+            n for n, kind in enumerate(kinds, 1) if kind.removeprefix("then ") == "create"
+        }
 
     def has(self, guard: str) -> bool:
         """Whether a guard is on."""

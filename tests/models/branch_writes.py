@@ -194,7 +194,7 @@ def _set(lake: Lake, me: Local, rules: Rules) -> Step:
         return f"loses to {there}", lake, lost, None
     names = lake.record.tokens
     beneath = lake.beneath(
-        names[names.index(token) :] if token in names else (), lake.record.commit, me.number
+        names[names.index(token) :] if token in names else (), lake.record, me.number
     )
     unseen = token in names and beneath in lake.acked and not rules.is_absent(beneath)
     mine = frozenset((me.number,))

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.move_guards import MOVE_GUARDS
+from tests.sim.part_guards import PART_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
 
@@ -400,6 +401,7 @@ GUARDS: Sequence[Guard] = (
     ),
     *UPLOAD_GUARDS,
     *MOVE_GUARDS,
+    *PART_GUARDS,
     Guard(
         "difference-newest-first",
         "layers",

@@ -46,7 +46,7 @@ DIFFERENCE = "difference"
 
 KINDS = (
     *("put", "conditional put", "delete", "get", "list", "commit", "upload", "create", "remove"),
-    *("merge", "pick", "reset", "move"),
+    *("merge", "pick", "reset", "part", "move"),
 )
 
 # By profile: no faults; no faults but many slow hops; any faults. Each share is below the least one of 200
@@ -64,6 +64,7 @@ _SHARES: Mapping[str, tuple[float, float, float]] = {
     "merge": (0.2, 0.3, 0.2),
     "pick": (0.1, 0.1, 0.1),
     "reset": (0.5, 0.5, 0.3),
+    "part": (0.3, 0.3, 0.2),
     "move": (0.25, 0.25, 0.25),
 }
 
@@ -86,6 +87,7 @@ def _asked(plan: Plan) -> dict[str, float]:
         "merge": turn * weights["merge"],
         "pick": turn * weights["pick"],
         "reset": turn * weights["reset"],
+        "part": turn * weights["part"],
         "move": turn * weights["move"],
     }
 
@@ -144,6 +146,8 @@ def _kind(op: Op) -> str:
         return "conditional put"
     if op.kind is OpKind.REVERT:
         return "pick"
+    if op.kind is OpKind.RESET and op.part:
+        return "part"
     return str(op.kind)
 
 

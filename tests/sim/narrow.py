@@ -29,6 +29,7 @@ __all__ = [
     "late_scans",
     "lost_answers",
     "merges",
+    "parts",
     "queues",
     "resets",
     "uploads",
@@ -300,4 +301,52 @@ def resets(plan: Plan, rng: random.Random) -> Plan:
         move_weight=6,
         has_side=True,
         profile=profile,
+    )
+
+
+def parts(plan: Plan, rng: random.Random) -> Plan:
+    """Resets of prefixes and single objects collide with each other, commits, merges and writes of a few keys.
+
+    Every other plan is about conditional writes, as `merges` is: one of them verifies a delete between the seal of a
+    reset and its last step, and the key is read between that step and the row. In the others, few commits come between
+    two resets, so that the second one finds changes that the first one has folded.
+    """
+    profile = FaultProfile(
+        hop_seconds=0.001,
+        slow_seconds=rng.choice([0.5, 1.5]),
+        slow_what=frozenset({"change record", rng.choice(["block", "block", "scan"])}),
+        lost_rate=rng.choice([0.0, 0.0, 0.02]),
+    )
+    is_conditional = rng.random() < 0.5
+    narrow = replace(
+        _narrow(plan, rng),
+        replicas=rng.choice([1, 2]),
+        cache_seconds=30.0,
+        think_seconds=0.2,
+        clients=6,
+        operations=24,
+        merge_weight=rng.choice([0, 1]),
+        part_weight=6,
+        has_side=True,
+        profile=profile,
+    )
+    if is_conditional:
+        return replace(
+            narrow,
+            keys=rng.choice([1, 1, 2]),
+            put_weight=1,
+            get_weight=20,
+            commit_weight=4,
+            delete_weight=6,
+            conditional_weight=10,
+        )
+    return replace(
+        narrow,
+        keys=rng.choice([3, 6]),
+        put_weight=8,
+        get_weight=10,
+        commit_weight=rng.choice([1, 3]),
+        delete_weight=3,
+        conditional_weight=0,
+        reset_weight=rng.choice([0, 1]),
     )

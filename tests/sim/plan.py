@@ -66,6 +66,7 @@ class Plan:
     pick_weight: int = 0
     reset_weight: int = 0
     move_weight: int = 0
+    part_weight: int = 0
     has_side: bool = False
     is_narrow: bool = False
 
@@ -77,7 +78,8 @@ class Plan:
     @property
     def has_moves(self) -> bool:
         """Whether clients merge, pick, reset or move branches."""
-        return any((self.merge_weight, self.pick_weight, self.reset_weight, self.move_weight))
+        weights = (self.merge_weight, self.pick_weight, self.reset_weight, self.move_weight)
+        return any((*weights, self.part_weight))
 
     @property
     def weights(self) -> dict[str, int]:
@@ -98,6 +100,7 @@ class Plan:
             "pick": self.pick_weight,
             "reset": self.reset_weight,
             "move": self.move_weight,
+            "part": self.part_weight,
         }
 
     def line(self) -> str:
@@ -128,7 +131,12 @@ _KINDS: Mapping[int, Narrowing] = {
 }
 """The narrow plans, by the remainder of the seed modulo 16."""
 
-_MOVE_KINDS: Mapping[int, Narrowing] = {4: narrow.merges, 20: narrow.resets, 24: narrow.merges}
+_MOVE_KINDS: Mapping[int, Narrowing] = {
+    0: narrow.parts,
+    4: narrow.merges,
+    20: narrow.resets,
+    24: narrow.merges,
+}
 """The narrow plans with merges, resets and hard moves, by the remainder of the seed modulo 32."""
 
 _WITH_MOVES = {16, 17}
@@ -136,7 +144,7 @@ _WITH_MOVES = {16, 17}
 
 
 def draw(seed: int) -> Plan:
-    """Draws the plan of a seed: of 32, 27 are narrow, three are mixed, and two are races."""
+    """Draws the plan of a seed: of 32, 28 are narrow, two are mixed, and two are races."""
     rng = random.Random(f"plan {seed}")
     kind = _KINDS.get(seed % 16) or _MOVE_KINDS.get(seed % 32)
     if kind is not None:
@@ -153,6 +161,7 @@ def _with_moves(plan: Plan, rng: random.Random) -> Plan:
         pick_weight=rng.choice([0, 1, 2]),
         reset_weight=rng.choice([0, 0, 1]),
         move_weight=rng.choice([0, 0, 1]),
+        part_weight=rng.choice([0, 1, 1]),
         has_side=True,
     )
 

@@ -136,6 +136,21 @@ class Versioning:
         )
         await self._finish(op, self._send(_BRANCHES, "ResetBranch", request))
 
+    async def part(self, branch: str, key: str) -> None:
+        """Discards the uncommitted changes of a key, or of the keys that share a prefix with it."""
+        branch = self._branch(branch)
+        op = self._history.begin(self._client.name, OpKind.RESET, branch)
+        op.is_prefix = self._random.random() < 0.5
+        op.part = key.split("/", maxsplit=1)[0] if op.is_prefix else key
+        request = branch_pb.ResetBranchRequest(
+            repository_id=REPOSITORY, branch_id=branch.split("/")[1]
+        )
+        if op.is_prefix:
+            request.prefix = op.part
+        else:
+            request.path = op.part
+        await self._finish(op, self._send(_BRANCHES, "ResetBranch", request))
+
     async def move(self, branch: str) -> None:
         """Moves a branch to a recent commit; expects the present head, or an older one."""
         branch = self._branch(branch)

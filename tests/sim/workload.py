@@ -385,6 +385,10 @@ class Client:
         """Discards all uncommitted changes."""
         await self._versioning.reset(branch)
 
+    async def part(self, branch: str, key: str) -> None:
+        """Discards the uncommitted changes of some keys."""
+        await self._versioning.part(branch, key)
+
     async def move(self, branch: str, key: str) -> None:
         """Moves a branch to another commit."""
         await self._versioning.move(branch)

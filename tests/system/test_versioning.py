@@ -184,6 +184,26 @@ def test_uncommitted_changes_refuse_all_but_reset_and_a_forced_move(lake: Lake) 
     assert lake.read("main") == {"both": "base", "gone": "base", "here": "base", "there": "base"}
 
 
+def test_a_prefix_or_one_object_is_reset(lake: Lake) -> None:
+    lake.commit("main", "base", **{"raw/a": "1", "rest": "1"})
+    lake.put("main", **{"raw/a": "2", "raw/b": "2", "rest": "2"})
+    for wrong in (("--prefix", ""), ("--path", ""), ("--path", "a", "--prefix", "b")):
+        done = lake.tarn.cli("branch", "reset", lake.ref("main"), "--yes", *wrong)
+        assert done.code == 2, (wrong, done)
+    unanswered = lake.tarn.cli("branch", "reset", lake.ref("main"), "--prefix", "raw/", stdin=b"")
+    assert unanswered.code == 1
+    assert f"Discard all uncommitted changes below raw/ in {lake.ref('main')}?" in unanswered.err
+    assert lake.read("main") == {"raw/a": "2", "raw/b": "2", "rest": "2"}
+    lake.tarn.ok("branch", "reset", lake.ref("main"), "--prefix", "raw/", "--yes")
+    assert lake.read("main") == {"raw/a": "1", "rest": "2"}
+    assert [each["path"] for each in lake.json("diff", lake.ref("main"))] == ["rest"]
+    lake.put("main", more="1")
+    lake.tarn.ok("branch", "reset", lake.ref("main"), "--path", "rest", "--yes")
+    assert lake.read("main") == {"raw/a": "1", "rest": "1", "more": "1"}
+    lake.commit("main", "more")
+    assert lake.read("main@") == {"raw/a": "1", "rest": "1", "more": "1"}
+
+
 def test_one_commit_is_undone_and_one_is_picked(lake: Lake) -> None:
     lake.commit("main", "good", a="1")
     bad = lake.commit("main", "bad", a="broken")

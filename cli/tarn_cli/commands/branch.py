@@ -97,21 +97,41 @@ def delete(session: Session, branch_uri: str, yes: bool) -> None:
 
 @branch.command()
 @click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
+@click.option(
+    "--prefix", metavar="PREFIX", help="Only changes of paths that start with this prefix."
+)
+@click.option("--path", metavar="PATH", help="Only the change of this path.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @pass_session
-def reset(session: Session, branch_uri: str, yes: bool) -> None:
-    """Discard all uncommitted changes of a branch. Its commits stay.
+def reset(
+    session: Session, branch_uri: str, prefix: str | None, path: str | None, yes: bool
+) -> None:
+    """Discard uncommitted changes of a branch: all, or those of a prefix or of one path. Its commits stay.
 
     \b
-    Example:
-      tarn diff lake/main             the changes that a reset discards
+    Examples:
+      tarn diff lake/main                         the changes that a reset discards
       tarn branch reset lake/main
+      tarn branch reset lake/main --prefix raw/   only those below raw/
+      tarn branch reset lake/main --path raw/a    only that of one object
     """
     uri = parse_ref(branch_uri)
+    if prefix is not None and path is not None:
+        raise CliError(Exit.USAGE, "give --prefix or --path, not both")
+    if "" in (prefix, path):
+        # A variable of a script that is not set must not discard everything.
+        text = "--prefix and --path must not be empty; without them, all uncommitted changes are discarded"
+        raise CliError(Exit.USAGE, text)
+    where = f" below {prefix} in" if prefix else f" of {path} in" if path else " of"
+    changes = f"uncommitted changes{where} {uri}"
     if not yes:
-        click.confirm(f"Discard all uncommitted changes of {uri}?", abort=True, err=True)
-    session.run(lambda tarn: tarn.graveler.reset_branch(tarn.call(), uri.repository, uri.ref))
-    session.output.remark(f"discarded the uncommitted changes of {uri}")
+        click.confirm(f"Discard all {changes}?", abort=True, err=True)
+    session.run(
+        lambda tarn: tarn.graveler.reset_branch(
+            tarn.call(), uri.repository, uri.ref, prefix=prefix, path=path
+        )
+    )
+    session.output.remark(f"discarded the {changes}")
 
 
 @branch.command()

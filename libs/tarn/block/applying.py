@@ -118,15 +118,28 @@ class _Layer:
 
 
 class ChangeApplier:
-    """Applies changes to one base listing and writes the new one. An instance is used once."""
+    """Applies changes to one base listing and writes the new one. An instance is used once.
+
+    Args:
+        reader: where ranges are read and written.
+        namespace: the repository's namespace.
+        base: the listing to start from.
+        rule: where listings are cut into ranges.
+        known: further metaranges in that namespace; their ranges are not written again.
+    """
 
     def __init__(
-        self, reader: RangeReader, namespace: str, base: Metarange, rule: BreakRule
+        self,
+        reader: RangeReader,
+        namespace: str,
+        base: Metarange,
+        rule: BreakRule,
+        known: Sequence[Metarange] = (),
     ) -> None:
         self._reader = reader
         self._namespace = namespace
         self._base = base
-        self._writer = ListingWriter(reader, namespace, [base], rule)
+        self._writer = ListingWriter(reader, namespace, [base, *known], rule)
         self._counts = Counts()
         # Invariant: ranges of the base before `_next` are finished, except the rows `_rest` of the last.
         self._next = 0

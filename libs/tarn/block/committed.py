@@ -10,6 +10,7 @@ import enum
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from tarn.aio.first_error import collapse_error_groups
 from tarn.block.applying import BuildResult, ChangeApplier, overlaid
 from tarn.block.comparing import Window, compared
+from tarn.block.headrows import head_rows, with_head_entries
 from tarn.block.merging import (
     ConflictPage,
     MergeListings,
@@ -36,7 +38,7 @@ from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.listing.diff import DiffPage, DiffRows, diff_changes
 from tarn.core.listing.folders import FolderPage, FolderTally
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.listing.pages import path_after, prefix_end
+from tarn.core.listing.pages import PathSpan, path_after, prefix_end
 from tarn.core.listing.run import EMPTY_RUN, run_of_batch
 
 __all__ = [
@@ -92,6 +94,9 @@ class Committed:
         namespace: str,
         base: MetarangeId | None,
         layers: Sequence[AsyncIterator[pa.RecordBatch]],
+        *,
+        head: MetarangeId | None = None,
+        restored: PathSpan | None = None,
     ) -> BuildResult:
         """Applies staged changes to a listing. The result is durable on return.
 
@@ -101,6 +106,10 @@ class Committed:
             layers: newest first. Each yields batches of `path` (string or binary) and `value`, sorted
                 by path across all batches, with each path once; tombstones delete. All layers are closed
                 at the end.
+            head: the listing of the branch's commit, if `base` is a compacted one. The result counts the changes
+                of this listing, and has its entries wherever identities are equal.
+            restored: these paths get the content of `head` again; no layer has rows of them. Then the result counts
+                the changes of `base`.
 
         Raises:
             TarnError: CORRUPT if a range is damaged or a layer breaks these rules; any error of the store.
@@ -108,10 +117,45 @@ class Committed:
         metarange = EMPTY_METARANGE
         if base is not None:
             metarange = await self._reader.metarange(namespace, base)
+        if head is not None and head != metarange.metarange_id:
+            return await self._build_over(namespace, metarange, layers, head, restored)
         applier = ChangeApplier(self._reader, namespace, metarange, self._rule)
         with collapse_error_groups(prefer=TarnError):
             async with aclosing(overlaid(layers, self._reader)) as changes:
                 return await applier.run(changes)
+
+    async def _build_over(
+        self,
+        namespace: str,
+        base: Metarange,
+        layers: Sequence[AsyncIterator[pa.RecordBatch]],
+        head_id: MetarangeId,
+        restored: PathSpan | None,
+    ) -> BuildResult:
+        """`build` over a compacted listing."""
+        head = await self._reader.metarange(namespace, head_id)
+        if restored is not None:
+            layers = [head_rows(self._reader, namespace, base, head, restored), *layers]
+        applier = ChangeApplier(self._reader, namespace, base, self._rule, [head])
+        with collapse_error_groups(prefer=TarnError):
+            async with (
+                aclosing(overlaid(layers, self._reader)) as changes,
+                aclosing(
+                    with_head_entries(changes, self._reader, namespace, base, head)
+                ) as compared_changes,
+            ):
+                result = await applier.run(compared_changes)
+        if restored is not None:
+            return result
+        sides = MergeSides(base=head_id, source=result.metarange_id, dest=head_id)
+        counts = (await self.preview_merge(namespace, sides, limit=1)).changes
+        return replace(
+            result,
+            changed=result.metarange_id != head_id,
+            added=counts.added,
+            updated=counts.updated,
+            removed=counts.removed,
+        )
 
     async def merge(
         self, namespace: str, sides: MergeSides, choice: Choice = REFUSE, *, limit: int = 1000
@@ -306,6 +350,31 @@ class Committed:
                 if window.ranges >= _PAGE_RANGES_MAX:
                     return tally.page(window.upto)
         return tally.page(None)
+
+    async def differs(
+        self, namespace: str, left: MetarangeId, right: MetarangeId, span: PathSpan
+    ) -> bool:
+        """Whether two listings differ in a path of a span. Ranges that both share are not opened.
+
+        Raises:
+            TarnError: as `lookup`.
+        """
+        if left == right:
+            return False
+        sides = [await self._reader.metarange(namespace, side) for side in (left, right)]
+        windows = compared(
+            self._reader,
+            namespace,
+            *sides,
+            start=span.start,
+            end=span.end,
+            rows_first=_WINDOW_ROWS_MIN,
+        )
+        async with aclosing(windows):
+            async for window in windows:
+                if window.changes.num_rows:
+                    return True
+        return False
 
     async def _compared(
         self,

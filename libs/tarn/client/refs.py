@@ -56,11 +56,33 @@ class RefClient:
         request = branch_pb.DeleteBranchRequest(repository_id=repository_id, branch_id=branch_id)
         await self._transport.unary(_BRANCHES, "DeleteBranch", request, call)
 
-    async def reset_branch(self, call: Call, repository_id: str, branch_id: str) -> None:
-        """Discards all uncommitted changes of a branch: those acknowledged before the call, and perhaps some
-        that are under way. An answer that is lost (OUTCOME_UNKNOWN) may have discarded them.
+    async def reset_branch(
+        self,
+        call: Call,
+        repository_id: str,
+        branch_id: str,
+        *,
+        prefix: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        """Discards uncommitted changes of a branch: those acknowledged before the call, and perhaps some that are
+        under way. An answer that is lost (OUTCOME_UNKNOWN) may have discarded them.
+
+        Args:
+            call: context of the call.
+            repository_id: the repository.
+            branch_id: the branch.
+            prefix: discard only changes of the paths that start with it; must not be empty.
+            path: discard only the change of this path; not together with `prefix`.
+
+        Raises:
+            ValueError: both a prefix and a path are given.
         """
-        request = branch_pb.ResetBranchRequest(repository_id=repository_id, branch_id=branch_id)
+        if prefix is not None and path is not None:
+            raise ValueError("a reset takes a prefix or a path, not both")
+        request = branch_pb.ResetBranchRequest(
+            repository_id=repository_id, branch_id=branch_id, prefix=prefix, path=path
+        )
         answer = await self._transport.unary(_BRANCHES, "ResetBranch", request, call)
         expect(answer, branch_pb.ResetBranchResponse)
 

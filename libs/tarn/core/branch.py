@@ -25,8 +25,10 @@ __all__ = [
     "forget_sealed",
     "move_head",
     "removed_tokens",
+    "reset_part",
     "seal",
     "settle",
+    "with_oldest_of",
 ]
 
 RECENT_OPS = 8
@@ -226,15 +228,69 @@ def discard_changes(
     return _checked(after)
 
 
-def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
-    """The record without `built_from`'s sealed tokens, after they were found to change nothing.
+def reset_part(
+    built_from: Branch,
+    current: Branch,
+    compacted: MetarangeId | None,
+    token: Token,
+    op_id: bytes,
+    *,
+    now_us: int,
+) -> Branch:
+    """The record after a reset of a prefix or of one object (rules 6, 9 and 10).
 
-    Base and commit stay, so no listing changes.
+    As in `move_head`, the replaced staging token stays as a sealed one. It may hold rows of the part; they were
+    acknowledged after the seal.
+
+    Args:
+        built_from: the record whose sealed tokens were folded; these are removed.
+        current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
+        compacted: the listing of all that remains uncommitted of `built_from`, over its commit; None if nothing
+            remains.
+        token: a new one for each attempt.
+        op_id: also new for each attempt.
+        now_us: the time of the caller.
+    """
+    ours = len(built_from.sealed)
+    newer = current.sealed[: len(current.sealed) - ours]
+    assert current.sealed[len(newer) :] == built_from.sealed, "our tokens must be the oldest ones"
+    after = replace(
+        current,
+        staging=token,
+        sealed=(current.staging, *newer),
+        compacted_metarange_id=compacted,
+        compaction_start_time_us=0,
+        recent_op_ids=_remember(current, op_id),
+        reset_count=current.reset_count + 1,
+        move_time_us=max(now_us, current.move_time_us + 1),
+    )
+    return _checked(after)
+
+
+def with_oldest_of(built_from: Branch, current: Branch) -> Branch:
+    """The current record, of which only those sealed tokens count that were sealed by an operation or before it.
+
+    They are the oldest ones. Newer ones hold rows that no earlier answer acknowledged.
+    """
+    ours = tuple(token for token in built_from.sealed if current.names(token.token_id))
+    return replace(current, sealed=ours)
+
+
+def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
+    """The record without `built_from`'s sealed tokens, after these over its base were found to equal its commit.
+
+    A compacted metarange goes with them: without them it may differ from the commit. So no listing changes.
     """
     ours = len(built_from.sealed)
     kept = current.sealed[: len(current.sealed) - ours]
     assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
-    return replace(current, sealed=kept, recent_op_ids=_remember(current, op_id))
+    return replace(
+        current,
+        sealed=kept,
+        compacted_metarange_id=None,
+        compaction_start_time_us=0,
+        recent_op_ids=_remember(current, op_id),
+    )
 
 
 class AfterLostFinish(enum.Enum):
@@ -247,7 +303,8 @@ class AfterLostFinish(enum.Enum):
     TAKEN = "taken"
     """Another commit has taken all of our tokens; it contains everything that we had to commit."""
     RESET = "reset"
-    """A reset has discarded our tokens: no commit contains their rows."""
+    """A reset has discarded rows of our tokens, and nothing that it left is in a compacted metarange: no commit
+    need contain their rows."""
 
 
 def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
@@ -269,7 +326,9 @@ def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
         and current.compacted_metarange_id == built_from.compacted_metarange_id
     )
     if current.reset_count != built_from.reset_count:
-        return AfterLostFinish.RESET
+        # The reset of a part has folded the rest of our rows: they are still to be committed.
+        is_folded = current.compacted_metarange_id is not None
+        return AfterLostFinish.RECOMPUTE if is_folded else AfterLostFinish.RESET
     if same_base and tail == ours:
         return AfterLostFinish.REUSE
     if current.commit_id != built_from.commit_id and not set(ours) & set(current.sealed):

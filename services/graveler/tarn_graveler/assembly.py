@@ -18,6 +18,7 @@ from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.part_resets import PartResets
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import Branches
@@ -96,6 +97,7 @@ class Graveler:
     cleaning: TokenCleanup
     committing: Committing
     moves: HeadMoves
+    part_resets: PartResets
     merges: Merges
     publications: Publications
     diffing: Diffing
@@ -127,9 +129,7 @@ def assemble(
     tasks: TaskSet,
     builder: Builder | None = None,
 ) -> Graveler:
-    """Builds one replica over its ports; owns none of them. Without a `builder`, commits are built in
-    process.
-    """
+    """Builds one replica over its ports; owns none of them. Without a `builder`, it builds listings itself."""
     keys = InstallationKeys(settings.installation_id)
     delay = settings.drop_delay_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
@@ -146,11 +146,12 @@ def assemble(
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     changes = UncommittedChanges(layers, committed)
+    builder = builder or InlineBuilder(kv, committed)
     committing = Committing(
         branches=branches,
         commits=commits,
         layers=layers,
-        builder=builder or InlineBuilder(kv, committed),
+        builder=builder,
         publications=publications,
         cleaning=cleaning,
         clock=clock,
@@ -177,6 +178,7 @@ def assemble(
         cleaning=cleaning,
         committing=committing,
         moves=moves,
+        part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
         merges=Merges(commits, committed, moves, clock),
         publications=publications,
         diffing=Diffing(commits, layers, reading, committed, changes),

@@ -16,8 +16,10 @@ from tarn.core.branch import (
     forget_sealed,
     move_head,
     removed_tokens,
+    reset_part,
     seal,
     settle,
+    with_oldest_of,
 )
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import CommitId, MetarangeId, TokenId
@@ -59,10 +61,10 @@ def test_finish_clears_what_compaction_had_made() -> None:
     assert finish_commit(compacted, compacted, CommitId("c1"), b"x").compacted_metarange_id is None
 
 
-def test_forgetting_sealed_tokens_keeps_commit_and_base() -> None:
+def test_forgetting_sealed_tokens_keeps_the_commit_and_forgets_what_they_undid() -> None:
     compacted = replace(branch("a"), compacted_metarange_id=MetarangeId("m"))
     after = forget_sealed(compacted, compacted, b"x")
-    assert (after.sealed, after.commit_id, after.compacted_metarange_id) == ((), "c0", "m")
+    assert (after.sealed, after.commit_id, after.compacted_metarange_id) == ((), "c0", None)
 
 
 def test_a_lost_finish_is_reused_when_only_newer_seals_came() -> None:
@@ -188,6 +190,37 @@ def test_moving_the_head_refuses_a_token_that_the_record_names() -> None:
     with pytest.raises(TarnError) as caught:
         move_head(branch(), branch(), CommitId("c1"), token("t0"), b"merge", now_us=9)
     assert caught.value.kind is Kind.CORRUPT
+
+
+def test_a_reset_of_a_part_replaces_the_staging_token_and_keeps_newer_rows() -> None:
+    built_from = branch("a", "b")
+    newer = seal(built_from, token("t1"), b"seal")
+    after = reset_part(built_from, newer, MetarangeId("m"), token("t2"), b"reset", now_us=9)
+    assert [t.token_id for t in after.tokens] == ["t2", "t1", "t0"]
+    assert (after.commit_id, after.compacted_metarange_id) == ("c0", "m")
+    assert (after.reset_count, after.move_time_us, after.recent_op_ids[0]) == (1, 9, b"reset")
+    assert removed_tokens(newer, after) == (token("a"), token("b"))
+    again = reset_part(after, after, None, token("t3"), b"again", now_us=9)
+    assert (again.compacted_metarange_id, again.reset_count, again.move_time_us) == (None, 2, 10)
+
+
+def test_a_reset_of_a_part_refuses_a_token_that_the_record_names() -> None:
+    with pytest.raises(TarnError) as caught:
+        reset_part(branch(), branch(), None, token("t0"), b"reset", now_us=9)
+    assert caught.value.kind is Kind.CORRUPT
+
+
+def test_a_commit_builds_again_on_what_the_reset_of_a_part_left() -> None:
+    built_from = branch("a")
+    folded = reset_part(built_from, built_from, MetarangeId("m"), token("t1"), b"r", now_us=9)
+    assert after_lost_finish(built_from, folded) is AfterLostFinish.RECOMPUTE
+    emptied = reset_part(built_from, built_from, None, token("t1"), b"r", now_us=9)
+    assert after_lost_finish(built_from, emptied) is AfterLostFinish.RESET
+
+
+def test_only_the_oldest_sealed_tokens_are_those_of_an_operation() -> None:
+    ours = with_oldest_of(branch("a", "b"), branch("n", "a"))
+    assert ours.sealed == (token("a"),)
 
 
 def test_a_reset_leaves_one_empty_token_and_the_chosen_commit() -> None:

@@ -100,6 +100,33 @@ async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
     assert await service.size("main", "a") == 1
 
 
+async def test_a_reset_takes_a_prefix_or_a_path_and_never_an_empty_one(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    uid = (await graveler.get_repository(admin, "lake")).instance_uid
+    for path in ("raw/1", "raw/2", "rest"):
+        await graveler.stage(admin, "lake", uid, "main", path, entry(2))
+    invalid = Reason.INVALID_ARGUMENT
+    assert await reason_of(graveler.reset_branch(admin, "lake", "main", prefix="")) is invalid
+    assert await reason_of(graveler.reset_branch(admin, "lake", "main", path="")) is invalid
+    too_long = graveler.reset_branch(admin, "lake", "main", prefix="x" * 1025)
+    assert await reason_of(too_long) is Reason.KEY_TOO_LONG
+    with pytest.raises(ValueError, match="not both"):
+        await graveler.reset_branch(admin, "lake", "main", prefix="raw/", path="rest")
+    ann = await service.as_user("ann", "Analyst")
+    denied = graveler.reset_branch(ann, "lake", "main", prefix="raw/")
+    assert await reason_of(denied) is Reason.ACCESS_DENIED
+    assert await service.size("main", "raw/1") == 2
+
+    await graveler.reset_branch(admin, "lake", "main", path="raw/1")
+    gone = graveler.lookup(admin, "lake", "main", "raw/1")
+    assert await reason_of(gone) is Reason.ENTRY_NOT_FOUND
+    assert await service.size("main", "raw/2") == 2
+    await graveler.reset_branch(admin, "lake", "main", prefix="raw/")
+    left = await graveler.diff_uncommitted(admin, "lake", "main")
+    assert "rest" in left.paths
+    assert not [path for path in left.paths if path.startswith("raw/")]
+
+
 async def test_a_conditional_stage_is_judged_with_the_write(service: Service) -> None:
     graveler, admin = service.graveler, service.admin
     uid = (await graveler.get_repository(admin, "lake")).instance_uid

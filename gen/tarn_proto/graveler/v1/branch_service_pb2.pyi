@@ -83,12 +83,16 @@ class DeleteBranchResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ResetBranchRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id")
+    __slots__ = ("repository_id", "branch_id", "prefix", "path")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ...) -> None: ...
+    prefix: str
+    path: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., prefix: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
 
 class ResetBranchResponse(_message.Message):
     __slots__ = ()

@@ -29,6 +29,7 @@ __all__ = [
     "Matches",
     "ChangedRows",
     "apply_changes",
+    "as_committed",
     "match_paths",
     "match_rows",
     "overlay",
@@ -165,6 +166,17 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> ChangedRow
     merged = _interleave(window, gone, changes.take(chosen), matches.at[chosen] - low)
     runs = (base.slice(0, low), merged, base.slice(high))
     return ChangedRows(tuple(run for run in runs if len(run)), counts)
+
+
+def as_committed(changes: Run, committed: Run) -> Run:
+    """Returns `changes`, in which each row with the identity of the committed entry of its path is that entry."""
+    matches = match_rows(changes, committed)
+    same = same_identity(changes, committed, matches)
+    if not same.any():
+        return changes
+    rows = np.arange(len(changes))
+    rows[same] = len(changes) + matches.at[same]
+    return concat_runs([changes, committed]).take(rows)
 
 
 def _interleave(base: Run, gone: Ints, rows: Run, at: Ints) -> Run:

@@ -18,7 +18,16 @@ from operator import not_
 
 from tarn.core.entry import FLAG_TOMBSTONE
 
-__all__ = ["NeedRows", "Page", "PageRequest", "PathRows", "merge_page", "path_after", "prefix_end"]
+__all__ = [
+    "NeedRows",
+    "Page",
+    "PageRequest",
+    "PathRows",
+    "PathSpan",
+    "merge_page",
+    "path_after",
+    "prefix_end",
+]
 
 PathRows = tuple[Sequence[str], Sequence[bytes]]
 """Sorted paths, and the packed entry of each path."""
@@ -45,6 +54,24 @@ def prefix_end(prefix: str) -> str | None:
 def path_after(path: str) -> str:
     """The smallest string greater than `path`."""
     return path + "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class PathSpan:
+    """The paths from `start` (inclusive) to `end` (exclusive; None: no bound), in byte order."""
+
+    start: str
+    end: str | None
+
+    @classmethod
+    def of_prefix(cls, prefix: str) -> PathSpan:
+        """The paths that start with a prefix."""
+        return cls(prefix, prefix_end(prefix))
+
+    @classmethod
+    def of_path(cls, path: str) -> PathSpan:
+        """One path."""
+        return cls(path, path_after(path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _SEALS_OF_A_COMMIT = 2
 """Seals by one commit: one; if the answer to its compare-and-set was lost, a second one, with another token."""
 
 _SEALS_OF_A_MOVE = 3
-"""Seals by a merge or an unforced move: as many as a commit, and one by its last step (rule 9)."""
+"""Seals by a merge, an unforced move or the reset of a part: as many as a commit, and one by its last step (rule 9)."""
 
 _TURNS = {OpKind.CREATE, OpKind.REMOVE, OpKind.RESET, OpKind.MOVE, *MERGES}
 
@@ -93,12 +93,17 @@ class Seals:
         self._moves = [
             _span(op)
             for op in ops
-            if op.kind in MERGES or (op.kind is OpKind.MOVE and not op.is_forced)
+            if op.kind in MERGES
+            or (op.kind is OpKind.MOVE and not op.is_forced)
+            or (op.kind is OpKind.RESET and op.part)
         ]
         self._resets = [
             _span(op)
             for op in ops
-            if (op.kind is OpKind.RESET or (op.kind is OpKind.MOVE and op.is_forced))
+            if (
+                (op.kind is OpKind.RESET and not op.part)
+                or (op.kind is OpKind.MOVE and op.is_forced)
+            )
             and op.outcome is not Outcome.FAIL
         ]
         creations = (_span(op) for op in ops if op.kind is OpKind.CREATE)

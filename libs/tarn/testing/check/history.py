@@ -53,7 +53,7 @@ class OpKind(enum.StrEnum):
     PICK = "pick"
     """A cherry-pick."""
     RESET = "reset"
-    """Discards all uncommitted changes."""
+    """Discards uncommitted changes: all, or those of a part."""
     MOVE = "move"
     """A hard move of a branch to another commit."""
     HEAD = "head"
@@ -96,6 +96,8 @@ class Op:
         is_squash: whether the merge commit has one parent only.
         expected_id: the head that a hard move expects.
         is_forced: whether a hard move discards uncommitted changes.
+        part: the prefix or path whose changes a reset discards; empty for all changes.
+        is_prefix: whether `part` is a prefix.
     """
 
     number: int
@@ -122,12 +124,18 @@ class Op:
     is_squash: bool = False
     expected_id: str = ""
     is_forced: bool = False
+    part: str = ""
+    is_prefix: bool = False
     note: str = ""
 
     @property
     def is_ok(self) -> bool:
         """Whether it was acknowledged."""
         return self.outcome is Outcome.OK
+
+    def covers(self, key: str) -> bool:
+        """Whether a reset discards the changes of a key."""
+        return key.startswith(self.part) if self.is_prefix else self.part in ("", key)
 
     def line(self) -> str:
         """Formats the operation for people."""
@@ -143,6 +151,8 @@ class Op:
         if self.source_id or self.source_branch:
             what += f" ← {self.source_branch}{self.source_id[:12]}^{self.parent_number}"
             what += f" {self.choice} wins" if self.choice else ""
+        if self.part:
+            what += f"/{self.part}" + "*" * self.is_prefix
         if self.expected_id:
             what += f" from {self.expected_id[:12]}" + " by force" * self.is_forced
         note = f"  # {self.note}" if self.note else ""

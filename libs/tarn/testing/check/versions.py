@@ -94,7 +94,9 @@ class Versions:
         """
         if op.kind is OpKind.RESET:
             values = (self._contents(each).get(key, ABSENT) for each in self._heads_at(op))
-            yield from map(Merged, dict.fromkeys(values))
+            for value in dict.fromkeys(values) if op.covers(key) else ():
+                yield Merged(value)
+                yield from (Merged(value, each) for each in self._hidden_by(op, key))
         elif op.kind is OpKind.MOVE:
             value = self._contents(op.commit_id).get(key, ABSENT)
             before = self._contents(op.expected_id).get(key, ABSENT)
@@ -109,6 +111,22 @@ class Versions:
                 before = self._contents(commit.parents[0]).get(key, ABSENT)
                 found[Merged(commit.contents.get(key, ABSENT), before)] = None
             yield from (each for each in found if each.value != each.replaces)
+
+    def _hidden_by(self, reset: Op, key: str) -> Iterator[int]:
+        """Yields the values that the reset of a part may have replaced beneath a row that hid it from the start.
+
+        Such a row is that of a conditional write which came after the seal and expects the value.
+        """
+        if reset.part:
+            yield from dict.fromkeys(
+                op.expected
+                for op in self._history.ops
+                if op.expected is not None
+                and (op.branch, op.key) == (reset.branch, key)
+                and op.outcome is not Outcome.FAIL
+                and op.inv < reset.ret
+                and op.ret > reset.inv
+            )
 
     def is_moving_to(self, commit_id: str, op: Op) -> bool:
         """Whether a merge or an unforced move to a commit may have been under way while an operation was."""

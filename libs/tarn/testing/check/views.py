@@ -36,31 +36,33 @@ def views_of(effects: Sequence[Effect], events: Sequence[Event]) -> list[View]:
     unsettled = [effect for effect in effects if effect.ret == NEVER]
     begun = sorted(effect.inv for effect in unsettled)
     conditional = [effect for effect in unsettled if effect.expected is not None]
-    pending: list[tuple[float, int, Effect | Reading]] = []
+    pending: list[tuple[float, int, frozenset[int]]] = []
     views: list[View] = []
     later: set[int] = set()
     wanted_later: frozenset[int] = frozenset()
     for at in range(len(events) - 1, -1, -1):
-        now, inv, event, _ = events[at]
+        now, inv, event, numbers = events[at]
         under_way = pending[: bisect_left(pending, (now,))]
         begins: list[float] = []
         if under_way:
             between = begun[bisect_left(begun, under_way[0][0]) : bisect_left(begun, now)]
             begins = sorted({*(each[0] for each in under_way), *between})
-        wanted = {_wanted(each[2]) for each in under_way} - {None}
+        wanted = frozenset[int]().union(*(each[2] for each in under_way))
         views.append(View(begins, _with_expected(wanted, conditional), wanted_later))
-        insort(pending, (inv, at, event))
-        value = _wanted(event)
-        if value is not None and value not in later:
-            later.add(value)
+        values = _wanted(event, [effects[number] for number in numbers])
+        insort(pending, (inv, at, values))
+        if not values <= later:
+            later |= values
             wanted_later = _with_expected(later, conditional)
     views.reverse()
     return views
 
 
-def _wanted(event: Effect | Reading) -> int | None:
-    """Returns the value that an operation must have seen."""
-    return event.value if isinstance(event, Reading) else event.expected
+def _wanted(event: Effect | Reading, alternatives: Sequence[Effect]) -> frozenset[int]:
+    """Returns the values of which an operation must have seen one."""
+    if isinstance(event, Reading):
+        return frozenset((event.value,))
+    return frozenset(each.expected for each in alternatives if each.expected is not None)
 
 
 def _with_expected(values: Iterable[int | None], conditional: Sequence[Effect]) -> frozenset[int]:

@@ -1,4 +1,5 @@
-"""Builds the listing of a commit. Orders and results are ids, so that any process can do a build.
+"""Builds the listing of a commit, or of what a reset leaves. Orders and results are ids, so that any process
+can do a build.
 
 An order names sealed tokens of a confirmed record (rule 4) and the listing beneath them. The builder
 reads the tokens itself: a row that was acknowledged before the seal was confirmed is in every later scan,
@@ -17,10 +18,19 @@ import pyarrow.compute as pc
 
 from tarn.block.committed import BuildResult, Committed
 from tarn.core.ids import MetarangeId
-from tarn.kv.keys import PATHS_END, PATHS_START
+from tarn.core.listing.pages import PathSpan
+from tarn.kv.keys import PATHS_END, PATHS_START, path_key
 from tarn.kv.port import Partition, ScanKv
 
-__all__ = ["BuildOrder", "Builder", "InlineBuilder", "batch_of", "staged_batches"]
+__all__ = [
+    "BuildOrder",
+    "Builder",
+    "InlineBuilder",
+    "batch_of",
+    "keys_of",
+    "keys_without",
+    "staged_batches",
+]
 
 _SLICE_END: Final = 1 << 20  # the stop of `binary_slice` for "to the end"
 
@@ -33,11 +43,15 @@ class BuildOrder:
         namespace: storage namespace of the repository.
         base: the listing to start from.
         tokens: the sealed tokens over it, newest first. Invariant: their seal is confirmed.
+        head: the listing of the branch's commit, if `base` is a compacted one.
+        reset: paths that get the commit's content; the tokens' rows of these paths are not even read. None: none.
     """
 
     namespace: str
     base: MetarangeId
     tokens: tuple[Partition, ...]
+    head: MetarangeId | None = None
+    reset: PathSpan | None = None
 
 
 class Builder(Protocol):
@@ -62,14 +76,38 @@ class InlineBuilder:
 
     async def build(self, order: BuildOrder) -> BuildResult:
         """See `Builder.build`."""
-        layers = [staged_batches(self._kv, token) for token in order.tokens]
-        return await self._committed.build(order.namespace, order.base, layers)
+        layers = [staged_batches(self._kv, token, order.reset) for token in order.tokens]
+        return await self._committed.build(
+            order.namespace, order.base, layers, head=order.head, restored=order.reset
+        )
 
 
-async def staged_batches(kv: ScanKv, token: Partition) -> AsyncIterator[pa.RecordBatch]:
-    """Yields every staged row of a token in byte order, as batches of the columns `path` and `value`."""
-    async for batch in kv.scan_arrow(token, PATHS_START, PATHS_END):
-        yield batch_of(batch.column("key"), batch.column("value"))
+async def staged_batches(
+    kv: ScanKv, token: Partition, without: PathSpan | None = None
+) -> AsyncIterator[pa.RecordBatch]:
+    """Yields the staged rows of a token in byte order, as batches of the columns `path` and `value`.
+
+    Args:
+        kv: the store.
+        token: the token.
+        without: paths whose rows are left out; None: no paths.
+    """
+    for start, end in keys_without(without):
+        async for batch in kv.scan_arrow(token, start, end):
+            yield batch_of(batch.column("key"), batch.column("value"))
+
+
+def keys_of(span: PathSpan) -> tuple[bytes, bytes]:
+    """Returns the bounds of the keys of a span in a token: first, and end (exclusive)."""
+    return path_key(span.start), PATHS_END if span.end is None else path_key(span.end)
+
+
+def keys_without(span: PathSpan | None) -> list[tuple[bytes, bytes]]:
+    """Returns the bounds of all keys of paths in a token that are not in a span, in order."""
+    if span is None:
+        return [(PATHS_START, PATHS_END)]
+    start, end = keys_of(span)
+    return [each for each in ((PATHS_START, start), (end, PATHS_END)) if each[0] < each[1]]
 
 
 def batch_of(keys: pa.BinaryArray, values: pa.BinaryArray) -> pa.RecordBatch:

@@ -130,15 +130,16 @@ class Committing:
         """Seals the staging token; returns the confirmed record, the only one that may be scanned.
 
         An empty staging token is not sealed: everything that was acknowledged is then already in the
-        sealed tokens. So repeatedly failing commits add no layer.
+        sealed tokens, or in the compacted listing. So repeatedly failing commits add no layer.
         """
         current = await handle.version()
         branch = current.branch
-        if branch.sealed or (branch.compacted_metarange_id is None and not request.allow_empty):
+        is_behind = bool(branch.sealed) or branch.compacted_metarange_id is not None
+        if is_behind or not request.allow_empty:
             empty = await self._layers.is_empty(handle.name, branch.staging)
             verified = await handle.version()
             if empty and verified.branch.same_layers(branch):
-                if not branch.sealed:
+                if not is_behind:
                     raise self._nothing(handle.name.branch_id, branch.commit_id)
                 return verified
         if len(branch.sealed) >= _TRIAL_BUILD_FROM:
@@ -149,9 +150,10 @@ class Committing:
     async def _list(self, name: BranchName, record: Branch) -> BuildResult:
         """Builds the listing of a record's sealed tokens over its base; all of it is durable."""
         base = await self._layers.base_of(name.repository, record)
+        head = await self._layers.head_beneath(name.repository, record)
         tokens = [self._layers.partition(name, token) for token in record.sealed]
         return await self._builder.build(
-            BuildOrder(name.repository.storage_namespace, base, tuple(tokens))
+            BuildOrder(name.repository.storage_namespace, base, tuple(tokens), head)
         )
 
     async def _build(self, name: BranchName, record: Branch, request: CommitRequest) -> _Built:
@@ -176,13 +178,14 @@ class Committing:
     ) -> CommitResult | BranchVersion:
         """Publishes a built commit; returns the newer record instead if the commit must be built again.
 
-        If the sealed tokens change nothing, they are only removed from the record. That change must be
-        confirmed as well: if its outcome is unknown, another commit may have taken their rows.
+        If the sealed tokens and the compacted listing change nothing, they are only removed from the record. That
+        change must be confirmed as well: if its outcome is unknown, another commit may have taken their rows.
 
         Once the record has changed, no failure becomes a refusal: the tokens that the change removes were
         announced before it, and later failures are logged.
         """
-        if not built.changed and not record.branch.sealed:
+        branch = record.branch
+        if not built.changed and not branch.sealed and branch.compacted_metarange_id is None:
             return CommitResult(built.commit_id, built.commit, built.result)
 
         def after(current: Branch, op_id: bytes) -> Branch:

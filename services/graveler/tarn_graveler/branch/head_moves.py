@@ -26,6 +26,7 @@ from tarn.core.branch import (
     discard_changes,
     forget_sealed,
     move_head,
+    with_oldest_of,
 )
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
@@ -101,7 +102,7 @@ class HeadMoves:
             if len(built_from.sealed) >= _FORGET_FROM:
                 # Refused operations would pile up tokens that change nothing, each a layer for every read.
                 record = await self._forget(handle, record, built_from)
-                built_from = _ours(built_from, record.branch)
+                built_from = with_oldest_of(built_from, record.branch)
                 continue
             new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
@@ -110,7 +111,7 @@ class HeadMoves:
             if outcome is None:
                 return new
             record = outcome
-            built_from = _ours(built_from, outcome.branch)
+            built_from = with_oldest_of(built_from, outcome.branch)
         text = f"branch {name.branch_id} moved {_TRIES} times during one operation; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
@@ -268,14 +269,6 @@ class HeadMoves:
 
 def _still_holds(built_from: Branch, current: Branch) -> bool:
     return after_lost_finish(built_from, current) is AfterLostFinish.REUSE
-
-
-def _ours(built_from: Branch, current: Branch) -> Branch:
-    """The current record, of which only those sealed tokens count that were sealed by this operation or
-    before: they are the oldest ones. Newer ones hold rows that no earlier answer acknowledged.
-    """
-    ours = tuple(token for token in built_from.sealed if current.names(token.token_id))
-    return replace(current, sealed=ours)
 
 
 def _ref_moved(name: BranchName, head: CommitId, expected: CommitId) -> TarnError:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import CommitId, MetarangeId
-from tarn.core.listing.pages import Page, PageRequest, PathRows, merge_page
+from tarn.core.listing.pages import Page, PageRequest, PathRows, PathSpan, merge_page
 from tarn.kv.keys import PATHS_END, PATHS_START, after_prefix, path_key, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
+from tarn_graveler.branch.building import keys_of
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.repository.records import Repositories
@@ -51,6 +52,12 @@ class Layers:
         """Returns the metarange beneath the tokens: the compacted one, or the commit's."""
         if branch.compacted_metarange_id is not None:
             return branch.compacted_metarange_id
+        return await self.metarange_of(repository, branch.commit_id)
+
+    async def head_beneath(self, repository: Repository, branch: Branch) -> MetarangeId | None:
+        """Returns the listing of the commit if a compacted one lies over it, otherwise None."""
+        if branch.compacted_metarange_id is None:
+            return None
         return await self.metarange_of(repository, branch.commit_id)
 
     async def metarange_of(self, repository: Repository, commit_id: CommitId) -> MetarangeId:
@@ -153,6 +160,10 @@ class Layers:
         """Whether a token holds no staged row."""
         partition = self.partition(name, token)
         return not await self._kv.scan(partition, PATHS_START, PATHS_END, 1)
+
+    async def has_rows(self, name: BranchName, token: Token, span: PathSpan) -> bool:
+        """Whether a token holds a staged row of a path in a span."""
+        return bool(await self._kv.scan(self.partition(name, token), *keys_of(span), 1))
 
     def partition(self, name: BranchName, token: Token) -> Partition:
         """Returns the partition that holds the rows of a token."""

@@ -1,4 +1,4 @@
-"""Compares staged rows with the commit beneath them, page by page."""
+"""Compares the uncommitted layers of a branch, staged rows and compacted listing, with its commit, page by page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
+from tarn.core.entry import TOMBSTONE
 from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.pages import PageRequest
 from tarn_graveler.branch.layers import Layers
@@ -18,9 +19,12 @@ __all__ = ["UncommittedChanges"]
 
 _PAGE_ROWS = 1000
 
+_Rows = tuple[list[str], list[bytes], str | None]
+"""Sorted paths, the row of each, and where the next page begins."""
+
 
 class UncommittedChanges:
-    """Finds the staged rows that change a branch's commit."""
+    """Finds what changes a branch's commit."""
 
     def __init__(self, layers: Layers, committed: Committed) -> None:
         self._layers = layers
@@ -36,7 +40,7 @@ class UncommittedChanges:
         after: str = "",
         limit: int = _PAGE_ROWS,
     ) -> DiffPage:
-        """Returns up to `limit` changes that some tokens of a record make to its commit.
+        """Returns up to `limit` changes that some tokens of a record, over its base, make to its commit.
 
         Staged rows that change nothing are skipped, so a page may be short, even empty, although more
         follow.
@@ -44,33 +48,61 @@ class UncommittedChanges:
         namespace = name.repository.storage_namespace
         head = await self._layers.metarange_of(name.repository, branch.commit_id)
         request = PageRequest(prefix=prefix, after=after, limit=limit, with_tombstones=True)
+        paths, entries, next_after = await self._staged(name, tokens, request)
+        if branch.compacted_metarange_id is not None:
+            beneath = await self._committed.diff(
+                namespace,
+                head,
+                branch.compacted_metarange_id,
+                prefix=prefix,
+                after=after,
+                limit=limit,
+            )
+            staged = dict(zip(paths, entries, strict=True))
+            paths, entries, next_after = _joined(staged, next_after, beneath, limit)
+        columns = [pa.array(paths, pa.string()), pa.array(entries, pa.binary())]
+        rows = pa.record_batch(columns, names=["path", "value"])
+        found = await self._committed.diff_staged(namespace, head, rows)
+        return found if found.next_after is not None else replace(found, next_after=next_after)
+
+    async def _staged(
+        self, name: BranchName, tokens: Sequence[Token], request: PageRequest
+    ) -> _Rows:
+        """Returns a page of the rows of tokens."""
+        if not tokens:
+            return [], [], None
         page = await self._layers.page(name, tokens, None, request)
-        paths = pa.array(page.paths, pa.string())
-        values = pa.array(page.entries, pa.binary())
-        staged = pa.record_batch([paths, values], names=["path", "value"])
-        found = await self._committed.diff_staged(namespace, head, staged)
-        return found if found.next_after is not None else replace(found, next_after=page.next_after)
+        return page.paths, page.entries, page.next_after
 
     async def first(self, name: BranchName, branch: Branch, limit: int) -> list[str]:
-        """Returns the first paths that the sealed tokens, or a compacted listing, change; empty if the
-        branch is clean (rule 7).
+        """Returns the first paths that the sealed tokens over the compacted listing change; empty if the branch is
+        clean (rule 7).
 
         Only sealed tokens are read: they take no more acknowledged writes, so the answer stays true for
         the record.
         """
-        compacted = branch.compacted_metarange_id
-        if compacted is not None:
-            namespace = name.repository.storage_namespace
-            head = await self._layers.metarange_of(name.repository, branch.commit_id)
-            changes = await self._committed.diff(
-                namespace, head, compacted, prefix="", after="", limit=limit
-            )
-            if changes.paths:
-                return changes.paths
         paths: list[str] = []
-        after: str | None = "" if branch.sealed else None
+        is_behind = branch.sealed or branch.compacted_metarange_id is not None
+        after: str | None = "" if is_behind else None
         while after is not None and len(paths) < limit:
             page = await self.page(name, branch, branch.sealed, after=after)
             paths += page.paths
             after = page.next_after
         return paths[:limit]
+
+
+def _joined(
+    staged: dict[str, bytes], next_staged: str | None, beneath: DiffPage, limit: int
+) -> _Rows:
+    """Lays a page of staged rows over a page of the differences beneath, up to where both are known."""
+    rows = {
+        path: right or TOMBSTONE for path, right in zip(beneath.paths, beneath.rights, strict=True)
+    }
+    rows |= staged
+    ends = [end for end in (next_staged, beneath.next_after) if end is not None]
+    next_after = min(ends, default=None)
+    paths = sorted(path for path in rows if next_after is None or path <= next_after)
+    if len(paths) > limit:
+        paths = paths[:limit]
+        next_after = paths[-1]
+    return paths, [rows[path] for path in paths], next_after

@@ -6,7 +6,8 @@ from functools import partial
 
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import parse_branch_id, parse_commit_id, parse_tag_id
+from tarn.core.ids import parse_branch_id, parse_commit_id, parse_path, parse_tag_id
+from tarn.core.listing.pages import PathSpan
 from tarn.kv.records import Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -38,6 +39,21 @@ def _tag_message(tag_id: str, tag: Tag) -> tag_pb.Tag:
     )
 
 
+def _span_of(request: branch_pb.ResetBranchRequest) -> PathSpan | None:
+    """Returns the paths of a reset; None for all.
+
+    Raises:
+        TarnError: INVALID: the prefix or path is empty, so that no forgotten value discards everything; or it
+            cannot be that of an object.
+    """
+    part = request.WhichOneof("part")
+    if part is None:
+        return None
+    if part == "path":
+        return PathSpan.of_path(parse_path(request.path))
+    return PathSpan.of_prefix(parse_path(request.prefix))
+
+
 class BranchHandler:
     """Answers `tarn.graveler.v1.BranchService`."""
 
@@ -50,6 +66,7 @@ class BranchHandler:
         self._cleaning = graveler.cleaning
         self._commits = graveler.commits
         self._moves = graveler.moves
+        self._part_resets = graveler.part_resets
 
     async def CreateBranch(
         self, request: branch_pb.CreateBranchRequest, call: Call
@@ -118,12 +135,16 @@ class BranchHandler:
     async def ResetBranch(
         self, request: branch_pb.ResetBranchRequest, call: Call
     ) -> branch_pb.ResetBranchResponse:
-        """Discards all uncommitted changes of a branch."""
+        """Discards all uncommitted changes of a branch, or those of a prefix or of one path."""
         branch_id = parse_branch_id(request.branch_id)
         repository, _ = await self._guard.enter_repository(
             call, _BRANCH_RULES["ResetBranch"], request
         )
-        await self._moves.reset(BranchName(repository, branch_id))
+        span = _span_of(request)
+        if span is None:
+            await self._moves.reset(BranchName(repository, branch_id))
+        else:
+            await self._part_resets.reset(BranchName(repository, branch_id), span)
         return branch_pb.ResetBranchResponse()
 
     async def MoveBranch(

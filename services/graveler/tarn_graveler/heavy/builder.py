@@ -22,7 +22,7 @@ from tarn.kv.port import Kv
 from tarn.rpc.process.serve import Runtime
 from tarn.rpc.wire.errors import unavailable_error
 from tarn_graveler.branch.building import Builder, BuildOrder, InlineBuilder
-from tarn_graveler.heavy.weighing import again, few_rows, rows_touched
+from tarn_graveler.heavy.weighing import again, few_rows, rows_apart, rows_touched
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits, start_process
 
 __all__ = ["HeavyLimits", "ProcessBuilder", "open_builder"]
@@ -104,13 +104,19 @@ class ProcessBuilder:
 
     async def build(self, order: BuildOrder) -> BuildResult:
         """See `Builder.build`."""
-        layers = await few_rows(self._kv, order.tokens, self._limits.rows_here)
+        layers = await few_rows(self._kv, order.tokens, self._limits.rows_here, order.reset)
         if layers is not None:
             base = await self._committed.metarange(order.namespace, order.base)
             most = self._limits.rows_rewritten_here
-            if rows_touched(base, layers, most) <= most:
+            rows = rows_touched(base, layers, most)
+            if order.head is not None:
+                head = await self._committed.metarange(order.namespace, order.head)
+                rows += rows_apart(base, head, order.reset)
+            if rows <= most:
                 streams = [again(batches) for batches in layers]
-                return await self._committed.build(order.namespace, order.base, streams)
+                return await self._committed.build(
+                    order.namespace, order.base, streams, head=order.head, restored=order.reset
+                )
         del layers
         async with self._room:
             child = await self._running()

@@ -17,6 +17,7 @@ from typing import Any
 from tarn.block.committed import BuildResult
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
+from tarn.core.listing.pages import PathSpan
 from tarn.kv.port import Partition, PartitionKind
 from tarn_graveler.branch.building import BuildOrder
 
@@ -67,7 +68,12 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
 def said_order(order: BuildOrder) -> Message:
     """Encodes an order."""
     tokens = [[token.name, token.kind.value, token.buckets] for token in order.tokens]
-    return {"namespace": order.namespace, "base": order.base, "tokens": tokens}
+    said: Message = {"namespace": order.namespace, "base": order.base, "tokens": tokens}
+    if order.head is not None:
+        said["head"] = order.head
+    if order.reset is not None:
+        said["reset"] = [order.reset.start, order.reset.end]
+    return said
 
 
 def order_of(said: Message) -> BuildOrder:
@@ -76,7 +82,13 @@ def order_of(said: Message) -> BuildOrder:
         Partition(str(name), PartitionKind(kind), int(buckets))
         for name, kind, buckets in said["tokens"]
     ]
-    return BuildOrder(str(said["namespace"]), MetarangeId(said["base"]), tuple(tokens))
+    return BuildOrder(
+        str(said["namespace"]),
+        MetarangeId(said["base"]),
+        tuple(tokens),
+        MetarangeId(said["head"]) if "head" in said else None,
+        PathSpan(*said["reset"]) if "reset" in said else None,
+    )
 
 
 def said_result(result: BuildResult) -> Message:

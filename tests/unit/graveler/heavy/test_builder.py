@@ -17,6 +17,7 @@ from heavy_stores import NAMESPACE, Stores
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
+from tarn.core.listing.pages import PathSpan
 from tarn.rpc.process.system import SystemClock
 from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits
@@ -47,6 +48,27 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def until_waiting(builder: ProcessBuilder) -> None:
     """Waits until the child has received an order."""
     await until(lambda: builder._child is not None and not builder._child.is_idle)
+
+
+async def test_a_child_restores_and_counts_over_a_compacted_listing(stores: Stores) -> None:
+    """Head: a, b/1, c; compacted: a changed, b/2 new, c gone; staged: rows of b/ that are not read, and d."""
+    first = await stores.order({"a": 1, "b/1": 1, "c": 1})
+    head = (await stores.inline.build(first)).metarange_id
+    gone = replace(await stores.order({"a": 2, "b/1": 2, "b/2": 2, "e": 2}), base=head)
+    compacted = (await stores.inline.build(gone)).metarange_id
+    order = await stores.order({"b/1": 3, "b/3": 3, "d": 3})
+    commit = replace(order, base=compacted, head=head)
+    async with stores.builder() as builder:
+        for each in (
+            commit,
+            replace(commit, reset=PathSpan.of_prefix("b/")),
+            replace(commit, reset=PathSpan.of_path("e")),
+        ):
+            built = await builder.build(each)
+            assert built == await stores.inline.build(each)
+            pid_of(builder)
+        counted = await builder.build(commit)
+        assert (counted.added, counted.updated, counted.removed) == (4, 2, 0)
 
 
 async def test_a_child_builds_what_this_process_would(stores: Stores) -> None:

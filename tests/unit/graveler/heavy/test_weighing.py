@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from heavy_stores import Stores
 
 from tarn.core.ids import RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
-from tarn_graveler.heavy.weighing import few_rows, rows_touched
+from tarn.core.listing.pages import PathSpan
+from tarn_graveler.heavy.weighing import few_rows, rows_apart, rows_touched
 
 
 def base(*spans: str) -> Metarange:
@@ -61,3 +64,37 @@ async def test_rows_are_read_up_to_the_bound_over_all_tokens(stores: Stores) -> 
     paths = [[path for b in layer for path in b.column("path").to_pylist()] for layer in found]
     assert paths == [[f"{n:05}" for n in range(2500)], ["a", "b"]]
     assert await few_rows(stores.kv, order.tokens, 2501) is None
+
+
+async def test_rows_that_are_reset_are_not_read(stores: Stores) -> None:
+    order = await stores.order({f"b/{n:05}": n for n in range(2500)} | {"a": 1, "b": 2, "c": 3})
+    found = await few_rows(stores.kv, order.tokens, 3, PathSpan.of_prefix("b/"))
+    assert found is not None
+    assert [path for b in found[0] for path in b.column("path").to_pylist()] == ["a", "b", "c"]
+    assert await few_rows(stores.kv, order.tokens, 2, PathSpan.of_prefix("b/")) is None
+
+
+@pytest.mark.parametrize(
+    ("span", "rows"),
+    [
+        (None, 40),
+        (PathSpan("a", "b"), 0),
+        (PathSpan("d", "e"), 20),
+        (PathSpan("e", "f"), 0),
+        (PathSpan("z", None), 10),
+        (PathSpan("d", "z"), 30),
+    ],
+)
+def test_rows_of_ranges_that_only_one_listing_has_are_apart(
+    span: PathSpan | None, rows: int
+) -> None:
+    left = base("bd", "fh", "xy")
+    first, shared, _ = left.ranges
+    right = Metarange(
+        (
+            replace(first, range_id=RangeId("a" * 64)),
+            shared,
+            replace(first, range_id=RangeId("b" * 64), min_path="z", max_path="z"),
+        )
+    )
+    assert rows_apart(left, right, span) == rows

@@ -1,0 +1,155 @@
+"""Benchmark of resets, over the embedded store and the local block store. Prints a table. No asserts.
+
+python bench/reset.py --rows 100000 --rounds 5
+
+Each round stages rows below `raw/` and beside it, and measures the reset alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tarn.aio.task_set import TaskSet
+from tarn.block.opening import open_blocks
+from tarn.config import load
+from tarn.core.commit import Commit
+from tarn.core.entry import Entry, pack
+from tarn.core.ids import BranchId, RepositoryId
+from tarn.core.listing.pages import PathSpan
+from tarn.kv.keys import path_key
+from tarn.kv.opening import open_kv
+from tarn.kv.port import Group, Kv
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.config import open_committed_of
+
+MAIN = BranchId("main")
+AT_ONCE = 5_000
+
+
+class Lake:
+    """A repository with one branch."""
+
+    def __init__(self, graveler: Graveler, kv: Kv, name: BranchName) -> None:
+        self.graveler, self.kv, self.name = graveler, kv, name
+
+    async def stage(self, folder: str, rows: int, size: int) -> None:
+        """Stages objects below a folder, directly in the token: the writes are not what is measured."""
+        branch = (await self.graveler.branches.fresh(self.name)).branch
+        keys = self.graveler.repositories.keys_of(self.name.repository)
+        token = keys.token(MAIN, branch.staging)
+        for start in range(0, rows, AT_ONCE):
+            groups = []
+            for number in range(start, min(rows, start + AT_ONCE)):
+                key = path_key(f"{folder}/part-{number:09}.parquet")
+                md5 = (number * 1000 + size).to_bytes(16, "big")
+                groups.append(Group(key, ((key, pack(Entry(size, 0, md5, md5))),)))
+            await self.kv.set_many(token, groups)
+
+    async def commit(self) -> None:
+        await self.graveler.committing.commit(self.name, CommitRequest("ann", "rows"))
+
+    async def reset(self, prefix: str) -> None:
+        await self.graveler.part_resets.reset(self.name, PathSpan.of_prefix(prefix))
+
+    async def reset_all(self) -> None:
+        await self.graveler.moves.reset(self.name)
+
+
+async def timed(
+    what: str,
+    goal: str,
+    rounds: int,
+    prepare: Callable[[], Awaitable[None]],
+    work: Callable[[], Awaitable[None]],
+) -> None:
+    """Prints the best and the median time of some rounds in milliseconds."""
+    took = []
+    for _ in range(rounds):
+        await prepare()
+        began = time.perf_counter()
+        await work()
+        took.append((time.perf_counter() - began) * 1e3)
+    took.sort()
+    print(f"{what:64} {took[0]:>9.1f} {took[len(took) // 2]:>9.1f} ms  {goal}", flush=True)
+
+
+async def run(folder: Path, rows: int, rounds: int) -> None:
+    config = load(None, {"HOME": str(folder), "TARN_DATA_DIR": str(folder / "data")})
+    clock, tasks = SystemClock(), TaskSet()
+    async with AsyncExitStack() as stack:
+        kv = await open_kv(config, clock, SystemIds(clock))
+        stack.push_async_callback(kv.close)
+        blocks = await open_blocks(config, clock)
+        stack.push_async_callback(blocks.close)
+        committed = await stack.enter_async_context(open_committed_of(config, blocks))
+        graveler = assemble(
+            settings=GravelerSettings("bench"),
+            kv=kv,
+            blocks=blocks,
+            committed=committed,
+            clock=clock,
+            ids=SystemIds(clock),
+            tasks=tasks,
+        )
+        reserved = await graveler.repositories.reserve(RepositoryId("lake"), "", MAIN)
+        repository = reserved.repository
+        built = await committed.build(repository.storage_namespace, None, [])
+        root = await graveler.commits.add(
+            repository, Commit((), built.metarange_id, "ann", "", 0, 0, ())
+        )
+        name = BranchName(repository, MAIN)
+        await graveler.branches.create(name, root)
+        await graveler.repositories.publish(reserved)
+        await measure(Lake(graveler, kv, name), rows, rounds)
+
+
+async def measure(lake: Lake, rows: int, rounds: int) -> None:
+    async def again(below: int, beside: int) -> None:
+        await lake.reset_all()
+        await lake.stage("raw", below, 2)
+        await lake.stage("rest", beside, 2)
+
+    async def folded() -> None:
+        """All rows are in the compacted listing: only the commit's content can bring the prefix back."""
+        await again(rows, 0)
+        await lake.stage("tmp", 1, 1)
+        await lake.reset("tmp")
+
+    await lake.stage("raw", rows, 1)
+    await lake.stage("rest", rows, 1)
+    await lake.commit()
+    cases: tuple[tuple[str, str, Callable[[], Awaitable[None]]], ...] = (
+        (f"reset of a prefix of {rows:,} staged rows", "0.3 s", lambda: again(rows, 0)),
+        (f"the same, beside {rows // 100:,} others", "", lambda: again(rows, rows // 100)),
+        (f"the same, beside {rows:,} others, which are folded", "", lambda: again(rows, rows)),
+        ("reset of a prefix of one row, beside nothing", "", lambda: again(1, 0)),
+        (f"reset of a prefix of {rows:,} rows of the compacted listing", "", folded),
+    )
+    for what, goal, prepare in cases:
+        await timed(what, goal, rounds, prepare, lambda: lake.reset("raw/"))
+    await timed(
+        f"reset of all of {rows:,} staged rows", "", rounds, lambda: again(rows, 0), lake.reset_all
+    )
+
+
+def main() -> None:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000, help="staged rows below the prefix")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(Path(folder), given.rows, given.rounds))
+
+
+if __name__ == "__main__":
+    main()
