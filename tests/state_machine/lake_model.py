@@ -166,9 +166,10 @@ class LakeModel:
             _set(after, path, new)
         return self._publish(branch, (found.head,), after)
 
-    def reset(self, branch: str) -> None:
-        """Discards the staged changes."""
-        self.branches[branch].staged = {}
+    def reset(self, branch: str, is_part: Callable[[str], bool] = lambda _: True) -> None:
+        """Discards the staged changes of all paths, or of some."""
+        found = self.branches[branch]
+        found.staged = {path: each for path, each in found.staged.items() if not is_part(path)}
 
     def move(self, branch: str, target: int, expected: int, *, force: bool) -> None:
         """Puts a branch on another commit."""
@@ -219,6 +220,58 @@ class LakeModel:
         """Makes the change from a parent (by number, from 1; 0 for the only one) to a commit again."""
         older = self._compared_with(commit, parent)
         return self._apply(branch, older, self.commits[commit].contents, choice, allow_empty)
+
+    def revert_range(
+        self,
+        branch: str,
+        since: int,
+        last: int,
+        parent: int,
+        choice: Choice,
+        *,
+        squash: bool = False,
+    ) -> list[int]:
+        """Undoes a commit and its first parents that `since` does not contain, newest first.
+
+        Returns:
+            The new commits, oldest first.
+        """
+        contained = self.ancestors(since)
+        line = [number for number in self.first_parents(last) if number not in contained]
+        if parent > 1 or not line:
+            raise RefusedError("INVALID_ARGUMENT")
+        steps = []
+        for number in line:
+            is_merge = len(self.commits[number].parents) > 1
+            older = self._compared_with(number, parent if is_merge else 0)
+            steps.append((self.commits[number].contents, older))
+        self._refuse_dirty(branch)
+        head = self.branches[branch].head
+        listings: list[Contents] = [self.commits[head].contents]
+        for undone, older in steps:
+            after = _merged(undone, older, listings[-1], choice)
+            if after != listings[-1]:
+                listings.append(after)
+        if len(listings) == 1 or (squash and listings[-1] == listings[0]):
+            raise RefusedError("NOTHING_TO_COMMIT")
+        return [
+            self._publish(branch, (self.branches[branch].head,), after)
+            for after in (listings[-1:] if squash else listings[1:])
+        ]
+
+    def merge_branch(
+        self, name: str, dest: int, source: int, choice: Choice, *, allow_empty: bool
+    ) -> int:
+        """Creates a branch at the merge of a commit into another one; returns the merge."""
+        if name in self.branches:
+            raise RefusedError("BRANCH_EXISTS")
+        base = self.merge_base(dest, source)
+        if base == source and not allow_empty:
+            raise RefusedError("NOTHING_TO_MERGE")
+        merged = self.merged(base, source, dest, choice)
+        self._refuse_taken(name)
+        self.branches[name] = Branch(dest)
+        return self._publish(name, (dest, source), merged)
 
     def merged(self, base: int, source: int, dest: int, choice: Choice) -> dict[str, Object]:
         """Returns the three-way merge of the contents of three commits."""
