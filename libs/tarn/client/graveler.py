@@ -12,6 +12,7 @@ from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.merges import MergeClient
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
+from tarn.client.settings import SettingsClient
 from tarn.client.uploads import UploadClient
 from tarn.rpc.client.transport import Transport
 
@@ -19,7 +20,13 @@ __all__ = ["GravelerClient", "ListingPage", "Located"]
 
 
 class GravelerClient(
-    RepositoryClient, RefClient, CommitClient, MergeClient, EntryClient, UploadClient
+    RepositoryClient,
+    SettingsClient,
+    RefClient,
+    CommitClient,
+    MergeClient,
+    EntryClient,
+    UploadClient,
 ):
     """Every operation of graveler. The caller closes the transport."""
 

@@ -27,6 +27,7 @@ __all__ = [
     "removed_tokens",
     "seal",
     "settle",
+    "touch",
 ]
 
 RECENT_OPS = 8
@@ -235,6 +236,11 @@ def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
     kept = current.sealed[: len(current.sealed) - ours]
     assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
     return replace(current, sealed=kept, recent_op_ids=_remember(current, op_id))
+
+
+def touch(branch: Branch, op_id: bytes) -> Branch:
+    """The record with a new operation id and no other change: changes that expect the present record will fail."""
+    return replace(branch, recent_op_ids=_remember(branch, op_id))
 
 
 class AfterLostFinish(enum.Enum):

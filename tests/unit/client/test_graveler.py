@@ -20,6 +20,7 @@ from tarn_proto.graveler.v1 import (
     commit_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
+    settings_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
 )
@@ -55,6 +56,7 @@ FILES = [
     merge_service_pb2,
     pb,
     repository_service_pb2,
+    settings_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
 ]
@@ -239,9 +241,19 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.get_repository(call, "repo")
     await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
     await client.delete_repository(call, "repo")
+    await client.get_settings(call, "repo")
+    protection = settings_service_pb2.Protection(pattern="main", blocked=["CHANGE_KIND_WRITE"])
+    await client.set_rules(
+        call, "repo", protections=[protection], hidden_patterns=["t*"], if_match="e"
+    )
+    await client.set_read_only(call, "repo", True, if_match="e")
+    await client.set_metadata(call, "repo", {"a": "b"}, if_match="e")
+    await client.set_default_branch(call, "repo", "dev", expected_branch_id="main")
     await client.create_branch(call, "repo", "dev", "main")
     await client.get_branch(call, "repo", "dev")
-    await client.list_branches(call, "repo", prefix="d", page_size=2, page_token="t")
+    await client.list_branches(
+        call, "repo", prefix="d", page_size=2, page_token="t", include_hidden=True
+    )
     await client.delete_branch(call, "repo", "dev")
     await client.reset_branch(call, "repo", "dev")
     await client.move_branch(call, "repo", "dev", "main", expected_commit_id="c", force=True)
