@@ -99,6 +99,9 @@ _HINTS = {
     Reason.REF_NOT_WRITABLE: "only branches take writes",
     Reason.NOTHING_TO_COMMIT: "--allow-empty makes an empty commit",
     Reason.BRANCH_DIRTY: "`tarn diff` shows them; `tarn commit` commits and `tarn branch reset` discards them",
+    Reason.BRANCH_PROTECTED: "`tarn repo rules REPOSITORY` shows the rules",
+    Reason.REPOSITORY_READ_ONLY: "`tarn repo read-only REPOSITORY --off` makes it writable",
+    Reason.SETTINGS_CHANGED: "`tarn repo rules REPOSITORY` shows them as they are now",
     Reason.BRANCH_RESET: "`tarn diff` shows the changes that are left",
     Reason.MERGE_CONFLICT: (
         "--take source:PATTERN or --take dest:PATTERN chooses a side; `tarn merge --preview` lists all "

@@ -284,7 +284,11 @@ async def tag_dangles(lab: Lab) -> Found:
 
 async def branch_is_garbage(lab: Lab) -> Found:
     await lab.set(lab.keys.refs, lab.keys.branch("bad"), b"\xff\xff")
-    return [("record-damaged", f"{lab.keys.refs.name} branches/bad")]
+    await lab.set(lab.keys.refs, lab.keys.SETTINGS, b"\xff\xff")
+    return [
+        ("record-damaged", f"{lab.keys.refs.name} branches/bad"),
+        ("record-damaged", f"{lab.keys.refs.name} settings"),
+    ]
 
 
 async def ref_row_is_unknown(lab: Lab) -> Found:

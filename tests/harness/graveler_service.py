@@ -16,6 +16,7 @@ from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import UserId
 from tarn.kv.mem import MemKv
+from tarn.kv.records import Repository
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
@@ -40,6 +41,9 @@ class OpenGuard(AccessGuard):
     async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
         return Grant(UserId("ann"), Policy(()), "", 1000)
 
+    async def allow(self, rule: Rule, repository: Repository, branch_id: str, grant: Grant) -> None:
+        pass
+
 
 @dataclass(frozen=True)
 class Service:
@@ -53,6 +57,19 @@ class Service:
     anonymous: Call
     auth_endpoints: list[Endpoint]
     clock: ManualClock
+    replicas: Replicas
+
+    @asynccontextmanager
+    async def another_replica(self) -> AsyncIterator["Service"]:
+        """Yields the same installation through another replica, which has its own caches."""
+        clock = self.replicas.clock
+        async with self.replicas.replica() as graveler:
+            endpoints = endpoints_of(graveler, Access(self.auth, clock))
+            transport = InProcessTransport(endpoints, clock)
+            yield replace(
+                self, graveler=GravelerClient(transport), endpoints=endpoints, transport=transport
+            )
+            await transport.close()
 
     async def as_user(self, user_id: str, role: str) -> Call:
         await self.auth.create_user(self.admin, user_id, [role])
@@ -105,6 +122,7 @@ async def running_service(folder: Path) -> AsyncIterator[Service]:
             anonymous,
             list(auth.endpoints),
             replicas.clock,
+            replicas,
         )
         await made_service.graveler.create_repository(admin, "lake")
         yield made_service

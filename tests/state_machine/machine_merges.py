@@ -227,7 +227,7 @@ class Merges(Writes):
                 default_side=default,
                 squash=squash,
             )
-            ids, wanted = [made.commit.commit_id], 1 if squash else len(made.undone_commit_ids)
+            ids, wanted = [made.commit.commit_id], 1 if squash else len(made.reverted_commit_ids)
             while len(ids) < wanted:
                 commit = await client.get_commit(self.call, self.repository, f"{ids[-1]}^")
                 ids.append(commit.commit_id)

@@ -35,7 +35,9 @@ def branch() -> None:
 
 @branch.command()
 @click.argument("branch_uri", metavar="REPOSITORY/BRANCH")
-@click.option("--from", "source", default="main", show_default=True, help="Ref to start from.")
+@click.option(
+    "--from", "source", default="", help="Ref to start from.  [default: the default branch]"
+)
 @pass_session
 def create(session: Session, branch_uri: str, source: str) -> None:
     """Create a branch at the commit of any ref. Uncommitted changes are not copied.
@@ -55,8 +57,9 @@ def create(session: Session, branch_uri: str, source: str) -> None:
 @branch.command(name="list")
 @click.argument("repository")
 @click.option("--prefix", default="", help="Only names with this prefix.")
+@click.option("--hidden", is_flag=True, help="Also branches that the repository's rules hide.")
 @pass_session
-def list_(session: Session, repository: str, prefix: str) -> None:
+def list_(session: Session, repository: str, prefix: str, hidden: bool) -> None:
     """List the branches of a repository."""
     from tarn_cli.connection import collect
 
@@ -64,7 +67,12 @@ def list_(session: Session, repository: str, prefix: str) -> None:
     found = session.run(
         lambda tarn: collect(
             lambda size, token: tarn.graveler.list_branches(
-                tarn.call(), name, prefix=prefix, page_size=size, page_token=token
+                tarn.call(),
+                name,
+                prefix=prefix,
+                page_size=size,
+                page_token=token,
+                include_hidden=hidden,
             ),
             lambda page: page.branches,
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `tarn --help` does without
 __all__ = ["diff"]
 
 _KINDS = {1: ("added", "+", "green"), 2: ("changed", "~", "yellow"), 3: ("removed", "-", "red")}
-"""By `ChangeKind`: a word, a sign and a colour."""
+"""By `DiffKind`: a word, a sign and a colour."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ def refs() -> None:
 
 @refs.command(name="list")
 @click.argument("repository")
+@click.option("--hidden", is_flag=True, help="Also branches that the repository's rules hide.")
 @pass_session
-def list_(session: Session, repository: str) -> None:
+def list_(session: Session, repository: str, hidden: bool) -> None:
     """List the branches and tags of a repository."""
     from tarn_cli.connection import Connection, collect
 
@@ -29,7 +30,7 @@ def list_(session: Session, repository: str) -> None:
     async def work(tarn: Connection) -> list[Record]:
         branches = await collect(
             lambda size, token: tarn.graveler.list_branches(
-                tarn.call(), name, page_size=size, page_token=token
+                tarn.call(), name, page_size=size, page_token=token, include_hidden=hidden
             ),
             lambda page: page.branches,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tarn_cli.commands.rules import COMMANDS
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
@@ -106,3 +107,7 @@ def delete(session: Session, repository: str, yes: bool) -> None:
         click.confirm(f"Delete {name} with all of its history?", abort=True, err=True)
     session.run(lambda tarn: tarn.graveler.delete_repository(tarn.call(), name))
     session.output.remark(f"deleted {name}")
+
+
+for _command in COMMANDS:
+    repo.add_command(_command)

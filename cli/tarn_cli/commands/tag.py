@@ -29,7 +29,11 @@ def tag() -> None:
 @tag.command()
 @click.argument("tag_uri", metavar="REPOSITORY/TAG")
 @click.option(
-    "--from", "--ref", "source", default="main", show_default=True, help="Ref whose commit to name."
+    "--from",
+    "--ref",
+    "source",
+    default="",
+    help="Ref whose commit to name.  [default: the default branch]",
 )
 @pass_session
 def create(session: Session, tag_uri: str, source: str) -> None:

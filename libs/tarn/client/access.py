@@ -112,6 +112,14 @@ class Access:
         grant.require(action, resource)
         return grant
 
+    async def user_uid(self, call: Call, user_id: str) -> bytes:
+        """Returns the uid of a user, which identifies this life of the user.
+
+        Raises:
+            TarnError: NOT_FOUND, USER_NOT_FOUND; DENIED if the caller may not read that user.
+        """
+        return (await self._auth.get_user(call, user_id)).user_uid
+
     def check_cached(self, call: Call, action: Action, resource: str) -> Grant | None:
         """As `check`, but never waits; returns None if auth must be asked, and then the caller uses `check`.
 

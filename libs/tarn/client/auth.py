@@ -230,4 +230,5 @@ def _grant(grant: caller_pb.Grant) -> Grant:
         Statement(s.allow, tuple(s.actions), tuple(s.resources)) for s in grant.statements
     )
     policy = compile_policy(statements)
-    return Grant(UserId(grant.user_id), policy, grant.caller_token, grant.ttl_ms)
+    user_id, roles = UserId(grant.user_id), tuple(grant.roles)
+    return Grant(user_id, policy, grant.caller_token, grant.ttl_ms, grant.user_uid, roles)

@@ -32,7 +32,7 @@ class ChangesPage:
     left_entries: list[bytes]
     right_entries: list[bytes]
     next_page_token: str
-    kinds: list[pb.ChangeKind] = field(default_factory=list)
+    kinds: list[pb.DiffKind] = field(default_factory=list)
     left_commit_id: str = ""
     right_commit_id: str = ""
 

@@ -13,6 +13,7 @@ from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.merges import MergeClient
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
+from tarn.client.settings import SettingsClient
 from tarn.client.uploads import UploadClient
 from tarn.rpc.client.transport import Transport
 
@@ -20,7 +21,14 @@ __all__ = ["GravelerClient", "ListingPage", "Located"]
 
 
 class GravelerClient(
-    RepositoryClient, RefClient, CommitClient, DiffClient, MergeClient, EntryClient, UploadClient
+    RepositoryClient,
+    SettingsClient,
+    RefClient,
+    CommitClient,
+    DiffClient,
+    MergeClient,
+    EntryClient,
+    UploadClient,
 ):
     """Every operation of graveler. The caller closes the transport."""
 

@@ -43,10 +43,18 @@ class RefClient:
         prefix: str = "",
         page_size: int = 0,
         page_token: str = "",
+        include_hidden: bool = False,
     ) -> branch_pb.ListBranchesResponse:
-        """Returns a page of branches in byte order of their ids: `branches`, `next_page_token`."""
+        """Returns a page of branches in byte order of their ids: `branches`, `next_page_token`.
+
+        Branches that the repository's rules hide are left out, unless `include_hidden`.
+        """
         request = branch_pb.ListBranchesRequest(
-            repository_id=repository_id, prefix=prefix, page_size=page_size, page_token=page_token
+            repository_id=repository_id,
+            prefix=prefix,
+            page_size=page_size,
+            page_token=page_token,
+            include_hidden=include_hidden,
         )
         answer = await self._transport.unary(_BRANCHES, "ListBranches", request, call)
         return expect(answer, branch_pb.ListBranchesResponse)

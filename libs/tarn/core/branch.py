@@ -28,6 +28,7 @@ __all__ = [
     "reset_part",
     "seal",
     "settle",
+    "touch",
     "with_oldest_of",
 ]
 
@@ -291,6 +292,11 @@ def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
         compaction_start_time_us=0,
         recent_op_ids=_remember(current, op_id),
     )
+
+
+def touch(branch: Branch, op_id: bytes) -> Branch:
+    """The record with a new operation id and no other change: changes that expect the present record will fail."""
+    return replace(branch, recent_op_ids=_remember(branch, op_id))
 
 
 class AfterLostFinish(enum.Enum):

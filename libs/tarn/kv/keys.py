@@ -143,6 +143,9 @@ class RepositoryKeys:
     UPLOAD_DAYS: ClassVar[bytes] = b"upload-days/"
     """Prefix of the rows that name the days with recorded uploads."""
 
+    SETTINGS: ClassVar[bytes] = b"settings"
+    """The row of `refs` with the repository's rules and metadata; absent until the first change."""
+
     OPEN_UPLOADS: ClassVar[bytes] = b"uploads/"
     """Prefix of the index of a day's uploads."""
 

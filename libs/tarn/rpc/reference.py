@@ -15,6 +15,7 @@ from tarn_proto.graveler.v1 import (
     entry_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
+    settings_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
 )
@@ -23,6 +24,7 @@ __all__ = ["describe"]
 
 _FILES = (
     repository_service_pb2,
+    settings_service_pb2,
     branch_service_pb2,
     tag_service_pb2,
     commit_service_pb2,
@@ -53,6 +55,8 @@ def _table(service: ServiceDescriptor) -> list[str]:
 def _row(rule: Rule) -> str:
     name = rule.name.partition(".")[2]
     changes = "no" if rule.read_only else "yes"
+    if rule.change is not None:
+        changes = f"yes: `{rule.change}`"
     if rule.action is None:
         return f"| {name} | none: {rule.public_because} |  | {changes} |"
     return f"| {name} | `{rule.action}` | `{rule.resource.template}` | {changes} |"

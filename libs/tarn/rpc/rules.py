@@ -24,6 +24,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message import Message
 
 from tarn.core.access.actions import Action
+from tarn.core.change_kind import ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_proto.common.v1 import rule_pb2
 
@@ -130,6 +131,8 @@ class Rule:
         read_only: the rpc changes nothing, so it may be repeated, and its caller may leave at any time.
         also: further accesses by their names.
         public_because: why all callers are allowed; empty if the rpc is not public.
+        change: the kind of change that the rules of a repository can block; None if the rpc changes no
+            repository.
     """
 
     full_name: str
@@ -138,6 +141,7 @@ class Rule:
     read_only: bool
     also: Mapping[str, Rule]
     public_because: str = ""
+    change: ChangeKind | None = None
 
     @property
     def name(self) -> str:
@@ -222,7 +226,16 @@ def _rule(full_name: str, rule: rule_pb2.Rule, *, read_only: bool) -> Rule:
     }
     action = Action(rule.action) if rule.action else None
     resource = Resource(rule.resource)
-    return Rule(full_name, action, resource, read_only, MappingProxyType(also), rule.public_because)
+    change = ChangeKind(rule.change) if rule.change else None
+    return Rule(
+        full_name,
+        action,
+        resource,
+        read_only,
+        MappingProxyType(also),
+        rule.public_because,
+        change,
+    )
 
 
 def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
@@ -233,6 +246,8 @@ def _problems(rule: rule_pb2.Rule, request: Descriptor) -> list[str]:
     if not rule.action:
         return ["it has no rule: set the option (tarn.common.v1.rule)"]
     problems = []
+    if rule.change and rule.change not in set(ChangeKind):
+        problems.append(f"{rule.change!r} is not a kind of tarn.core.change_kind")
     accesses: list[rule_pb2.Rule | rule_pb2.Access] = [rule, *rule.also]
     for access in accesses:
         if access.action not in set(Action):

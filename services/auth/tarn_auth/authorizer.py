@@ -196,7 +196,8 @@ class Authorizer:
         known = {role.value for role in Role}
         roles = [Role(name) for name in user.roles if name in known]
         policy = compile_policy(statements_of(roles, user.user_id))
-        return Grant(user.user_id, policy, token, GRANT_TTL_MS)
+        names = tuple(role.value for role in roles)
+        return Grant(user.user_id, policy, token, GRANT_TTL_MS, user.user_uid, names)
 
     def _check_scope(self, date: str, region: str, service: str) -> None:
         if service != _SERVICE:

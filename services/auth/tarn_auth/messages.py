@@ -34,13 +34,18 @@ def to_grant(grant: Grant) -> caller_pb.Grant:
         statements=to_statements(grant.policy.statements),
         caller_token=grant.caller_token,
         ttl_ms=grant.ttl_ms,
+        user_uid=grant.user_uid,
+        roles=grant.roles,
     )
 
 
 def to_user(user: User) -> user_pb.User:
-    """Converts a user; omits its uid, which is internal."""
+    """Converts a user."""
     return user_pb.User(
-        user_id=user.user_id, roles=user.roles, create_time=to_timestamp(user.create_time_us)
+        user_id=user.user_id,
+        roles=user.roles,
+        create_time=to_timestamp(user.create_time_us),
+        user_uid=user.user_uid,
     )
 
 

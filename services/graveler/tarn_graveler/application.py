@@ -23,6 +23,7 @@ from tarn_graveler.handlers.entries import EntryHandler
 from tarn_graveler.handlers.merges import MergeHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.handlers.requests import AccessGuard
+from tarn_graveler.handlers.settings import SettingsHandler
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
@@ -31,6 +32,7 @@ from tarn_proto.graveler.v1 import (
     entry_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
+    settings_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
 )
@@ -40,9 +42,10 @@ __all__ = ["GravelerApplication", "endpoints_of"]
 
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` checks every call first."""
-    guard = AccessGuard(access, graveler.repositories)
+    guard = AccessGuard(access, graveler.repositories, graveler.settings)
     handlers = {
         repository_service_pb2: RepositoryHandler(guard, graveler),
+        settings_service_pb2: SettingsHandler(guard, graveler),
         branch_service_pb2: BranchHandler(guard, graveler),
         tag_service_pb2: TagHandler(guard, graveler),
         commit_service_pb2: CommitHandler(guard, graveler),

@@ -33,6 +33,7 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
 from tarn_graveler.repository.records import Repositories
+from tarn_graveler.repository.settings import RepositorySettings
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
 from tarn_graveler.uploads.state import Uploads
@@ -105,6 +106,7 @@ class Graveler:
     daily_uploads: DailyUploads
     uploads: Uploads
     page_keys: PageKeys
+    settings: RepositorySettings
     clock: Clock
 
     @property
@@ -186,5 +188,6 @@ def assemble(
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
+        settings=RepositorySettings(kv, repositories, clock, ids),
         clock=clock,
     )

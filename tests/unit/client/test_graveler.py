@@ -21,6 +21,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
+    settings_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
 )
@@ -57,6 +58,7 @@ FILES = [
     merge_service_pb2,
     pb,
     repository_service_pb2,
+    settings_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
 ]
@@ -155,7 +157,7 @@ async def test_changes_of_uneven_columns_are_refused() -> None:
 
 
 async def test_kinds_of_changes_must_be_as_many_as_paths() -> None:
-    added = commit_service_pb2.CHANGE_KIND_ADDED
+    added = commit_service_pb2.DIFF_KIND_ADDED
     for kinds, entries in (([added], []), ([added, added], [b"", b""])):
         answer = commit_service_pb2.DiffRefsResponse(
             paths=["a", "b"], kinds=kinds, left_entries=entries, right_entries=entries
@@ -252,9 +254,19 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.get_repository(call, "repo")
     await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
     await client.delete_repository(call, "repo")
+    await client.get_settings(call, "repo")
+    protection = settings_service_pb2.Protection(pattern="main", blocked=["DIFF_KIND_WRITE"])
+    await client.set_rules(
+        call, "repo", protections=[protection], hidden_patterns=["t*"], if_match="e"
+    )
+    await client.set_read_only(call, "repo", True, if_match="e")
+    await client.set_metadata(call, "repo", {"a": "b"}, if_match="e")
+    await client.set_default_branch(call, "repo", "dev", expected_branch_id="main")
     await client.create_branch(call, "repo", "dev", "main")
     await client.get_branch(call, "repo", "dev")
-    await client.list_branches(call, "repo", prefix="d", page_size=2, page_token="t")
+    await client.list_branches(
+        call, "repo", prefix="d", page_size=2, page_token="t", include_hidden=True
+    )
     await client.delete_branch(call, "repo", "dev")
     await client.reset_branch(call, "repo", "dev", prefix="raw/")
     await client.move_branch(call, "repo", "dev", "main", expected_commit_id="c", force=True)

@@ -269,6 +269,28 @@ async def test_an_end_that_is_refused_opens_the_upload_again(lake: Any, failure:
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
 
 
+async def test_an_end_that_a_rule_blocks_opens_the_upload_again(lake: Any, failure: Any) -> None:
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    lake.graveler.fail["FinishCompleteUpload"] = [failure(Kind.DENIED, Reason.BRANCH_PROTECTED)]
+    reply = await complete(lake, upload, listed((1, md5(LAST))))
+    assert (reply.status, reply.code) == (403, "AccessDenied")
+    assert lake.graveler.uploads[upload].state == "open"
+
+
+async def test_an_end_that_is_denied_after_an_uncertain_one_is_503(lake: Any, failure: Any) -> None:
+    """The first attempt may still stage the object: its process may not have recorded that it tries."""
+    upload = await begin(lake)
+    await part(lake, upload, 1, LAST)
+    unknown = failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
+    denied = failure(Kind.DENIED, Reason.BRANCH_PROTECTED)
+    lake.graveler.fail["FinishCompleteUpload"] = [unknown, denied]
+    lake.clock.sleep = _no_sleep
+    reply = await complete(lake, upload, listed((1, md5(LAST))))
+    assert (reply.status, reply.code) == (503, "ServiceUnavailable")
+    assert "ReopenUpload" not in lake.graveler.calls
+
+
 async def test_a_block_of_other_parts_is_not_believed(lake: Any, failure: Any) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)

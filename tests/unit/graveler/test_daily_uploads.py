@@ -179,6 +179,9 @@ class OpenGuard:
     async def enter(self, *_: object) -> None:
         return None
 
+    async def allow(self, *_: object) -> None:
+        return None
+
 
 async def test_a_deleted_repository_takes_its_uploads_along(lake: Lake) -> None:
     upload_id = await begin(lake, "a")

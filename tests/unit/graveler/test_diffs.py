@@ -205,11 +205,11 @@ async def check_refs(service: Service, model: Model, left: str, right: str, rng:
         assert (page.left_commit_id, page.right_commit_id) == (start, right)
         assert page.left_entries == page.right_entries == []
         kinds = [
-            commit_pb.CHANGE_KIND_ADDED
+            commit_pb.DIFF_KIND_ADDED
             if not before
-            else commit_pb.CHANGE_KIND_CHANGED
+            else commit_pb.DIFF_KIND_CHANGED
             if after
-            else commit_pb.CHANGE_KIND_REMOVED
+            else commit_pb.DIFF_KIND_REMOVED
             for before, after in expected.values()
         ]
         assert (page.paths, page.kinds) == (list(expected), kinds)

@@ -97,7 +97,9 @@ async def compact_to(lake: Lake, commit_id: CommitId, listing: MetarangeId) -> N
 async def test_staged_rows_that_undo_the_sealed_ones_make_a_branch_clean(lake: Lake) -> None:
     source = await branch_with(lake, {"a": 2})
     await lake.put("x", 1)
-    await lake.graveler.conditional.stage(lake.main, "y", mine(1, "create"), NEW)  # seals the row of x
+    await lake.graveler.conditional.stage(
+        lake.main, "y", mine(1, "create"), NEW
+    )  # seals the row of x
     assert (await record(lake)).sealed
     await lake.delete("x", "y")
     await merge(lake, source)

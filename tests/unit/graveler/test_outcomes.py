@@ -41,6 +41,9 @@ class OpenGuard:
     async def enter(self, *_: object) -> None:
         return None
 
+    async def allow(self, *_: object) -> None:
+        return None
+
     async def enter_repository(self, *_: object, **__: object) -> tuple[Repository, None]:
         return self._repository, None
 

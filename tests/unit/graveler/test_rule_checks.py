@@ -25,6 +25,7 @@ from tarn_proto.graveler.v1 import (
     entry_service_pb2,
     merge_service_pb2,
     repository_service_pb2,
+    settings_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
 )
@@ -33,6 +34,7 @@ SERVICES: list[ServiceDescriptor] = [
     service
     for file in (
         repository_service_pb2,
+        settings_service_pb2,
         branch_service_pb2,
         tag_service_pb2,
         commit_service_pb2,

@@ -24,13 +24,15 @@ from tarn.core.access.actions import (
     repository_resource,
     user_resource,
 )
+from tarn.core.change_kind import PROTECTABLE, ChangeKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.reference import describe
-from tarn.rpc.rules import Resource, Rule, rules_of
+from tarn.rpc.rules import Resource, Rule, _problems, rules_of
 from tarn.rpc.wire.methods import Endpoint
 from tarn_proto.common.v1 import rule_pb2
+from tarn_proto.graveler.v1 import settings_service_pb2
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "design" / "rpcs.md"
 
@@ -85,6 +87,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         Action.CREATE_REPO,
         Action.DELETE_REPO,
         Action.WRITE_REPO,
+        Action.WRITE_RULES,
         Action.WRITE_USERS,
     }
     assert [rule.name for rule in RULES if rule.read_only and rule.action in writing] == []
@@ -259,3 +262,33 @@ def test_a_service_whose_rule_makes_no_sense_is_not_served(
         rules_of(service)
     with pytest.raises(TypeError, match=text):
         InProcessTransport([Endpoint(service, Toys())], SystemClock())
+
+
+PROTECTED_ELSEWHERE = {
+    "BranchService.CreateBranch": ChangeKind.OTHER,
+    "UploadService.ReopenUpload": ChangeKind.ALWAYS,
+    "UploadService.AbortUpload": ChangeKind.ALWAYS,
+}
+"""Rpcs about a branch that no protection blocks: they make one, or give up an upload to it."""
+
+
+def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None:
+    """Without a kind, protections of branches do not block the rpc (docs/user/rules.md)."""
+    for rule in RULES:
+        if rule.read_only or not rule.resource.template.startswith("repository/"):
+            assert rule.change is None, f"{rule.name} changes no repository"
+            continue
+        assert rule.change is not None, f"{rule.name}: set `change` in its option"
+        if "/branch/" in rule.resource.template:
+            expected = PROTECTED_ELSEWHERE.get(rule.name)
+            assert rule.change in ((expected,) if expected else PROTECTABLE), rule.name
+            names = set(rule.resource.names)
+            assert names & {"branch_id", "upload.branch_id"}, f"{rule.name} names no branch"
+        else:
+            assert rule.change not in PROTECTABLE, rule.name
+
+
+def test_an_unknown_kind_of_change_is_refused() -> None:
+    rule = rule_pb2.Rule(action="WriteRepo", resource="repository/{repository_id}", change="wirte")
+    request = settings_service_pb2.DESCRIPTOR.message_types_by_name["SetRulesRequest"]
+    assert any("wirte" in each for each in _problems(rule, request))

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/auth/v1/caller.proto\x12\x0ctarn.auth.v1\">\n\tStatement\x12\r\n\x05\x61llow\x18\x01 \x01(\x08\x12\x0f\n\x07\x61\x63tions\x18\x02 \x03(\t\x12\x11\n\tresources\x18\x03 \x03(\t\"k\n\x05Grant\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12+\n\nstatements\x18\x02 \x03(\x0b\x32\x17.tarn.auth.v1.Statement\x12\x14\n\x0c\x63\x61ller_token\x18\x03 \x01(\t\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/auth/v1/caller.proto\x12\x0ctarn.auth.v1\">\n\tStatement\x12\r\n\x05\x61llow\x18\x01 \x01(\x08\x12\x0f\n\x07\x61\x63tions\x18\x02 \x03(\t\x12\x11\n\tresources\x18\x03 \x03(\t\"\x8c\x01\n\x05Grant\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12+\n\nstatements\x18\x02 \x03(\x0b\x32\x17.tarn.auth.v1.Statement\x12\x14\n\x0c\x63\x61ller_token\x18\x03 \x01(\t\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\r\x12\x10\n\x08user_uid\x18\x05 \x01(\x0c\x12\r\n\x05roles\x18\x06 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STATEMENT']._serialized_start=49
   _globals['_STATEMENT']._serialized_end=111
-  _globals['_GRANT']._serialized_start=113
-  _globals['_GRANT']._serialized_end=220
+  _globals['_GRANT']._serialized_start=114
+  _globals['_GRANT']._serialized_end=254
 # @@protoc_insertion_point(module_scope)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtarn_proto/auth/v1/user.proto\x12\x0ctarn.auth.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"W\n\x04User\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\r\n\x05roles\x18\x02 \x03(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"z\n\nCredential\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtarn_proto/auth/v1/user.proto\x12\x0ctarn.auth.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"i\n\x04User\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\r\n\x05roles\x18\x02 \x03(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08user_uid\x18\x04 \x01(\x0c\"z\n\nCredential\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.auth.v1.user_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_USER']._serialized_start=80
-  _globals['_USER']._serialized_end=167
-  _globals['_CREDENTIAL']._serialized_start=169
-  _globals['_CREDENTIAL']._serialized_end=291
+  _globals['_USER']._serialized_end=185
+  _globals['_CREDENTIAL']._serialized_start=187
+  _globals['_CREDENTIAL']._serialized_end=309
 # @@protoc_insertion_point(module_scope)

@@ -10,14 +10,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class User(_message.Message):
-    __slots__ = ("user_id", "roles", "create_time")
+    __slots__ = ("user_id", "roles", "create_time", "user_uid")
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    USER_UID_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     roles: _containers.RepeatedScalarFieldContainer[str]
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, user_id: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    user_uid: bytes
+    def __init__(self, user_id: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., user_uid: _Optional[bytes] = ...) -> None: ...
 
 class Credential(_message.Message):
     __slots__ = ("access_key_id", "user_id", "description", "create_time")

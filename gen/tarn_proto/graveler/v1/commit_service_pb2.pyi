@@ -11,16 +11,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class ChangeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class DiffKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    CHANGE_KIND_UNSPECIFIED: _ClassVar[ChangeKind]
-    CHANGE_KIND_ADDED: _ClassVar[ChangeKind]
-    CHANGE_KIND_CHANGED: _ClassVar[ChangeKind]
-    CHANGE_KIND_REMOVED: _ClassVar[ChangeKind]
-CHANGE_KIND_UNSPECIFIED: ChangeKind
-CHANGE_KIND_ADDED: ChangeKind
-CHANGE_KIND_CHANGED: ChangeKind
-CHANGE_KIND_REMOVED: ChangeKind
+    DIFF_KIND_UNSPECIFIED: _ClassVar[DiffKind]
+    DIFF_KIND_ADDED: _ClassVar[DiffKind]
+    DIFF_KIND_CHANGED: _ClassVar[DiffKind]
+    DIFF_KIND_REMOVED: _ClassVar[DiffKind]
+DIFF_KIND_UNSPECIFIED: DiffKind
+DIFF_KIND_ADDED: DiffKind
+DIFF_KIND_CHANGED: DiffKind
+DIFF_KIND_REMOVED: DiffKind
 
 class Commit(_message.Message):
     __slots__ = ("commit_id", "parent_ids", "metarange_id", "committer", "message", "create_time", "generation", "metadata")
@@ -153,10 +153,10 @@ class DiffRefsResponse(_message.Message):
     paths: _containers.RepeatedScalarFieldContainer[str]
     left_entries: _containers.RepeatedScalarFieldContainer[bytes]
     right_entries: _containers.RepeatedScalarFieldContainer[bytes]
-    kinds: _containers.RepeatedScalarFieldContainer[ChangeKind]
+    kinds: _containers.RepeatedScalarFieldContainer[DiffKind]
     left_commit_id: str
     right_commit_id: str
-    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[ChangeKind, str]]] = ..., left_commit_id: _Optional[str] = ..., right_commit_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[DiffKind, str]]] = ..., left_commit_id: _Optional[str] = ..., right_commit_id: _Optional[str] = ...) -> None: ...
 
 class DiffUncommittedRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "prefix", "after", "page_size", "page_token", "names_only")
@@ -188,6 +188,6 @@ class DiffUncommittedResponse(_message.Message):
     paths: _containers.RepeatedScalarFieldContainer[str]
     left_entries: _containers.RepeatedScalarFieldContainer[bytes]
     right_entries: _containers.RepeatedScalarFieldContainer[bytes]
-    kinds: _containers.RepeatedScalarFieldContainer[ChangeKind]
+    kinds: _containers.RepeatedScalarFieldContainer[DiffKind]
     commit_id: str
-    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[ChangeKind, str]]] = ..., commit_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[DiffKind, str]]] = ..., commit_id: _Optional[str] = ...) -> None: ...

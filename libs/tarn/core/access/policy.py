@@ -114,12 +114,16 @@ class Grant:
         user_id: the caller.
         policy: the compiled statements of the caller's roles.
         caller_token: passed on to other services, which decide again; a secret.
+        user_uid: 16 bytes, unique to this life of the user.
+        roles: the caller's roles.
     """
 
     user_id: UserId
     policy: Policy
     caller_token: str = field(repr=False)
     ttl_ms: int
+    user_uid: bytes = b""
+    roles: tuple[str, ...] = ()
 
     def allows(self, action: Action, resource: str) -> bool:
         """Whether the caller may do the action on the resource."""

@@ -227,6 +227,11 @@ async def _finish(
                 call, request.bucket, upload.upload_id, claim, packed, condition
             )
         except TarnError as error:
+            if attempt > 1 and error.kind in (Kind.DENIED, Kind.UNAUTHENTICATED):
+                # A permission or a rule refuses this attempt. An earlier one may still stage the entry, and its
+                # process may not have recorded that it tries.
+                text = f"upload {upload.upload_id} may have been completed before: {error.message}"
+                raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text) from error
             if error.kind not in _UNCERTAIN:
                 await _reopen(backend, request, upload, claim)
                 raise

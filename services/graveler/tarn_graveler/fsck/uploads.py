@@ -11,6 +11,7 @@ from tarn.core.ids import UploadId
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Partition
 from tarn.kv.records import decode_branch, decode_ref_name, decode_tag, parse_record
+from tarn.kv.rules_records import decode_settings
 from tarn_graveler.fsck.finding import Code
 from tarn_graveler.fsck.reads import Reads
 from tarn_graveler.fsck.references import ANY_SIZE, RECORD, References
@@ -109,6 +110,8 @@ def _wrong_ref(key: bytes, value: bytes) -> str | None:
             decode_tag(value)
         case "names":
             decode_ref_name(value)
+        case "settings":
+            decode_settings(value)
         case "upload-days":
             return _UNKNOWN if RepositoryKeys.day_of(key) is None else None
         case _:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 
-from tarn.core.branch import Branch
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import parse_branch_id, parse_commit_id, parse_path, parse_tag_id
+from tarn.core.branch import Branch, Token
+from tarn.core.ids import BranchId, parse_branch_id, parse_commit_id, parse_path, parse_tag_id
 from tarn.core.listing.pages import PathSpan
-from tarn.kv.records import Tag
+from tarn.kv.records import Repository, Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
@@ -16,6 +15,7 @@ from tarn_graveler.branch.attempts import unknown_if
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.repository.default_branch import DefaultBranch
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
 
@@ -67,6 +67,8 @@ class BranchHandler:
         self._commits = graveler.commits
         self._moves = graveler.moves
         self._part_resets = graveler.part_resets
+        self._settings = graveler.settings
+        self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
 
     async def CreateBranch(
         self, request: branch_pb.CreateBranchRequest, call: Call
@@ -113,8 +115,21 @@ class BranchHandler:
         after = tokens.decode(request.page_token)
         found = await self._branches.page(repository, request.prefix, after, limit)
         next_token = tokens.encode(found[-1][0]) if len(found) == limit else ""
-        lines = [_branch_message(name, branch) for name, branch in found if not branch.is_deleted]
+        live = [(name, branch) for name, branch in found if not branch.is_deleted]
+        if not request.include_hidden:
+            live = await self._listed(repository, live)
+        lines = [_branch_message(name, branch) for name, branch in live]
         return branch_pb.ListBranchesResponse(branches=lines, next_page_token=next_token)
+
+    async def _listed(
+        self, repository: Repository, branches: list[tuple[BranchId, Branch]]
+    ) -> list[tuple[BranchId, Branch]]:
+        """Returns the branches that the repository's rules do not hide."""
+        rules = (await self._settings.read(repository)).rules
+        if not rules.hidden:
+            return branches
+        hidden = rules.are_hidden([name for name, _ in branches], repository.default_branch)
+        return [each for each, is_hidden in zip(branches, hidden, strict=True) if not is_hidden]
 
     async def DeleteBranch(
         self, request: branch_pb.DeleteBranchRequest, call: Call
@@ -124,11 +139,14 @@ class BranchHandler:
         repository, _ = await self._guard.enter_repository(
             call, _BRANCH_RULES["DeleteBranch"], request
         )
-        if branch_id == repository.default_branch:
-            text = f"{branch_id} is the default branch of {request.repository_id} and cannot be deleted"
-            raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
         name = BranchName(repository, branch_id)
-        await self._branches.delete(name, partial(self._cleaning.announce, name))
+
+        async def announce(tokens: Sequence[Token]) -> None:
+            # After the record was read that the deletion expects: see `DefaultBranch`.
+            await self._default_branch.refuse_deletion(name)
+            await self._cleaning.announce(name, tokens)
+
+        await self._branches.delete(name, announce)
         await self._names.release(repository, branch_id)
         return branch_pb.DeleteBranchResponse()
 

@@ -249,11 +249,11 @@ def _fill(
     answer.paths.extend(page.paths)
     if names_only:
         answer.kinds.extend(
-            commit_pb.CHANGE_KIND_ADDED
+            commit_pb.DIFF_KIND_ADDED
             if not left
-            else commit_pb.CHANGE_KIND_CHANGED
+            else commit_pb.DIFF_KIND_CHANGED
             if right
-            else commit_pb.CHANGE_KIND_REMOVED
+            else commit_pb.DIFF_KIND_REMOVED
             for left, right in zip(page.lefts, page.rights, strict=True)
         )
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarn.core.access.policy import Grant
 from tarn.core.condition import UNCONDITIONAL
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
@@ -118,9 +119,10 @@ class EntryHandler:
         objects = rule.resource.of_found(request, paths="")
         outcomes: list[TarnError | None] = [None] * len(request.paths)
         allowed: dict[int, str] = {}
+        grant: Grant | None = None
         for number, path in enumerate(request.paths):
             try:
-                await self._guard.enter(call, rule, objects + path)
+                grant = await self._guard.enter(call, rule, objects + path)
                 allowed[number] = parse_path(path)
             except TarnError as error:
                 if error.kind is Kind.UNAUTHENTICATED:
@@ -129,6 +131,8 @@ class EntryHandler:
         if allowed:
             repository = await self._guard.repository(request.repository_id)
             name = BranchName(repository, branch_to_write(request.branch_id))
+            assert grant is not None, "a path is allowed"
+            await self._guard.allow(rule, repository, name.branch_id, grant)
             try:
                 errors = await self._staging.unstage(name, list(allowed.values()))
             except TarnError as failed:

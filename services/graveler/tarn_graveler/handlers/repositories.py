@@ -141,7 +141,10 @@ class RepositoryHandler:
         """
         repository_id = parse_repository_id(request.repository_id)
         rule = _RULES["DeleteRepository"]
-        await self._guard.enter(call, rule, rule.resource.of(request))
+        grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        current, _ = await self._repositories.read(repository_id)
+        if current.is_served:  # otherwise there is nothing to decide: its deletion has begun
+            await self._guard.allow(rule, current, "", grant)
         repository = await self._repositories.mark_deleted(repository_id)
         try:
             await self._empty(repository)

@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.access import Access
 from tarn.core.access.policy import Grant
+from tarn.core.change_kind import ChangeKind
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import ENTRY_BYTES_MAX, Entry, unpack
 from tarn.core.errors import Kind, Reason, TarnError
@@ -17,6 +18,7 @@ from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import page_size
 from tarn_graveler.repository.records import Repositories
+from tarn_graveler.repository.settings import RepositorySettings
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = [
@@ -105,9 +107,12 @@ class RepositoryRequest(Protocol):
 class AccessGuard:
     """Checks the permissions of calls by the rules of their rpcs (`tarn.rpc.rules`)."""
 
-    def __init__(self, access: Access, repositories: Repositories) -> None:
+    def __init__(
+        self, access: Access, repositories: Repositories, settings: RepositorySettings
+    ) -> None:
         self._access = access
         self._repositories = repositories
+        self._settings = settings
 
     async def enter(self, call: Call, rule: Rule, resource: str) -> Grant:
         """Returns the caller's grant if it allows the action of a rule on a resource.
@@ -132,13 +137,36 @@ class AccessGuard:
         exists.
 
         Raises:
-            TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND; INVALID for an invalid name.
+            TarnError: UNAUTHENTICATED, DENIED, REPOSITORY_NOT_FOUND; INVALID for an invalid name; as `allow`.
         """
         if also:
             further = rule.also[also]
             await self.enter(call, further, further.resource.of(request))
         grant = await self.enter(call, rule, rule.resource.of(request))
-        return await self._repositories.get(request.repository_id), grant
+        repository = await self._repositories.get(request.repository_id)
+        if not rule.read_only:
+            await self.allow(rule, repository, getattr(request, "branch_id", ""), grant)
+        return repository, grant
+
+    async def allow(self, rule: Rule, repository: Repository, branch_id: str, grant: Grant) -> None:
+        """Refuses a change that the rules of the repository block (docs/user/rules.md).
+
+        `enter_repository` calls this for the branch of its request.
+
+        Raises:
+            TarnError: DENIED, BRANCH_PROTECTED or REPOSITORY_READ_ONLY.
+        """
+        # An rpc that changes something and states no kind of change: a read-only repository blocks it.
+        kind = rule.change or ChangeKind.OTHER
+        await self._settings.require(repository, branch_id, kind, grant)
+
+    async def user_uid(self, call: Call, user_id: str) -> bytes:
+        """Returns the uid of a user, which auth tells only to callers who may read that user.
+
+        Raises:
+            TarnError: USER_NOT_FOUND, DENIED.
+        """
+        return await self._access.user_uid(call, user_id)
 
     async def repository(self, repository_id: str) -> Repository:
         """Returns a repository, for a caller that was already checked.
@@ -148,13 +176,15 @@ class AccessGuard:
         """
         return await self._repositories.get(repository_id)
 
-    async def known(self, call: Call) -> None:
+    async def known(self, call: Call) -> Grant:
         """Checks only that the caller is authenticated; permissions are checked once the resource is known.
+
+        Returns the caller's grant.
 
         Raises:
             TarnError: UNAUTHENTICATED.
         """
-        await self._access.grant(call)
+        return await self._access.grant(call)
 
 
 async def read_condition(

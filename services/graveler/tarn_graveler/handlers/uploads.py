@@ -7,6 +7,7 @@ from typing import Protocol
 from tarn.core.entry import ENTRY_BYTES_MAX, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
+from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, rules_of
 from tarn.rpc.wire.call import Call
@@ -108,6 +109,32 @@ class UploadHandler:
         await self._guard.enter(call, rule, rule.resource.of_found(request, upload=upload.record))
         return repository, upload
 
+    async def _allow(
+        self, call: Call, rule: Rule, repository: Repository, upload: OpenUpload
+    ) -> None:
+        """Refuses a step of an upload that the rules of the repository block.
+
+        An upload of which an attempt at completion is recorded may be staged already. Its outcome is then
+        unknown, because the gateway removes the block of an upload that is refused.
+
+        Raises:
+            TarnError: DENIED, BRANCH_PROTECTED or REPOSITORY_READ_ONLY; OUTCOME_UNKNOWN.
+        """
+        record = upload.record
+        if record.state == store.UPLOAD_STATE_COMPLETED:
+            return  # nothing is left to be written; the recorded answer is repeated
+        grant = await self._guard.known(call)
+        try:
+            await self._guard.allow(rule, repository, record.branch_id, grant)
+        except TarnError as error:
+            if error.kind is Kind.DENIED and record.attempts:
+                text = (
+                    f"upload {upload.upload_id} may have been completed before: {error.message}; read the path "
+                    "to find out"
+                )
+                raise OutcomeUnknownError(text) from error
+            raise
+
     async def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
         """Returns one upload, if its branch and path are those of the request."""
         repository, upload = await self._enter(call, _RULES["GetUpload"], request)
@@ -121,7 +148,9 @@ class UploadHandler:
         self, request: pb.RecordUploadPartRequest, call: Call
     ) -> pb.RecordUploadPartResponse:
         """Records a part whose bytes are durable."""
-        repository, upload = await self._enter(call, _RULES["RecordUploadPart"], request)
+        rule = _RULES["RecordUploadPart"]
+        repository, upload = await self._enter(call, rule, request)
+        await self._allow(call, rule, repository, upload)
         part = request.part
         if not 1 <= part.part_number <= PARTS_MAX or len(part.md5) != 16 or part.size_bytes < 0:
             raise _invalid(f"part {part.part_number} is not 1 to {PARTS_MAX} with size and MD5")
@@ -181,7 +210,11 @@ class UploadHandler:
         """Claims the completion, or returns the answer of an earlier completion."""
         if len(request.manifest_hash) != _HASH_BYTES:
             raise _invalid("manifest_hash must be a SHA-256")
-        repository, upload = await self._enter(call, _RULES["BeginCompleteUpload"], request)
+        rule = _RULES["BeginCompleteUpload"]
+        repository, upload = await self._enter(call, rule, request)
+        if upload.record.state == store.UPLOAD_STATE_OPEN:
+            # Otherwise a completion has begun. Whether a rule blocks it is decided with its last step.
+            await self._allow(call, rule, repository, upload)
         claim = await self._uploads.begin_complete(
             repository, upload.upload_id, request.manifest_hash
         )
@@ -195,6 +228,7 @@ class UploadHandler:
         """Stages the object and records the answer."""
         rule = _RULES["FinishCompleteUpload"]
         repository, upload = await self._enter(call, rule, request)
+        await self._allow(call, rule, repository, upload)
         entry = entry_to_store(request.entry)
         if entry.address != upload.record.address:
             raise _invalid("the entry's address is not the upload's")

@@ -120,10 +120,12 @@ class Repositories:
         """Drops a cached record that a caller found to be stale."""
         self._cached.pop(repository_id)
 
-    async def read(self, repository_id: RepositoryId) -> tuple[Repository, Versioned]:
-        """Reads the current record, whether or not it is marked as deleted."""
+    async def read(
+        self, repository_id: RepositoryId, *, settle: bool = False
+    ) -> tuple[Repository, Versioned]:
+        """Reads the current record, whether or not it is marked as deleted; `settle` as in `Kv.get_many`."""
         key = self._keys.repository(repository_id)
-        (found,) = await self._kv.get_many(self._keys.graveler, [key])
+        (found,) = await self._kv.get_many(self._keys.graveler, [key], settle=settle)
         if found is None:
             self.forget(repository_id)
             raise repository_not_found(repository_id)
@@ -139,6 +141,21 @@ class Repositories:
         if current.instance_uid != repository.instance_uid or current.is_deleted:
             self.forget(repository.repository_id)
             raise repository_not_found(repository.repository_id)
+
+    async def replace(self, after: Repository, before: Versioned) -> None:
+        """Compare-and-set of a record over the version that was read.
+
+        Raises:
+            PredicateFailedError, OutcomeUnknownError: as `Kv.set_if`.
+        """
+        self.forget(after.repository_id)
+        key = self._keys.repository(after.repository_id)
+        try:
+            await self._kv.set_if(
+                self._keys.graveler, key, encode_repository(after), before.predicate
+            )
+        finally:
+            self.forget(after.repository_id)  # read again in the meantime
 
     async def reserve(
         self, repository_id: RepositoryId, storage_namespace: str, default_branch: BranchId

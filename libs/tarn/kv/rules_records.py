@@ -1,0 +1,59 @@
+"""Encodes the rules and metadata of a repository as a KV value, and decodes them (`protos/tarn_proto/store/v1`)."""
+
+from __future__ import annotations
+
+from tarn.core.change_kind import PROTECTABLE
+from tarn.core.rules import ExemptUser, Protection, Rules, Settings
+from tarn.kv.records import parse_record
+from tarn_proto.store.v1 import rules_pb2 as pb
+
+__all__ = ["decode_settings", "encode_settings"]
+
+_KINDS = {kind.value: kind for kind in PROTECTABLE}
+
+
+def encode_settings(settings: Settings) -> bytes:
+    """Encodes rules and metadata as a KV value."""
+    rules = settings.rules
+    return pb.SettingsRecord(
+        protections=[_protection_to(each) for each in rules.protections],
+        hidden=rules.hidden,
+        is_read_only=rules.is_read_only,
+        metadata=dict(settings.metadata),
+        change_id=settings.change_id,
+        change_time_us=settings.change_time_us,
+    ).SerializeToString(deterministic=True)
+
+
+def decode_settings(value: bytes) -> Settings:
+    """Decodes rules and metadata from a KV value.
+
+    Raises:
+        TarnError: CORRUPT: the value cannot be parsed.
+    """
+    record = parse_record(pb.SettingsRecord(), value)
+    protections = tuple(_protection_from(each) for each in record.protections)
+    rules = Rules(protections, tuple(record.hidden), record.is_read_only)
+    metadata = tuple(sorted(record.metadata.items()))
+    return Settings(rules, metadata, record.change_id, record.change_time_us)
+
+
+def _protection_to(protection: Protection) -> pb.ProtectionRecord:
+    return pb.ProtectionRecord(
+        pattern=protection.pattern,
+        blocked=sorted(protection.blocked),
+        exempt_users=[
+            pb.ExemptUserRecord(user_id=each.user_id, user_uid=each.user_uid)
+            for each in protection.exempt_users
+        ],
+        exempt_roles=sorted(protection.exempt_roles),
+    )
+
+
+def _protection_from(record: pb.ProtectionRecord) -> Protection:
+    return Protection(
+        record.pattern,
+        frozenset(_KINDS[name] for name in record.blocked if name in _KINDS),
+        tuple(ExemptUser(each.user_id, each.user_uid) for each in record.exempt_users),
+        frozenset(record.exempt_roles),
+    )

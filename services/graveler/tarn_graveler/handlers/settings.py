@@ -1,0 +1,197 @@
+"""SettingsService: the rules of a repository, its metadata and its default branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tarn.core.change_kind import ChangeKind
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import parse_branch_id
+from tarn.core.rules import ExemptUser, Protection, Rules, Settings, check_metadata, check_rules
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.handlers.requests import AccessGuard
+from tarn_graveler.repository.default_branch import DefaultBranch
+from tarn_graveler.repository.settings import etag_of
+from tarn_proto.graveler.v1 import settings_service_pb2 as pb
+
+__all__ = ["SettingsHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["SettingsService"])
+
+_KINDS = {
+    pb.CHANGE_KIND_WRITE: ChangeKind.WRITE,
+    pb.CHANGE_KIND_COMMIT: ChangeKind.COMMIT,
+    pb.CHANGE_KIND_MERGE: ChangeKind.MERGE,
+    pb.CHANGE_KIND_DELETE: ChangeKind.DELETE,
+    pb.CHANGE_KIND_FORCE: ChangeKind.FORCE,
+}
+_NEW_USERS_MAX = 100
+"""Each takes a request to auth."""
+
+_Exempt = dict[tuple[str, str], bytes]
+"""Uids of exempt users, by the pattern of the protection and the user."""
+
+_KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+
+
+class SettingsHandler:
+    """Answers `tarn.graveler.v1.SettingsService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._settings = graveler.settings
+        self._default_branch = DefaultBranch(graveler.repositories, graveler.branches)
+        self._repositories = graveler.repositories
+
+    async def GetSettings(
+        self, request: pb.GetSettingsRequest, call: Call
+    ) -> pb.GetSettingsResponse:
+        """Returns rules, metadata and default branch, as they are now."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["GetSettings"], request)
+        found = await self._settings.read(repository)
+        current, _ = await self._repositories.read(repository.repository_id)
+        return pb.GetSettingsResponse(
+            protections=map(_protection_message, found.rules.protections),
+            hidden_patterns=found.rules.hidden,
+            read_only=found.rules.is_read_only,
+            metadata=dict(found.metadata),
+            etag=etag_of(repository, found),
+            default_branch_id=current.default_branch,
+        )
+
+    async def SetRules(self, request: pb.SetRulesRequest, call: Call) -> pb.SetRulesResponse:
+        """Replaces all protections and all hidden patterns."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["SetRules"], request)
+        _require_etag(request.if_match)
+        wanted = _rules(request)
+        check_rules(wanted)
+        present = (await self._settings.read(repository)).rules
+        uids = await self._uids_of_new(call, _exempt(present), wanted)
+
+        def decide(now: Settings) -> Settings:
+            known = _exempt(now.rules)
+            protections = tuple(_with_uids(each, known, uids) for each in wanted.protections)
+            rules = Rules(protections, wanted.hidden, now.rules.is_read_only)
+            return replace(now, rules=rules)
+
+        return pb.SetRulesResponse(
+            etag=await self._settings.change(repository, request.if_match, decide)
+        )
+
+    async def _uids_of_new(self, call: Call, known: _Exempt, wanted: Rules) -> dict[str, bytes]:
+        """Returns the uids of the users that a protection of `wanted` exempts for the first time.
+
+        Raises:
+            TarnError: USER_NOT_FOUND; DENIED if the caller may not read a user.
+        """
+        new = {user_id for pattern, user_id in _exempt(wanted) if (pattern, user_id) not in known}
+        if len(new) > _NEW_USERS_MAX:
+            text = f"{len(new)} users are exempted for the first time; at most {_NEW_USERS_MAX} in one request"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="exempt_user_ids")
+        return {user_id: await self._guard.user_uid(call, user_id) for user_id in sorted(new)}
+
+    async def SetReadOnly(
+        self, request: pb.SetReadOnlyRequest, call: Call
+    ) -> pb.SetReadOnlyResponse:
+        """Makes the repository read-only, or writable again."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["SetReadOnly"], request)
+
+        def decide(now: Settings) -> Settings:
+            return replace(now, rules=replace(now.rules, is_read_only=request.read_only))
+
+        return pb.SetReadOnlyResponse(
+            etag=await self._settings.change(repository, request.if_match, decide)
+        )
+
+    async def SetMetadata(
+        self, request: pb.SetMetadataRequest, call: Call
+    ) -> pb.SetMetadataResponse:
+        """Replaces all metadata."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["SetMetadata"], request)
+        _require_etag(request.if_match)
+        metadata = check_metadata(request.metadata)
+        etag = await self._settings.change(
+            repository, request.if_match, lambda now: replace(now, metadata=metadata)
+        )
+        return pb.SetMetadataResponse(etag=etag)
+
+    async def SetDefaultBranch(
+        self, request: pb.SetDefaultBranchRequest, call: Call
+    ) -> pb.SetDefaultBranchResponse:
+        """Makes an existing branch the default branch."""
+        branch_id = parse_branch_id(request.branch_id)
+        rule = _RULES["SetDefaultBranch"]
+        repository, _ = await self._guard.enter_repository(call, rule, request, also="branch")
+        former = await self._default_branch.set(
+            BranchName(repository, branch_id), request.expected_branch_id
+        )
+        return pb.SetDefaultBranchResponse(former_branch_id=former)
+
+
+def _require_etag(etag: str) -> None:
+    if not etag:
+        text = "if_match is missing: read the settings, and send the ETag that they have"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="if_match")
+
+
+def _rules(request: pb.SetRulesRequest) -> Rules:
+    """Returns the rules of a request, whose exempt users have no uids yet."""
+    protections = tuple(
+        Protection(
+            each.pattern,
+            frozenset(_kind(kind) for kind in each.blocked),
+            tuple(ExemptUser(user_id, b"") for user_id in dict.fromkeys(each.exempt_user_ids)),
+            frozenset(each.exempt_roles),
+        )
+        for each in request.protections
+    )
+    return Rules(protections, tuple(dict.fromkeys(request.hidden_patterns)))
+
+
+def _kind(number: pb.ChangeKind) -> ChangeKind:
+    found = _KINDS.get(number)
+    if found is None:
+        text = f"{number} is not a kind of change that a protection can block"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="blocked")
+    return found
+
+
+def _exempt(rules: Rules) -> _Exempt:
+    return {
+        (each.pattern, user.user_id): user.user_uid
+        for each in rules.protections
+        for user in each.exempt_users
+    }
+
+
+def _with_uids(protection: Protection, known: _Exempt, new: dict[str, bytes]) -> Protection:
+    """Returns a protection with the uids of its exempt users.
+
+    A user whom the protection of the same pattern exempts already keeps the uid that it had then: otherwise an
+    unrelated change of the rules would exempt a later user of the same name.
+    """
+    users = []
+    for each in protection.exempt_users:
+        uid = known.get((protection.pattern, each.user_id)) or new.get(each.user_id)
+        if uid is None:  # exempt when the rules were read, not any more
+            text = f"user {each.user_id} was exempt and is not any more; read the settings again"
+            raise TarnError(Kind.CONFLICT, Reason.SETTINGS_CHANGED, text)
+        users.append(ExemptUser(each.user_id, uid))
+    return replace(protection, exempt_users=tuple(users))
+
+
+def _protection_message(protection: Protection) -> pb.Protection:
+    return pb.Protection(
+        pattern=protection.pattern,
+        blocked=_numbers(protection.blocked),
+        exempt_user_ids=[each.user_id for each in protection.exempt_users],
+        exempt_roles=sorted(protection.exempt_roles),
+    )
+
+
+def _numbers(kinds: Iterable[ChangeKind]) -> list[pb.ChangeKind]:
+    return sorted(_KIND_NUMBERS[kind] for kind in kinds)
