@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from tarn.rpc.client.transport import Transport, expect, garbled
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
@@ -77,14 +79,28 @@ class CommitClient:
         page_size: int = 0,
         page_token: str = "",
         first_parent: bool = False,
+        exclude_ref: str = "",
+        symmetric: bool = False,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
+        committer: str = "",
     ) -> pb.ListCommitsResponse:
-        """Returns a page of history, newest first: `commits`, `next_page_token`."""
+        """Returns a page of history: `commits`, no commit before one of its descendants, and `next_page_token`.
+
+        `exclude_ref` leaves out the history of another ref; with `symmetric`, only what both share. `since` is
+        inclusive, `until` exclusive. Only the token tells the last page: a page may be empty before.
+        """
         request = pb.ListCommitsRequest(
             repository_id=repository_id,
             ref=ref,
             page_size=page_size,
             page_token=page_token,
             first_parent=first_parent,
+            exclude_ref=exclude_ref,
+            symmetric=symmetric,
+            since=since,
+            until=until,
+            committer=committer,
         )
         answer = await self._transport.unary(_SERVICE, "ListCommits", request, call)
         return expect(answer, pb.ListCommitsResponse)
