@@ -89,6 +89,13 @@ def parse_time(text: str, now: datetime) -> Timestamp:
 @click.option("--since", metavar="TIME", help="Only commits made at this time or later.")
 @click.option("--until", metavar="TIME", help="Only commits made before this time.")
 @click.option("--author", default="", metavar="USER", help="Only commits of this user.")
+@click.option("--path", "paths", multiple=True, help="Only commits that change it; repeatable.")
+@click.option(
+    "--prefix",
+    "prefixes",
+    multiple=True,
+    help="Only commits that change a path with it; repeatable.",
+)
 @click.option("--oneline", is_flag=True, help="Print one line per commit.")
 @click.option("--graph", is_flag=True, help="Draw the lines of history beside the commits.")
 @pass_session
@@ -100,26 +107,30 @@ def log(
     since: str | None,
     until: str | None,
     author: str,
+    paths: tuple[str, ...],
+    prefixes: tuple[str, ...],
     oneline: bool,
     graph: bool,
 ) -> None:
     """Show the history of a ref, newest first: no commit before one of its descendants.
 
     A..B shows what B has and A lacks; A...B what only one of them has. Times are those of the commits, e.g. 2026-05-01,
-    2026-05-01T08:30:00Z, '3 days ago'.
+    2026-05-01T08:30:00Z, '3 days ago'. A commit changes a path if its object there differs from that of each parent, so
+    a merge changes none, unless --first-parent compares it with its first parent.
 
     \b
     Examples:
       tarn log lake/main -n 5 --oneline
       tarn log lake/main..fix --oneline            commits of fix that main lacks
       tarn log lake/main --graph --oneline
+      tarn log lake/main --prefix raw/2026/ --path reports/summary.csv
       tarn log lake/main --since '2 days ago' --author ann
     """
     from tarn.rpc.process.system import SystemClock
     from tarn_cli.connection import collect
 
     wanted = parse_refs(refs)
-    if graph and (since or until or author):
+    if graph and (since or until or author or paths or prefixes):
         text = "--graph draws connected commits, so it cannot be combined with filters"
         raise CliError(Exit.USAGE, text, "leave out --graph, or the filters")
     now = datetime.fromtimestamp(SystemClock().now_us() // 1_000_000, UTC)
@@ -139,6 +150,8 @@ def log(
                 since=first,
                 until=last,
                 committer=author,
+                paths=paths,
+                prefixes=prefixes,
             ),
             lambda page: page.commits,
             limit + 1 if limit else 0,

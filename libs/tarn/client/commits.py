@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -84,11 +84,14 @@ class CommitClient:
         since: Timestamp | None = None,
         until: Timestamp | None = None,
         committer: str = "",
+        paths: Sequence[str] = (),
+        prefixes: Sequence[str] = (),
     ) -> pb.ListCommitsResponse:
         """Returns a page of history: `commits`, no commit before one of its descendants, and `next_page_token`.
 
         `exclude_ref` leaves out the history of another ref; with `symmetric`, only what both share. `since` is
-        inclusive, `until` exclusive. Only the token tells the last page: a page may be empty before.
+        inclusive, `until` exclusive. `paths` and `prefixes` list only commits that change one of them. Only the token
+        tells the last page: a page may be empty before.
         """
         request = pb.ListCommitsRequest(
             repository_id=repository_id,
@@ -101,6 +104,8 @@ class CommitClient:
             since=since,
             until=until,
             committer=committer,
+            paths=paths,
+            prefixes=prefixes,
         )
         answer = await self._transport.unary(_SERVICE, "ListCommits", request, call)
         return expect(answer, pb.ListCommitsResponse)

@@ -28,6 +28,8 @@ from tarn_graveler.handlers.page_keys import PageKeys
 from tarn_graveler.history.ancestry import History
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.diffing import Diffing
+from tarn_graveler.history.path_changes import PathChanges
+from tarn_graveler.history.path_records import PathRecords
 from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
@@ -133,9 +135,11 @@ def assemble(
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     changes = UncommittedChanges(layers, committed)
+    path_records = PathRecords(kv, repositories, tasks)
     committing = Committing(
         branches=branches,
         commits=commits,
+        path_records=path_records,
         layers=layers,
         builder=builder or InlineBuilder(kv, committed),
         publications=publications,
@@ -164,9 +168,9 @@ def assemble(
         cleaning=cleaning,
         committing=committing,
         moves=moves,
-        merges=Merges(commits, committed, moves, clock),
+        merges=Merges(commits, committed, moves, clock, path_records),
         diffing=Diffing(layers, reading, committed, changes),
-        history=History(commits),
+        history=History(commits, PathChanges(path_records, commits, committed)),
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),

@@ -264,6 +264,8 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
         since=Timestamp(seconds=1),
         until=Timestamp(seconds=2),
         committer="ann",
+        paths=["p"],
+        prefixes=["p/"],
     )
     await client.diff_refs(
         call, "repo", "a", "b", prefix="p", after="q", page_size=2, page_token="t"

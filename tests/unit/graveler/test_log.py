@@ -19,6 +19,7 @@ from tarn_graveler.handlers.log import position_of, said_position
 from tarn_graveler.history import ancestry
 from tarn_graveler.history.ancestry import History, LogFilter, Position
 from tarn_graveler.history.commits import Commits
+from tarn_graveler.history.path_changes import PathChanges
 from tarn_graveler.history.walk import Span, Walk
 
 REPOSITORY = cast("Repository", SimpleNamespace(instance_uid="uid"))
@@ -38,7 +39,7 @@ class GraphCommits:
 
 
 def history_of(graph: Graph) -> History:
-    return History(cast("Commits", GraphCommits(graph)))
+    return History(cast("Commits", GraphCommits(graph)), cast("PathChanges", None))
 
 
 async def listed(

@@ -85,7 +85,7 @@ class GetCommitResponse(_message.Message):
     def __init__(self, commit: _Optional[_Union[Commit, _Mapping]] = ...) -> None: ...
 
 class ListCommitsRequest(_message.Message):
-    __slots__ = ("repository_id", "ref", "page_size", "page_token", "first_parent", "exclude_ref", "symmetric", "since", "until", "committer")
+    __slots__ = ("repository_id", "ref", "page_size", "page_token", "first_parent", "exclude_ref", "symmetric", "since", "until", "committer", "paths", "prefixes")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,8 @@ class ListCommitsRequest(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     COMMITTER_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     ref: str
     page_size: int
@@ -106,7 +108,9 @@ class ListCommitsRequest(_message.Message):
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
     committer: str
-    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., first_parent: _Optional[bool] = ..., exclude_ref: _Optional[str] = ..., symmetric: _Optional[bool] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., committer: _Optional[str] = ...) -> None: ...
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    prefixes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., first_parent: _Optional[bool] = ..., exclude_ref: _Optional[str] = ..., symmetric: _Optional[bool] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., committer: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., prefixes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListCommitsResponse(_message.Message):
     __slots__ = ("commits", "next_page_token")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import CommitId, parse_user_id
+from tarn.core.ids import CommitId, parse_path, parse_user_id
+from tarn.core.listing.changed_paths import PathQuery
 from tarn.kv.records import Repository
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
@@ -25,6 +27,8 @@ _RULES = rules_of(pb.DESCRIPTOR.services_by_name["CommitService"])
 
 _MARKED_CHARS = 41
 """Characters of a commit in a position: its marks, one digit, then its id in base 85."""
+
+_PATHS_MAX = 100
 
 _SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999, as `google.protobuf.Timestamp` defines them."""
@@ -125,6 +129,7 @@ def _arguments(request: pb.ListCommitsRequest) -> dict[str, Argument]:
         "since": request.since.SerializeToString() if request.HasField("since") else b"-",
         "until": request.until.SerializeToString() if request.HasField("until") else b"-",
         "committer": request.committer,
+        "paths": json.dumps([list(request.paths), list(request.prefixes)]),
     }
 
 
@@ -140,7 +145,22 @@ def _filter(request: pb.ListCommitsRequest) -> LogFilter:
         parse_user_id(request.committer)
     since = _microseconds("since", request.since) if request.HasField("since") else None
     until = _microseconds("until", request.until) if request.HasField("until") else None
-    return LogFilter(since, until, request.committer)
+    return LogFilter(since, until, request.committer, _paths(request))
+
+
+def _paths(request: pb.ListCommitsRequest) -> PathQuery | None:
+    """The paths that a request asks for; None if it asks for none."""
+    count = len(request.paths) + len(request.prefixes)
+    if not count:
+        return None
+    if count > _PATHS_MAX:
+        raise _invalid("paths", f"and prefixes are at most {_PATHS_MAX}, not {count}")
+    for path in request.paths:
+        parse_path(path)
+    for prefix in request.prefixes:
+        if prefix:
+            parse_path(prefix)
+    return PathQuery(tuple(request.paths), tuple(request.prefixes))
 
 
 def _microseconds(field: str, time: Timestamp) -> int:
