@@ -216,16 +216,16 @@ class Committed:
 
     async def same_at(
         self, namespace: str, left: MetarangeId, right: MetarangeId, paths: Sequence[str]
-    ) -> list[bool]:
+    ) -> tuple[list[bool], int]:
         """Returns for each path whether both listings have the same version of the object there, or none.
 
-        Ranges that both listings share are not opened. To open each range once, pass sorted paths.
+        Ranges that both listings share are not opened. Also returns the number of ranges that were needed.
 
         Raises:
             TarnError: as `lookup`.
         """
         sides = [await self._reader.metarange(namespace, side) for side in (left, right)]
-        same = []
+        same, needed = [], set()
         for path in paths:
             infos = [side.range_at(path) for side in sides]
             if infos[0] == infos[1]:
@@ -236,8 +236,9 @@ class Committed:
                 rows = info and await self._reader.range(namespace, info.range_id)
                 packed = rows and rows.get(path)
                 found.append(packed and identity_of(packed))
+                needed.add(info)
             same.append(found[0] == found[1])
-        return same
+        return same, len(needed)
 
     async def page(
         self,

@@ -11,7 +11,7 @@ from tarn.rpc.client.transport import Transport, expect, garbled
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
-__all__ = ["ChangesPage", "CommitClient"]
+__all__ = ["AnnotationsPage", "ChangesPage", "CommitClient", "PathAnnotation"]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["CommitService"]
 
@@ -30,6 +30,29 @@ class ChangesPage:
     paths: list[str]
     left_entries: list[bytes]
     right_entries: list[bytes]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathAnnotation:
+    """Where the content of a path comes from.
+
+    Attributes:
+        path: the path.
+        commit: the commit that gave it its content.
+        is_final: False if the search was not finished: an older commit may have made it. Annotate `commit` to continue.
+    """
+
+    path: str
+    commit: pb.CommitSummary
+    is_final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationsPage:
+    """A page of annotations, in byte order of the paths; the token is empty at the end, and only there."""
+
+    lines: list[PathAnnotation]
     next_page_token: str
 
 
@@ -109,6 +132,40 @@ class CommitClient:
         )
         answer = await self._transport.unary(_SERVICE, "ListCommits", request, call)
         return expect(answer, pb.ListCommitsResponse)
+
+    async def annotate_paths(
+        self,
+        call: Call,
+        repository_id: str,
+        ref: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> AnnotationsPage:
+        """Returns for a page of paths, up to 1,000, the commits that gave them their present content."""
+        request = pb.AnnotatePathsRequest(
+            repository_id=repository_id,
+            ref=ref,
+            prefix=prefix,
+            after=after,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        answer = await self._transport.unary(_SERVICE, "AnnotatePaths", request, call)
+        page = expect(answer, pb.AnnotatePathsResponse)
+        if not len(page.paths) == len(page.commit_indexes) == len(page.is_final):
+            raise garbled(f"{len(page.commit_indexes)} commits for {len(page.paths)} paths")
+        if any(not 0 <= place < len(page.commits) for place in page.commit_indexes):
+            raise garbled("an annotation names a commit that the page does not have")
+        lines = [
+            PathAnnotation(path, page.commits[place], is_final)
+            for path, place, is_final in zip(
+                page.paths, page.commit_indexes, page.is_final, strict=True
+            )
+        ]
+        return AnnotationsPage(lines, page.next_page_token)
 
     async def diff_refs(
         self,

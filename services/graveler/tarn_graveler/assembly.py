@@ -26,6 +26,7 @@ from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
 from tarn_graveler.handlers.page_keys import PageKeys
 from tarn_graveler.history.ancestry import History
+from tarn_graveler.history.annotating import Annotating
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.diffing import Diffing
 from tarn_graveler.history.path_changes import PathChanges
@@ -99,6 +100,7 @@ class Graveler:
     merges: Merges
     diffing: Diffing
     history: History
+    annotating: Annotating
     daily_uploads: DailyUploads
     uploads: Uploads
     page_keys: PageKeys
@@ -136,6 +138,7 @@ def assemble(
     publications = Publications(branches, commits, blocks, clock)
     changes = UncommittedChanges(layers, committed)
     path_records = PathRecords(kv, repositories, tasks)
+    path_changes = PathChanges(path_records, commits, committed)
     committing = Committing(
         branches=branches,
         commits=commits,
@@ -170,7 +173,8 @@ def assemble(
         moves=moves,
         merges=Merges(commits, committed, moves, clock, path_records),
         diffing=Diffing(layers, reading, committed, changes),
-        history=History(commits, PathChanges(path_records, commits, committed)),
+        history=History(commits, path_changes),
+        annotating=Annotating(commits, committed, path_changes),
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),

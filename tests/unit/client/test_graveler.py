@@ -267,6 +267,9 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
         paths=["p"],
         prefixes=["p/"],
     )
+    await client.annotate_paths(
+        call, "repo", "main", prefix="p", after="a", page_size=2, page_token="t"
+    )
     await client.diff_refs(
         call, "repo", "a", "b", prefix="p", after="q", page_size=2, page_token="t"
     )

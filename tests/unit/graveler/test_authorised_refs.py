@@ -165,7 +165,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         if refs:
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
-    assert len(walked) == 34, sorted(walked)
+    assert len(walked) == 35, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -321,4 +321,4 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, ann)
         walked.append(method.name)
-    assert len(walked) == 7, walked
+    assert len(walked) == 8, walked

@@ -120,6 +120,48 @@ class ListCommitsResponse(_message.Message):
     next_page_token: str
     def __init__(self, commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class AnnotatePathsRequest(_message.Message):
+    __slots__ = ("repository_id", "ref", "prefix", "after", "page_size", "page_token")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    prefix: str
+    after: str
+    page_size: int
+    page_token: str
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class AnnotatePathsResponse(_message.Message):
+    __slots__ = ("paths", "commit_indexes", "is_final", "commits", "next_page_token")
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    IS_FINAL_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    commit_indexes: _containers.RepeatedScalarFieldContainer[int]
+    is_final: _containers.RepeatedScalarFieldContainer[bool]
+    commits: _containers.RepeatedCompositeFieldContainer[CommitSummary]
+    next_page_token: str
+    def __init__(self, paths: _Optional[_Iterable[str]] = ..., commit_indexes: _Optional[_Iterable[int]] = ..., is_final: _Optional[_Iterable[bool]] = ..., commits: _Optional[_Iterable[_Union[CommitSummary, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class CommitSummary(_message.Message):
+    __slots__ = ("commit_id", "committer", "create_time", "subject")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITTER_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    committer: str
+    create_time: _timestamp_pb2.Timestamp
+    subject: str
+    def __init__(self, commit_id: _Optional[str] = ..., committer: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., subject: _Optional[str] = ...) -> None: ...
+
 class DiffRefsRequest(_message.Message):
     __slots__ = ("repository_id", "left_ref", "right_ref", "prefix", "after", "page_size", "page_token")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]

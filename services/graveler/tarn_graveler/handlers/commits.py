@@ -69,6 +69,12 @@ class CommitHandler:
         """Returns one page of history."""
         return await self._log.page(request, call)
 
+    async def AnnotatePaths(
+        self, request: pb.AnnotatePathsRequest, call: Call
+    ) -> pb.AnnotatePathsResponse:
+        """Tells which commit gave each path its content."""
+        return await self._log.annotate(request, call)
+
     async def DiffRefs(self, request: pb.DiffRefsRequest, call: Call) -> pb.DiffRefsResponse:
         """Returns one page of the differences between the commits of two refs."""
         rule = _RULES["DiffRefs"]

@@ -29,6 +29,8 @@ _MARKED_CHARS = 41
 """Characters of a commit in a position: its marks, one digit, then its id in base 85."""
 
 _PATHS_MAX = 100
+_SUBJECT_CHARS_MAX = 200
+_ID_CHARS = 64
 
 _SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999, as `google.protobuf.Timestamp` defines them."""
@@ -74,6 +76,7 @@ class LogHandler:
         self._guard = guard
         self._refs = graveler.refs
         self._history = graveler.history
+        self._annotating = graveler.annotating
         self._page_keys = graveler.page_keys
 
     async def page(self, request: pb.ListCommitsRequest, call: Call) -> pb.ListCommitsResponse:
@@ -100,6 +103,43 @@ class LogHandler:
         lines = [commit_message(commit_id, commit) for commit_id, commit in page.commits]
         return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
 
+    async def annotate(
+        self, request: pb.AnnotatePathsRequest, call: Call
+    ) -> pb.AnnotatePathsResponse:
+        """Returns one page of annotations. The page token holds the commit, so a moving branch changes nothing."""
+        rule = _RULES["AnnotatePaths"]
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            "CommitService.AnnotatePaths",
+            repository=request.repository_id,
+            ref=request.ref,
+            prefix=request.prefix,
+        )
+        said = tokens.decode(request.page_token)
+        if said:
+            start, after = CommitId(said[:_ID_CHARS]), said[_ID_CHARS:]
+        else:
+            start = await self._refs.commit_of(repository, request.ref)
+            after = request.after
+        page = await self._annotating.page(
+            repository,
+            start,
+            prefix=request.prefix,
+            after=after,
+            limit=paging(request.page_size),
+        )
+        places = {commit_id: place for place, commit_id in enumerate(page.commits)}
+        return pb.AnnotatePathsResponse(
+            paths=[line.path for line in page.lines],
+            commit_indexes=[places[line.commit_id] for line in page.lines],
+            is_final=[line.is_final for line in page.lines],
+            commits=[_summary(*found) for found in page.commits.items()],
+            next_page_token=""
+            if page.next_after is None
+            else tokens.encode(start + page.next_after),
+        )
+
     async def _span(
         self, repository: Repository, request: pb.ListCommitsRequest, start: Position | None
     ) -> Span:
@@ -116,6 +156,15 @@ class LogHandler:
         left = await self._refs.commit_of(repository, request.exclude_ref)
         between = Span.of_either if request.symmetric else Span.between
         return between(left, right, first_parent=first_parent)
+
+
+def _summary(commit_id: CommitId, commit: Commit) -> pb.CommitSummary:
+    return pb.CommitSummary(
+        commit_id=commit_id,
+        committer=commit.committer,
+        create_time=timestamp(commit.create_time_us),
+        subject=commit.message.partition("\n")[0][:_SUBJECT_CHARS_MAX],
+    )
 
 
 def _arguments(request: pb.ListCommitsRequest) -> dict[str, Argument]:

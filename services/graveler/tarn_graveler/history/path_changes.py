@@ -171,7 +171,7 @@ class PathChanges:
         for parent in parents:
             if not left:
                 break
-            same = await self._committed.same_at(
+            same, _ = await self._committed.same_at(
                 repository.storage_namespace, parent, commit.metarange_id, left
             )
             left = [path for path, is_same in zip(left, same, strict=True) if not is_same]
