@@ -41,7 +41,7 @@ async def annotated(
         assert len(page.lines) <= limit
         for line in page.lines:
             assert line.path not in found
-            assert page.commits[line.commit_id]
+            assert line.commit_id in page.commits
             found[line.path] = line.commit_id, line.is_final
         after = page.next_after
     assert list(found) == sorted(found)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from commit_graphs import Graph, Node, graphs
+from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service, reason_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,6 +189,34 @@ async def test_the_service_pages_over_a_range_while_its_branch_moves(service: Se
     assert not page.next_page_token
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"first_parent": True},
+        {"exclude_ref": "main~1"},
+        {"since": Timestamp(seconds=1)},
+        {"until": Timestamp(seconds=1 << 33)},
+        {"committer": "root"},
+        {"paths": ["a"]},
+        {"prefixes": ["a"]},
+    ],
+)
+async def test_a_page_token_is_of_one_log_only(service: Service, options: dict[str, Any]) -> None:
+    for number in range(3):
+        await service.put("a", number)
+        await service.graveler.create_commit(service.admin, "lake", "main", f"c{number}")
+
+    async def page(token: str, **chosen: Any) -> str:
+        answer = await service.graveler.list_commits(
+            service.admin, "lake", "main", page_size=1, page_token=token, **chosen
+        )
+        return answer.next_page_token
+
+    plain = await page("")
+    assert await page(plain)
+    assert await reason_of(page(plain, **options)) is Reason.INVALID_PAGE_TOKEN
+
+
 async def test_times_are_compared_in_microseconds(service: Service) -> None:
     await service.put("a", 1)
     made = (await service.graveler.create_commit(service.admin, "lake", "main", "one")).commit
@@ -211,8 +240,6 @@ async def test_a_request_that_makes_no_sense_is_refused(
     service: Service, options: dict[str, Any]
 ) -> None:
     if "since" in options:
-        from google.protobuf.timestamp_pb2 import Timestamp
-
         options = {"since": Timestamp(seconds=options["since"])}
     work = service.graveler.list_commits(service.admin, "lake", "main", **options)
     assert await reason_of(work) is Reason.INVALID_ARGUMENT

@@ -19,7 +19,7 @@ from tarn.core.branch import Branch
 from tarn.core.errors import Reason
 from tarn.core.ids import CommitId
 from tarn.core.listing import changed_paths
-from tarn.core.listing.changed_paths import ChangedPaths, Form, PathQuery
+from tarn.core.listing.changed_paths import UNKNOWN_PATHS, ChangedPaths, Form, PathQuery
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group
 from tarn_graveler.branch.handle import BranchHandle
@@ -167,6 +167,40 @@ async def test_a_commit_that_was_built_on_a_compacted_listing_is_compared_with_i
     assert row.paths == ("a", "b")
 
 
+@pytest.mark.parametrize("has_row", [True, False])
+async def test_a_merge_that_changes_paths_of_its_own_is_listed_for_these_only(
+    lake: Lake, has_row: bool
+) -> None:
+    """Tarn makes no such merge; a history that another program wrote may hold one."""
+    await lake.put("a", 1)
+    base = await lake.commit()
+    source = await branch_with(lake, {"b/1": 1, "c": 1})
+    await lake.put("d", 1)
+    await lake.put("b/1", 1)
+    await lake.put("e/1", 1)
+    await lake.put("c", 3)
+    evil = (await lake.commit()).commit  # its listing is taken for the merge's
+    commit = replace(evil, parents=(base.commit_id, source), generation=9)
+    merged = await lake.graveler.commits.add(lake.repository, commit)
+    if has_row:
+        await lake.kv.set_many(
+            lake.graveler.repositories.keys_of(lake.repository).changed,
+            [Group(key := RepositoryKeys.changed_paths(merged), ((key, UNKNOWN_PATHS.encode()),))],
+        )
+    line = Span.of(merged, first_parent=True)
+    for query, along_line in (
+        (PathQuery((), ("b/",)), True),
+        (PathQuery(("b/1",), ()), True),
+        (PathQuery((), ("e/",)), True),
+        (PathQuery(("c",), ()), True),
+        (PathQuery(("a",), ("z",)), False),
+    ):
+        found = await log(lake, line, query, 10)
+        assert (merged in found) == along_line, query
+        expected = along_line and "b/1" not in query.paths and "b/" not in query.prefixes
+        assert (merged in await log(lake, Span.of(merged), query, 10)) == expected, query
+
+
 async def count_compared(lake: Lake, work: Callable[[], Awaitable[Any]]) -> int:
     """How often listings are compared."""
     count = 0
@@ -192,8 +226,8 @@ async def count_compared(lake: Lake, work: Callable[[], Awaitable[Any]]) -> int:
 async def history_of_files(lake: Lake, count: int) -> CommitId:
     for number in range(count):
         await lake.put(f"d{number % 3}/{number % 5}", number)
-        made = await lake.commit(f"{number}")
-    return made.commit_id
+        await lake.commit(f"{number}")
+    return (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
 
 
 async def test_with_rows_no_listing_is_compared(lake: Lake, other: Lake) -> None:

@@ -173,9 +173,8 @@ class Committing:
             metadata=request.metadata,
         )
         commit_id = await self._commits.add(name.repository, commit)
-        if (
-            record.compacted_metarange_id is None
-        ):  # else the build was compared with another listing
+        # Else the build was compared with the compacted listing, not with the parent's.
+        if record.compacted_metarange_id is None:
             self._path_records.remember(name.repository, {commit_id: result.changed_paths})
         return _Built(record, commit_id, commit, result)
 

@@ -6,6 +6,7 @@ there. So the work of one call is bounded, and no commit is left out.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -31,7 +32,11 @@ _PAGE_STEPS = 20_000
 """Commits that one page passes, listed or not: about 0.2 s if they are cached, 3 s if they are not."""
 
 _COMPARED_MAX = 64
-"""Commits that one page compares with their parents, because rows do not decide: some 20 ms each."""
+"""Comparisons of a commit with its parents that one page makes, because rows do not decide: one for each path and
+prefix, some 20 ms."""
+
+_DECIDED_AT_ONCE = 32
+"""Commits that are decided by their rows before other tasks get their turn."""
 
 _BATCH_MIN, _BATCH_MAX = 16, 512
 """Commits whose rows are read together. Batches grow: the first matches are often near the start."""
@@ -165,7 +170,9 @@ class History:
         """
         rows = await self._changes.rows(repository, [commit_id for commit_id, _ in found])
         last = None
-        for (commit_id, commit), row in zip(found, rows, strict=True):
+        for place, ((commit_id, commit), row) in enumerate(zip(found, rows, strict=True)):
+            if place % _DECIDED_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if page.is_full:
                 return last
             decision = await self._changes.decide(

@@ -11,6 +11,7 @@ the paths in question, and at merges; ranges that both listings share are not op
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,8 @@ _WORK_MAX = 2_000
 _RANGE_WORK = 4
 _BATCH = 256
 """Commits whose rows are read together."""
+_DECIDED_AT_ONCE = 16
+"""Commits that are decided by their rows before other tasks get their turn: about 3 ms with a thousand paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,9 @@ class _Search:
                 if passed is not None:
                     batch.append(passed)
             rows = await self._changes.rows(self._repository, [each for each, _ in batch])
-            for (commit_id, commit), row in zip(batch, rows, strict=True):
+            for place, ((commit_id, commit), row) in enumerate(zip(batch, rows, strict=True)):
+                if place % _DECIDED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 if self._work >= _WORK_MAX:
                     break
                 if paths := self._held.pop(commit_id, None):
@@ -156,8 +161,9 @@ class _Search:
                 row = await self._changes.row_of(self._repository, commit_id, commit)
                 self._work += 2 * _RANGE_WORK
             left = _maybe_changed(row, paths)
-            unchanged = set(paths) - set(left)
-            self.hold(commit.parents[0], [path for path in paths if path in unchanged])
+            changed = set(left)
+            same = [path for path in paths if path not in changed] if changed else paths
+            self.hold(commit.parents[0], same)
         if row is None or row.form is not Form.PATHS or len(commit.parents) > 1:
             parents = await self._commits.get_many(self._repository, commit.parents)
             for parent_id, parent in zip(commit.parents, parents, strict=True):

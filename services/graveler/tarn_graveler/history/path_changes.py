@@ -42,10 +42,15 @@ _VERDICTS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a commit changes one of some paths, and whether listings had to be compared to know."""
+    """Whether a commit changes one of some paths.
+
+    Attributes:
+        changes: whether it does.
+        compared: number of comparisons of listings that were needed to know: one for each path and prefix.
+    """
 
     changes: bool
-    compared: bool = False
+    compared: int = 0
 
 
 class PathChanges:
@@ -87,14 +92,14 @@ class PathChanges:
             TarnError: as `Committed.diff`.
         """
         is_line = first_parent and len(commit.parents) > 1  # the row compares with all parents
-        compared = False
+        compared = 0
         if not is_line:
             if row is None:
-                row, compared = await self.row_of(repository, commit_id, commit), True
+                row, compared = await self.row_of(repository, commit_id, commit), 1
             answer = row.answer(query)
             if answer is not Answer.MAYBE:
                 return Decision(answer is Answer.YES, compared)
-        key = (repository.instance_uid, commit_id, is_line, query.paths, query.prefixes)
+        key = (repository.instance_uid, commit_id, is_line, query.digest)
         held = self._verdicts.get(key)
         if held is not None:
             return held
@@ -103,7 +108,7 @@ class PathChanges:
             repository, commit, parents[:1] if is_line else parents, query
         )
         self._verdicts.put(key, Decision(changes))
-        return Decision(changes, compared=True)
+        return Decision(changes, compared + len(query.paths) + len(query.prefixes))
 
     async def row_of(
         self, repository: Repository, commit_id: CommitId, commit: Commit
