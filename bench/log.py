@@ -22,7 +22,6 @@ from pathlib import Path
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.local import open_local
-from tarn.core.branch import Token
 from tarn.core.commit import Commit
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, RepositoryId
@@ -75,10 +74,6 @@ async def opened(directory: Path, cache: str) -> AsyncIterator[Graveler]:
     await kv.close()
 
 
-async def keep(_tokens: list[Token]) -> None:
-    """Announces nothing."""
-
-
 async def build(directory: Path, commits: int) -> None:
     async with opened(directory, "cache") as graveler:
         reservation = await graveler.repositories.reserve(RepositoryId("lake"), "", MAIN)
@@ -109,7 +104,7 @@ async def found(graveler: Graveler, repository: Repository, paths: PathQuery | N
         count += len(page.commits)
         if page.next is None:
             return count
-        span, after = Span(page.next.frontier, 0, False), page.next.after
+        span, after = Span(page.next.frontier, 0, first_parent=False), page.next.after
 
 
 async def ask(directory: Path, what: str) -> None:
