@@ -28,7 +28,11 @@ _COMMANDS = {
     "tag": ("tarn_cli.commands.tag:tag", "Tags."),
     "refs": ("tarn_cli.commands.refs:refs", "List refs, and show the commit that a ref names."),
     "commit": ("tarn_cli.commands.commit:commit", "Commit the uncommitted changes of a branch."),
-    "log": ("tarn_cli.commands.commit:log", "Show the history of a ref."),
+    "log": ("tarn_cli.commands.log:log", "Show the history of a ref, or of a range A..B."),
+    "annotate": (
+        "tarn_cli.commands.annotate:annotate",
+        "Show which commit gave each path its content.",
+    ),
     "diff": (
         "tarn_cli.commands.diff:diff",
         "Show uncommitted changes, or the differences of two refs.",

@@ -18,6 +18,7 @@ from tarn.kv.port import Predicate
 from tarn.testing.faults.gates import HeldOperation
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
+from tarn_graveler.history.walk import Span
 from tarn_graveler.versioning.merges import MergeRequest
 
 __all__ = [
@@ -103,6 +104,6 @@ async def uncommitted(lake: Lake) -> list[str]:
 
 async def history(lake: Lake) -> list[CommitId]:
     page = await lake.graveler.history.page(
-        lake.repository, (await head(lake),), 100, first_parent=True
+        lake.repository, Span.of(await head(lake), first_parent=True), 100
     )
     return [commit_id for commit_id, _ in page.commits]

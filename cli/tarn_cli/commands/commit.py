@@ -1,4 +1,4 @@
-"""`tarn commit` and `tarn log`: create a commit, and show the history."""
+"""`tarn commit`: creates a commit; and how every command prints a commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit
 
-__all__ = ["commit", "commit_record", "commit_text", "log", "metadata_pairs"]
+__all__ = ["commit", "commit_record", "commit_text", "metadata_pairs"]
 
 
 def commit_record(found: Commit) -> Record:
@@ -81,59 +81,3 @@ def commit(
     }
     text = f"{made.commit.commit_id}  +{counts['added']} ~{counts['changed']} -{counts['removed']}"
     session.output.one({**commit_record(made.commit), **counts}, text)
-
-
-@click.command(cls=Command)
-@click.argument("ref_uri", metavar="REPOSITORY/REF")
-@click.option(
-    "-n", "--limit", type=click.IntRange(0), default=20, show_default=True, help="0 for all."
-)
-@click.option(
-    "--first-parent", is_flag=True, help="Follow first parents only: omit merged commits."
-)
-@click.option("--oneline", is_flag=True, help="Print one line per commit.")
-@pass_session
-def log(session: Session, ref_uri: str, limit: int, first_parent: bool, oneline: bool) -> None:
-    """Show the history of a ref, newest first.
-
-    \b
-    Example:
-      tarn log lake/main -n 5 --oneline
-    """
-    from tarn_cli.connection import collect
-
-    uri = parse_ref(ref_uri)
-    found = session.run(
-        lambda tarn: collect(
-            lambda size, token: tarn.graveler.list_commits(
-                tarn.call(),
-                uri.repository,
-                uri.ref,
-                page_size=size,
-                page_token=token,
-                first_parent=first_parent,
-            ),
-            lambda page: page.commits,
-            limit,
-        )
-    )
-    if session.as_json:
-        session.output.many(map(commit_record, found), ())
-        return
-    click.echo("\n".join(_line(each) if oneline else _story(each) for each in found))
-
-
-def _line(found: Commit) -> str:
-    return f"{found.commit_id[:12]}  {found.message.partition(chr(10))[0]}"
-
-
-def _story(found: Commit) -> str:
-    lines = [
-        click.style(f"commit {found.commit_id}", fg="yellow"),
-        f"Author: {found.committer}",
-        f"Date:   {shown_time(found.create_time)}",
-    ]
-    if len(found.parent_ids) > 1:
-        lines.insert(1, "Merge:  " + " ".join(parent[:12] for parent in found.parent_ids))
-    lines += [f"Meta:   {key}={value}" for key, value in sorted(found.metadata.items())]
-    return "\n".join([*lines, "", *(f"    {line}" for line in found.message.splitlines()), ""])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from tarn.block.assembling import ListingWriter
 from tarn.block.rangereader import RangeReader
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
+from tarn.core.listing.changed_paths import NO_PATHS, ChangedPaths, PathCollector
 from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
 from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.run import EMPTY_RUN, Run, run_of_batch
@@ -44,6 +45,7 @@ class BuildResult:
         object_bytes: sum of the sizes of its objects.
         ranges_written: number of ranges that the base does not have.
         ranges_reused: number of ranges shared with the base.
+        changed_paths: the paths that are counted above.
     """
 
     metarange_id: MetarangeId
@@ -55,6 +57,7 @@ class BuildResult:
     object_bytes: int
     ranges_written: int
     ranges_reused: int
+    changed_paths: ChangedPaths = field(default=NO_PATHS, compare=False)
 
 
 async def overlaid(
@@ -141,6 +144,7 @@ class ChangeApplier:
         self._base = base
         self._writer = ListingWriter(reader, namespace, [base, *known], rule)
         self._counts = Counts()
+        self._paths = PathCollector()
         # Invariant: ranges of the base before `_next` are finished, except the rows `_rest` of the last.
         self._next = 0
         self._rest = EMPTY_RUN
@@ -170,6 +174,7 @@ class ChangeApplier:
             object_bytes=metarange.object_bytes,
             ranges_written=self._writer.written,
             ranges_reused=len(metarange.ranges) - self._writer.written,
+            changed_paths=self._paths.result(),
         )
 
     async def _apply(self, group: asyncio.TaskGroup, changes: Run) -> None:
@@ -218,6 +223,7 @@ class ChangeApplier:
             if not is_whole:
                 rows, self._rest = upto(rows, changes.last_path)
             after = apply_changes(rows, changes)
+            self._paths.add(after.paths)
             cutter = self._writer.cutter
             return [made for run in after.runs for made in cutter.add(run)], after.counts
 

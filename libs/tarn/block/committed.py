@@ -30,6 +30,7 @@ from tarn.block.merging import (
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
+from tarn.core.entry import identity_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
@@ -257,6 +258,32 @@ class Committed:
             return None
         found = await self._reader.range(namespace, metarange.ranges[place].range_id)
         return found.get(path)
+
+    async def same_at(
+        self, namespace: str, left: MetarangeId, right: MetarangeId, paths: Sequence[str]
+    ) -> tuple[list[bool], int]:
+        """Returns for each path whether both listings have the same version of the object there, or none.
+
+        Ranges that both listings share are not opened. Also returns the number of ranges that were needed.
+
+        Raises:
+            TarnError: as `lookup`.
+        """
+        sides = [await self._reader.metarange(namespace, side) for side in (left, right)]
+        same, needed = [], set()
+        for path in paths:
+            infos = [side.range_at(path) for side in sides]
+            if infos[0] == infos[1]:
+                same.append(True)
+                continue
+            found = []
+            for info in infos:
+                rows = info and await self._reader.range(namespace, info.range_id)
+                packed = rows and rows.get(path)
+                found.append(packed and identity_of(packed))
+                needed.add(info)
+            same.append(found[0] == found[1])
+        return same, len(needed)
 
     async def page(
         self,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.rpc.client.transport import Transport, expect, garbled
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
-__all__ = ["ChangesPage", "CommitClient"]
+__all__ = ["AnnotationsPage", "ChangesPage", "CommitClient", "PathAnnotation"]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["CommitService"]
 
@@ -35,6 +37,29 @@ class ChangesPage:
     kinds: list[pb.DiffKind] = field(default_factory=list)
     left_commit_id: str = ""
     right_commit_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PathAnnotation:
+    """Where the content of a path comes from.
+
+    Attributes:
+        path: the path.
+        commit: the commit that gave it its content.
+        is_final: False if the search was not finished: an older commit may have made it. Annotate `commit` to continue.
+    """
+
+    path: str
+    commit: pb.CommitSummary
+    is_final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationsPage:
+    """A page of annotations, in byte order of the paths; the token is empty at the end, and only there."""
+
+    lines: list[PathAnnotation]
+    next_page_token: str
 
 
 class CommitClient:
@@ -83,17 +108,70 @@ class CommitClient:
         page_size: int = 0,
         page_token: str = "",
         first_parent: bool = False,
+        exclude_ref: str = "",
+        symmetric: bool = False,
+        since: Timestamp | None = None,
+        until: Timestamp | None = None,
+        committer: str = "",
+        paths: Sequence[str] = (),
+        prefixes: Sequence[str] = (),
     ) -> pb.ListCommitsResponse:
-        """Returns a page of history, newest first: `commits`, `next_page_token`."""
+        """Returns a page of history: `commits`, no commit before one of its descendants, and `next_page_token`.
+
+        `exclude_ref` leaves out the history of another ref; with `symmetric`, only what both share. `since` is
+        inclusive, `until` exclusive. `paths` and `prefixes` list only commits that change one of them. Only the token
+        tells the last page: a page may be empty before.
+        """
         request = pb.ListCommitsRequest(
             repository_id=repository_id,
             ref=ref,
             page_size=page_size,
             page_token=page_token,
             first_parent=first_parent,
+            exclude_ref=exclude_ref,
+            symmetric=symmetric,
+            since=since,
+            until=until,
+            committer=committer,
+            paths=paths,
+            prefixes=prefixes,
         )
         answer = await self._transport.unary(_SERVICE, "ListCommits", request, call)
         return expect(answer, pb.ListCommitsResponse)
+
+    async def annotate_paths(
+        self,
+        call: Call,
+        repository_id: str,
+        ref: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> AnnotationsPage:
+        """Returns for a page of paths, up to 1,000, the commits that gave them their present content."""
+        request = pb.AnnotatePathsRequest(
+            repository_id=repository_id,
+            ref=ref,
+            prefix=prefix,
+            after=after,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        answer = await self._transport.unary(_SERVICE, "AnnotatePaths", request, call)
+        page = expect(answer, pb.AnnotatePathsResponse)
+        if not len(page.paths) == len(page.commit_indexes) == len(page.is_final):
+            raise garbled(f"{len(page.commit_indexes)} commits for {len(page.paths)} paths")
+        if any(not 0 <= place < len(page.commits) for place in page.commit_indexes):
+            raise garbled("an annotation names a commit that the page does not have")
+        lines = [
+            PathAnnotation(path, page.commits[place], is_final)
+            for path, place, is_final in zip(
+                page.paths, page.commit_indexes, page.is_final, strict=True
+            )
+        ]
+        return AnnotationsPage(lines, page.next_page_token)
 
     async def diff_refs(
         self,

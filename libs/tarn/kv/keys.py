@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _REGISTER_BUCKETS = 8
+_CHANGED_BUCKETS = 16
 _DAY_MS = 86_400_000
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 STAGED_UPLOADS = b"upload/"
@@ -160,6 +161,11 @@ class RepositoryKeys:
         """Commits: immutable."""
         return Partition(f"{self.root}/commits", PartitionKind.PLAIN)
 
+    @property
+    def changed(self) -> Partition:
+        """The paths that each commit changed: an aid that can be computed again."""
+        return Partition(f"{self.root}/changed", PartitionKind.PLAIN, _CHANGED_BUCKETS)
+
     def uploads(self, day: int) -> Partition:
         """Multipart uploads that began on one day since 1970. Dropped whole when all of them have ended."""
         return Partition(f"{self.root}/uploads/{day}", PartitionKind.REGISTER, _REGISTER_BUCKETS)
@@ -200,6 +206,11 @@ class RepositoryKeys:
     def commit(commit_id: CommitId | str) -> bytes:
         """`commits/<commit id>`; with a prefix of an id, the start of a scan of the matching commits."""
         return f"commits/{commit_id}".encode()
+
+    @staticmethod
+    def changed_paths(commit_id: CommitId) -> bytes:
+        """`changed/<commit id>` → the paths that the commit changed."""
+        return f"changed/{commit_id}".encode()
 
     @staticmethod
     def upload(upload_id: UploadId) -> bytes:

@@ -27,8 +27,11 @@ from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
 from tarn_graveler.handlers.page_keys import PageKeys
 from tarn_graveler.history.ancestry import History
+from tarn_graveler.history.annotating import Annotating
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.diffing import Diffing
+from tarn_graveler.history.path_changes import PathChanges
+from tarn_graveler.history.path_records import PathRecords
 from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
@@ -103,6 +106,7 @@ class Graveler:
     publications: Publications
     diffing: Diffing
     history: History
+    annotating: Annotating
     daily_uploads: DailyUploads
     uploads: Uploads
     page_keys: PageKeys
@@ -149,9 +153,12 @@ def assemble(
     publications = Publications(branches, commits, blocks, clock)
     changes = UncommittedChanges(layers, committed)
     builder = builder or InlineBuilder(kv, committed)
+    path_records = PathRecords(kv, repositories, tasks)
+    path_changes = PathChanges(path_records, commits, committed)
     committing = Committing(
         branches=branches,
         commits=commits,
+        path_records=path_records,
         layers=layers,
         builder=builder,
         publications=publications,
@@ -181,10 +188,11 @@ def assemble(
         committing=committing,
         moves=moves,
         part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
-        merges=Merges(commits, committed, moves, clock),
+        merges=Merges(commits, committed, moves, clock, path_records),
         publications=publications,
         diffing=Diffing(commits, layers, reading, committed, changes),
-        history=History(commits),
+        history=History(commits, path_changes),
+        annotating=Annotating(commits, committed, path_changes),
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),

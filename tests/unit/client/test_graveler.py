@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn.client.graveler import GravelerClient, ListingPage, Located
 from tarn.core.errors import Kind, Reason, TarnError
@@ -276,7 +277,24 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.delete_tag(call, "repo", "v1")
     await client.create_commit(call, "repo", "main", "why", metadata={"a": "b"}, allow_empty=True)
     await client.get_commit(call, "repo", "main")
-    await client.list_commits(call, "repo", "main", page_size=2, page_token="t", first_parent=True)
+    await client.list_commits(
+        call,
+        "repo",
+        "main",
+        page_size=2,
+        page_token="t",
+        first_parent=True,
+        exclude_ref="v1",
+        symmetric=True,
+        since=Timestamp(seconds=1),
+        until=Timestamp(seconds=2),
+        committer="ann",
+        paths=["p"],
+        prefixes=["p/"],
+    )
+    await client.annotate_paths(
+        call, "repo", "main", prefix="p", after="a", page_size=2, page_token="t"
+    )
     pages: Any = {"prefix": "p", "page_size": 2, "page_token": "t"}
     listed: Any = {**pages, "after": "q", "names_only": True}
     await client.diff_refs(call, "repo", "a", "b", **listed, from_merge_base=True)

@@ -19,16 +19,19 @@ from lake import entry
 from tarn.core.access import policy
 from tarn.core.access.policy import Role, Statement
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import UserId
+from tarn.core.ids import CommitId, UserId
 from tarn.rpc.rules import OPERATE
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.pagination import Argument, PageTokens
 from tarn_auth import authorizer
+from tarn_graveler.handlers.log import said_position
+from tarn_graveler.history.ancestry import Position
+from tarn_graveler.history.walk import LISTED
 from tarn_proto.graveler.v1 import entry_service_pb2
 
 REFS = {
     "ref", "left_ref", "right_ref", "source_ref", "destination_ref", "target_ref", "branch_id", "tag_id",
-    "since_ref",
+    "since_ref", "exclude_ref",
 }  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
 
@@ -37,6 +40,7 @@ OTHERS = {
     "delimiter", "after", "page_size", "page_token", "first_parent", "message", "metadata", "allow_empty",
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
+    "symmetric", "since", "until", "committer", "prefixes",
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
     "from_merge_base", "names_only",
     "if_match", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
@@ -266,15 +270,25 @@ async def test_a_forged_page_token_is_refused(service: Service, eve: Call) -> No
         "repository": "lake",
         "ref": SANDBOX,
         "first_parent": False,
+        "exclude_ref": "",
+        "symmetric": False,
+        "since": b"-",
+        "until": b"-",
+        "committer": "",
+        "paths": "[[], []]",
     }
     for key in (bytes(32), bytes(range(32))):
-        forged = PageTokens(key, "eve", "CommitService.ListCommits", **arguments).encode(made)
+        forged = PageTokens(key, "eve", "CommitService.ListCommits", **arguments).encode(
+            said_position(Position(((CommitId(made), LISTED),)))
+        )
         assert await refused(commits(service, eve, SANDBOX, forged))
     await service.graveler.create_commit(service.admin, "lake", SANDBOX, "own", allow_empty=True)
     own = (await commits(service, eve, SANDBOX)).next_page_token
     packed = base64.urlsafe_b64decode(own + "=" * (-len(own) % 4))
-    assert packed[17:].decode() != made  # its last 64 characters are the commit to continue with
-    swapped = base64.urlsafe_b64encode(packed[:17] + made.encode()).decode()
+    other = said_position(Position(((CommitId(made), LISTED),))).encode()
+    assert len(packed[17:]) == len(other)
+    assert packed[17:] != other
+    swapped = base64.urlsafe_b64encode(packed[:17] + other).decode()
     assert await refused(commits(service, eve, SANDBOX, swapped))
     assert (await commits(service, eve, SANDBOX, own)).commits
 
@@ -298,6 +312,8 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
             method.input_type, "", {name: ref for name, ref in refs.items() if name in fields}
         )
         request.page_size = 1
+        if method.name == "ListCommits":
+            request.ClearField("paths")
         if method.name == "DiffRefs":
             await service.graveler.create_commit(service.admin, "lake", MAIN, "two")
             await service.put("c", 1)
@@ -310,4 +326,4 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, ann)
         walked.append(method.name)
-    assert len(walked) == 9, walked
+    assert len(walked) == 10, walked

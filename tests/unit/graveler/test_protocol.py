@@ -12,6 +12,7 @@ from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Group, OutcomeUnknownError
 from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.history.walk import Span
 
 LIMIT_SECONDS = 5.0
 
@@ -346,9 +347,8 @@ async def test_rule_8_a_lost_answer_to_the_finish_is_settled(
     made = await commit
     history = await lake.graveler.history.page(
         lake.repository,
-        (made.commit_id,),
+        Span.of(made.commit_id),
         10,
-        first_parent=False,
     )
     assert len(history.commits) == 2
     await lake.drop_everything_removed()

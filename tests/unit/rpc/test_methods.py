@@ -21,7 +21,7 @@ ENTRIES = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
 
 READS = {
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
-    *("GetCommit", "ListCommits", "DiffRefs", "DiffUncommitted", "ListEntries"),
+    *("GetCommit", "ListCommits", "AnnotatePaths", "DiffRefs", "DiffUncommitted", "ListEntries"),
     *("PreviewMerge", "SummarizeDiff", "SummarizeUncommitted"),
     *("GetUpload", "ListUploadParts", "ListUploads"),
     *("GetSetupState", "GetCaller", "GetUser", "ListUsers", "ListCredentials"),

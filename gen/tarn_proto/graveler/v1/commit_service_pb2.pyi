@@ -97,18 +97,32 @@ class GetCommitResponse(_message.Message):
     def __init__(self, commit: _Optional[_Union[Commit, _Mapping]] = ...) -> None: ...
 
 class ListCommitsRequest(_message.Message):
-    __slots__ = ("repository_id", "ref", "page_size", "page_token", "first_parent")
+    __slots__ = ("repository_id", "ref", "page_size", "page_token", "first_parent", "exclude_ref", "symmetric", "since", "until", "committer", "paths", "prefixes")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     FIRST_PARENT_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_REF_FIELD_NUMBER: _ClassVar[int]
+    SYMMETRIC_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    COMMITTER_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     ref: str
     page_size: int
     page_token: str
     first_parent: bool
-    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., first_parent: _Optional[bool] = ...) -> None: ...
+    exclude_ref: str
+    symmetric: bool
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    committer: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    prefixes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., first_parent: _Optional[bool] = ..., exclude_ref: _Optional[str] = ..., symmetric: _Optional[bool] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., committer: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., prefixes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListCommitsResponse(_message.Message):
     __slots__ = ("commits", "next_page_token")
@@ -117,6 +131,48 @@ class ListCommitsResponse(_message.Message):
     commits: _containers.RepeatedCompositeFieldContainer[Commit]
     next_page_token: str
     def __init__(self, commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class AnnotatePathsRequest(_message.Message):
+    __slots__ = ("repository_id", "ref", "prefix", "after", "page_size", "page_token")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    ref: str
+    prefix: str
+    after: str
+    page_size: int
+    page_token: str
+    def __init__(self, repository_id: _Optional[str] = ..., ref: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class AnnotatePathsResponse(_message.Message):
+    __slots__ = ("paths", "commit_indexes", "is_final", "commits", "next_page_token")
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    IS_FINAL_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    commit_indexes: _containers.RepeatedScalarFieldContainer[int]
+    is_final: _containers.RepeatedScalarFieldContainer[bool]
+    commits: _containers.RepeatedCompositeFieldContainer[CommitSummary]
+    next_page_token: str
+    def __init__(self, paths: _Optional[_Iterable[str]] = ..., commit_indexes: _Optional[_Iterable[int]] = ..., is_final: _Optional[_Iterable[bool]] = ..., commits: _Optional[_Iterable[_Union[CommitSummary, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class CommitSummary(_message.Message):
+    __slots__ = ("commit_id", "committer", "create_time", "subject")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITTER_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    committer: str
+    create_time: _timestamp_pb2.Timestamp
+    subject: str
+    def __init__(self, commit_id: _Optional[str] = ..., committer: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., subject: _Optional[str] = ...) -> None: ...
 
 class DiffRefsRequest(_message.Message):
     __slots__ = ("repository_id", "left_ref", "right_ref", "prefix", "after", "page_size", "page_token", "from_merge_base", "names_only")

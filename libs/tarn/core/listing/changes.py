@@ -63,10 +63,12 @@ class ChangedRows:
     Attributes:
         runs: the rows in order, in pieces; equal to the committed rows if no change had an effect.
         counts: the effect of the changes.
+        paths: the paths of the changes that had an effect.
     """
 
     runs: tuple[Run, ...]
     counts: Counts
+    paths: pa.StringArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +148,7 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> ChangedRow
     update: merges decide about such entries themselves (`tarn.core.listing.three_way`).
     """
     if not len(changes):
-        return ChangedRows((base,), Counts())
+        return ChangedRows((base,), Counts(), EMPTY_RUN.paths)
     matches = match_rows(changes, base)
     tombstone = tombstones_of(changes.values)
     same = (same_bytes if exact else same_identity)(changes, base, matches)
@@ -155,7 +157,7 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> ChangedRow
     updated = put & matches.found
     counts = Counts(int((put & ~matches.found).sum()), int(updated.sum()), int(removed.sum()))
     if not counts.total:
-        return ChangedRows((base,), counts)
+        return ChangedRows((base,), counts, EMPTY_RUN.paths)
     # Only the part of `base` that the changes span is copied, so a local change of a range costs little.
     effective = np.flatnonzero(put | removed)
     low = int(matches.at[effective[0]])
@@ -165,7 +167,13 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> ChangedRow
     chosen = np.flatnonzero(put)
     merged = _interleave(window, gone, changes.take(chosen), matches.at[chosen] - low)
     runs = (base.slice(0, low), merged, base.slice(high))
-    return ChangedRows(tuple(run for run in runs if len(run)), counts)
+    return ChangedRows(
+        tuple(run for run in runs if len(run)), counts, _chosen(changes.paths, effective)
+    )
+
+
+def _chosen(paths: pa.StringArray, rows: Ints) -> pa.StringArray:
+    return paths if len(rows) == len(paths) else paths.take(pa.array(rows))
 
 
 def as_committed(changes: Run, committed: Run) -> Run:

@@ -93,6 +93,13 @@ class Metarange:
         """
         return bisect_left(self.max_paths, path)
 
+    def range_at(self, path: str) -> RangeInfo | None:
+        """The only range that can hold `path`; None if none can. O(log ranges)."""
+        place = self.range_of(path)
+        if place == len(self.ranges) or path < self.ranges[place].min_path:
+            return None
+        return self.ranges[place]
+
     def canonical_bytes(self) -> bytes:
         """The bytes that the id is a hash of."""
         return b"".join([_MAGIC, _U64.pack(len(self.ranges)), *self._rows()])

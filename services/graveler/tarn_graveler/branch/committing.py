@@ -29,6 +29,7 @@ from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.records import Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.history.commits import Commits
+from tarn_graveler.history.path_records import PathRecords
 
 __all__ = ["CommitRequest", "Committing", "CommitResult"]
 
@@ -79,6 +80,7 @@ class Committing:
         *,
         branches: Branches,
         commits: Commits,
+        path_records: PathRecords,
         layers: Layers,
         builder: Builder,
         publications: Publications,
@@ -87,6 +89,7 @@ class Committing:
     ) -> None:
         self._branches = branches
         self._commits = commits
+        self._path_records = path_records
         self._layers = layers
         self._builder = builder
         self._publications = publications
@@ -171,7 +174,11 @@ class Committing:
             generation=head.generation + 1,
             metadata=request.metadata,
         )
-        return _Built(record, await self._commits.add(name.repository, commit), commit, result)
+        commit_id = await self._commits.add(name.repository, commit)
+        # Else the build was compared with the compacted listing, not with the parent's.
+        if record.compacted_metarange_id is None:
+            self._path_records.remember(name.repository, {commit_id: result.changed_paths})
+        return _Built(record, commit_id, commit, result)
 
     async def _finish(
         self, handle: BranchHandle, record: BranchVersion, built: _Built

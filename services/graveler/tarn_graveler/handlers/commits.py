@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from tarn.core.commit import Commit
-from tarn.core.ids import CommitId, parse_branch_id
+from tarn.core.ids import parse_branch_id
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.differences import DifferenceMethods
-from tarn_graveler.handlers.requests import AccessGuard, checked_metadata, paging, timestamp
+from tarn_graveler.handlers.log import LogHandler, commit_message
+from tarn_graveler.handlers.requests import AccessGuard, checked_metadata
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["CommitHandler", "commit_message"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["CommitService"])
-
-
-def commit_message(commit_id: CommitId, commit: Commit) -> pb.Commit:
-    """Returns a commit as a message."""
-    return pb.Commit(
-        commit_id=commit_id,
-        parent_ids=commit.parents,
-        metarange_id=commit.metarange_id,
-        committer=commit.committer,
-        message=commit.message,
-        create_time=timestamp(commit.create_time_us),
-        generation=commit.generation,
-        metadata=dict(commit.metadata),
-    )
 
 
 class CommitHandler(DifferenceMethods):
@@ -40,7 +26,7 @@ class CommitHandler(DifferenceMethods):
         self._commits = graveler.commits
         self._committing = graveler.committing
         self._refs = graveler.refs
-        self._history = graveler.history
+        self._log = LogHandler(guard, graveler)
 
     async def CreateCommit(
         self, request: pb.CreateCommitRequest, call: Call
@@ -70,28 +56,11 @@ class CommitHandler(DifferenceMethods):
     async def ListCommits(
         self, request: pb.ListCommitsRequest, call: Call
     ) -> pb.ListCommitsResponse:
-        """Returns one page of history; the page token holds the next commits, so a moving branch does not
-        affect paging.
-        """
-        repository, grant = await self._guard.enter_repository(call, _RULES["ListCommits"], request)
-        first_parent = request.first_parent
-        tokens = await self._page_keys.tokens(
-            grant.user_id,
-            "CommitService.ListCommits",
-            repository=request.repository_id,
-            ref=request.ref,
-            first_parent=first_parent,
-        )
-        if frontier := tokens.decode(request.page_token):
-            # The token is signed, so an earlier page of this listing led to these commits.
-            start = tuple(CommitId(commit_id) for commit_id in frontier.split(","))
-        else:
-            start = (await self._refs.commit_of(repository, request.ref),)
-        page = await self._history.page(
-            repository, start, paging(request.page_size), first_parent=first_parent
-        )
-        next_token = ""
-        if page.frontier:
-            next_token = tokens.encode(",".join(page.frontier))
-        lines = [commit_message(commit_id, commit) for commit_id, commit in page.commits]
-        return pb.ListCommitsResponse(commits=lines, next_page_token=next_token)
+        """Returns one page of history."""
+        return await self._log.page(request, call)
+
+    async def AnnotatePaths(
+        self, request: pb.AnnotatePathsRequest, call: Call
+    ) -> pb.AnnotatePathsResponse:
+        """Tells which commit gave each path its content."""
+        return await self._log.annotate(request, call)

@@ -97,7 +97,7 @@ class RepositoryHandler:
         if await self._repositories.abandon(reservation):
             keys = self._repositories.keys_of(reservation.repository)
             with suppress(TarnError):  # the caller gets the first failure
-                await self._cleaning.register([keys.refs, keys.commits])
+                await self._cleaning.register([keys.refs, keys.commits, keys.changed])
 
     async def GetRepository(
         self, request: pb.GetRepositoryRequest, call: Call
@@ -170,7 +170,7 @@ class RepositoryHandler:
                 only it leads to them.
         """
         keys = self._repositories.keys_of(repository)
-        dead = [keys.refs, keys.commits]
+        dead = [keys.refs, keys.commits, keys.changed]
         after = ""
         while page := await self._branches.page(repository, "", after, _PAGE):
             for branch_id, _ in page:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from dataclasses import asdict
+from base64 import b64decode, b64encode
+from dataclasses import fields
 from typing import Any
 
 from tarn.block.committed import BuildResult
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
+from tarn.core.listing.changed_paths import ChangedPaths
 from tarn.core.listing.pages import PathSpan
 from tarn.kv.port import Partition, PartitionKind
 from tarn_graveler.branch.building import BuildOrder
@@ -93,12 +95,17 @@ def order_of(said: Message) -> BuildOrder:
 
 def said_result(result: BuildResult) -> Message:
     """Encodes a result."""
-    return asdict(result)
+    said = {each.name: getattr(result, each.name) for each in fields(result)}
+    return said | {"changed_paths": b64encode(result.changed_paths.encode()).decode()}
 
 
 def result_of(said: Message) -> BuildResult:
     """Decodes a result."""
-    return BuildResult(**said)
+    try:
+        paths = ChangedPaths.decode(b64decode(said["changed_paths"]))
+    except TarnError as error:
+        raise ValueError(error.message) from error
+    return BuildResult(**(said | {"changed_paths": paths}))
 
 
 def said_error(error: TarnError) -> Message:

@@ -21,6 +21,7 @@ from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
+from tarn.core.listing.changed_paths import NO_PATHS
 from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.records import Repository
@@ -28,6 +29,7 @@ from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.merge_base import merge_base
+from tarn_graveler.history.path_records import PathRecords
 
 __all__ = [
     "CHERRY_PICKED_FROM",
@@ -125,12 +127,18 @@ class Merges:
     """Makes commits from commits, and publishes them on branches."""
 
     def __init__(
-        self, commits: Commits, committed: Committed, moves: HeadMoves, clock: Clock
+        self,
+        commits: Commits,
+        committed: Committed,
+        moves: HeadMoves,
+        clock: Clock,
+        path_records: PathRecords,
     ) -> None:
         self._commits = commits
         self._committed = committed
         self._moves = moves
         self._clock = clock
+        self._path_records = path_records
 
     async def merge(self, name: BranchName, request: MergeRequest) -> NewHead:
         """Merges a commit into a branch; returns the new head.
@@ -325,7 +333,10 @@ class Merges:
             generation=1 + max(each.generation for each in ancestors[: len(parents)]),
             metadata=request.metadata if metadata is None else metadata,
         )
-        return NewHead(await self._commits.add(repository, commit), commit)
+        commit_id = await self._commits.add(repository, commit)
+        if len(parents) > 1:  # a merge takes every path from one of its parents
+            self._path_records.remember(repository, {commit_id: NO_PATHS})
+        return NewHead(commit_id, commit)
 
 
 def _nothing_to_merge(into: Destination, source: CommitId) -> TarnError:

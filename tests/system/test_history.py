@@ -1,0 +1,77 @@
+"""`tarn log` and `tarn annotate` from the command line, on one node and against separate services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from running_tarn import RunningTarn
+
+
+class Lake:
+    """A repository: objects by S3, commits by the command line."""
+
+    def __init__(self, tarn: RunningTarn, s3: Any, name: str) -> None:
+        self.tarn, self.s3, self.name = tarn, s3, name
+
+    def commit(self, branch: str, message: str, **objects: str) -> str:
+        for path, body in objects.items():
+            self.s3.put_object(Bucket=self.name, Key=f"{branch}/{path}", Body=body.encode())
+        made = self.tarn.ok("--json", "commit", f"{self.name}/{branch}", "-m", message).json
+        return str(made["commit"])
+
+    def log(self, refs: str, *options: str) -> list[str]:
+        """The messages of a log."""
+        found = self.tarn.ok("--json", "log", f"{self.name}/{refs}", *options).json
+        return [each["message"] for each in found]
+
+
+@pytest.fixture
+def lake(tarn: RunningTarn, s3: Any, repository: str) -> Lake:
+    return Lake(tarn, s3, repository)
+
+
+def test_the_log_answers_ranges_filters_paths_and_draws(lake: Lake) -> None:
+    tarn, name = lake.tarn, lake.name
+    lake.commit("main", "one", **{"raw/a": "1", "odd name/é": "1"})
+    tarn.ok("branch", "create", f"{name}/dev", "--from", "main")
+    lake.commit("dev", "two", **{"raw/b": "2"})
+    lake.commit("main", "three", **{"raw/a": "3"})
+    tarn.ok("merge", f"{name}/dev", f"{name}/main", "-m", "merge")
+
+    assert lake.log("dev..main") == ["merge", "three"]
+    assert sorted(lake.log("dev...main~1")) == ["three", "two"]
+    assert lake.log("main..dev") == []
+    assert lake.log("main", "--path", "raw/a") == ["three", "one"]
+    assert (
+        lake.log("main", "--prefix", "raw/", "-n", "2") == lake.log("main", "--prefix", "raw/")[:2]
+    )
+    assert lake.log("main", "--path", "raw/b") == ["two"]
+    assert lake.log("main", "--path", "raw/b", "--first-parent") == ["merge"]
+    assert lake.log("main", "--prefix", "odd name/") == ["one"]
+    assert lake.log("main", "--author", "nobody") == []
+    assert lake.log("main", "--until", "2026-01-01") == []
+    assert "merge" in lake.log("main", "--since", "1 hour ago")
+
+    drawn = tarn.ok("log", f"{name}/main", "--graph", "--oneline").out.splitlines()
+    assert drawn[:2] == [f"* {drawn[0][2:14]}  merge", "|\\"]
+    assert [line for line in drawn if line.startswith("|/")]
+    assert tarn.cli("log", f"{name}/main", "--graph", "--path", "x").code == 2
+    assert tarn.cli("log", f"{name}/main..").code == 2
+    assert tarn.cli("log", f"{name}/main", "--since", "yesterday").code == 2
+    assert tarn.cli("log", f"{name}/none..main").code == 3
+
+
+def test_annotate_names_the_commit_of_each_path(lake: Lake) -> None:
+    one = lake.commit("main", "one", **{"raw/a": "1", "raw/b": "1", "out": "1"})
+    two = lake.commit("main", "two", **{"raw/b": "2"})
+    found = lake.tarn.ok("--json", "annotate", f"{lake.name}/main/raw/").json
+    assert [(each["path"], each["commit"]) for each in found] == [("raw/a", one), ("raw/b", two)]
+    assert all(each["is_final"] for each in found)
+    text = lake.tarn.ok("annotate", f"{lake.name}/main").out.splitlines()
+    assert len(text) == 3
+    assert text[0].startswith(f" {one[:12]}  ")
+    assert text[0].endswith("  out  (one)")
+    cut = lake.tarn.ok("annotate", f"{lake.name}/main", "-n", "2")
+    assert len(cut.out.splitlines()) == 2
+    assert "more than 2 paths" in cut.err
