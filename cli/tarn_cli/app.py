@@ -29,6 +29,7 @@ _COMMANDS = {
     "refs": ("tarn_cli.commands.refs:refs", "List refs, and show the commit that a ref names."),
     "commit": ("tarn_cli.commands.commit:commit", "Commit the uncommitted changes of a branch."),
     "log": ("tarn_cli.commands.commit:log", "Show the history of a ref."),
+    "reflog": ("tarn_cli.commands.reflog:reflog", "Show how the head of a branch changed."),
     "diff": (
         "tarn_cli.commands.diff:diff",
         "Show uncommitted changes, or the differences of two refs.",

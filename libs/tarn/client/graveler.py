@@ -10,6 +10,7 @@ from __future__ import annotations
 from tarn.client.commits import CommitClient
 from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.merges import MergeClient
+from tarn.client.reflogs import ReflogClient
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
 from tarn.client.uploads import UploadClient
@@ -19,7 +20,7 @@ __all__ = ["GravelerClient", "ListingPage", "Located"]
 
 
 class GravelerClient(
-    RepositoryClient, RefClient, CommitClient, MergeClient, EntryClient, UploadClient
+    RepositoryClient, RefClient, ReflogClient, CommitClient, MergeClient, EntryClient, UploadClient
 ):
     """Every operation of graveler. The caller closes the transport."""
 

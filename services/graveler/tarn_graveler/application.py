@@ -20,6 +20,7 @@ from tarn_graveler.handlers.branches import BranchHandler, TagHandler
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.entries import EntryHandler
 from tarn_graveler.handlers.merges import MergeHandler
+from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.handlers.uploads import UploadHandler
@@ -28,6 +29,7 @@ from tarn_proto.graveler.v1 import (
     commit_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
+    reflog_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
@@ -45,6 +47,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         tag_service_pb2: TagHandler(guard, graveler),
         commit_service_pb2: CommitHandler(guard, graveler),
         merge_service_pb2: MergeHandler(guard, graveler),
+        reflog_service_pb2: ReflogHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
     }

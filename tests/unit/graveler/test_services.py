@@ -50,7 +50,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 34
+    assert seen == 37
 
 
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:
@@ -91,6 +91,7 @@ async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
         graveler.cherry_pick(ann, "lake", "main", "main", allow_empty=True),
         graveler.reset_branch(ann, "lake", "main"),
         graveler.move_branch(ann, "lake", "main", "main", expected_commit_id=head, force=True),
+        graveler.restore_branch(ann, "lake", "gone"),
     ):
         assert await reason_of(work) is denied
     assert (await graveler.get_branch(ann, "lake", "main")).commit_id == head

@@ -11,6 +11,7 @@ from tarn_proto.graveler.v1 import (
     commit_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
+    reflog_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
@@ -22,6 +23,7 @@ READS = {
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
     *("GetCommit", "ListCommits", "DiffRefs", "DiffUncommitted", "ListEntries"),
     "PreviewMerge",
+    *("ListReflog", "ListDeletedBranches"),
     *("GetUpload", "ListUploadParts", "ListUploads"),
     *("GetSetupState", "GetCaller", "GetUser", "ListUsers", "ListCredentials"),
 }
@@ -35,6 +37,7 @@ def test_reads_are_told_from_changes_by_their_option() -> None:
         commit_service_pb2,
         entry_service_pb2,
         merge_service_pb2,
+        reflog_service_pb2,
         repository_service_pb2,
         tag_service_pb2,
         upload_service_pb2,

@@ -98,6 +98,7 @@ async def _declared(
         repository = keys.of_repository(record.repository_id, record.instance_uid)
         yield repository.refs
         yield repository.commits
+        yield repository.reflog
         async for partition in _tokens(kv, repository):
             yield partition
         async for key, _ in _rows(kv, repository.refs, repository.UPLOAD_DAYS):

@@ -18,6 +18,7 @@ from tarn.block.merging import ConflictPage, MergePreview, MergeSides
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.choice import REFUSE, Choice
 from tarn.kv.records import Repository
@@ -33,6 +34,7 @@ CHERRY_PICKED_FROM = "tarn.cherry_picked_from"
 REVERT_OF = "tarn.revert_of"
 """Name under which a commit's metadata records the commit that it undoes."""
 
+_OPERATIONS = {CHERRY_PICKED_FROM: HeadOperation.CHERRY_PICK, REVERT_OF: HeadOperation.REVERT}
 _NAMED_CONFLICTS = 10
 
 
@@ -131,7 +133,8 @@ class Merges:
             parents = (head_id,) if request.squash else (head_id, request.source)
             return await self._commit(name, request, parents, (head, source), listing)
 
-        return await self._moves.move(name, propose)
+        cause = Cause(HeadOperation.MERGE, request.committer)
+        return await self._moves.move(name, propose, cause=cause)
 
     async def preview(
         self, repository: Repository, dest: CommitId, source: CommitId, choice: Choice, limit: int
@@ -219,7 +222,8 @@ class Merges:
                 raise _nothing_to_apply(name, request, note)
             return await self._commit(name, request, (head_id,), (head,), listing, metadata)
 
-        return await self._moves.move(name, propose)
+        cause = Cause(_OPERATIONS[note], request.committer)
+        return await self._moves.move(name, propose, cause=cause)
 
     async def _sides(
         self, repository: Repository, dest: CommitId, source: CommitId
