@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from tests.sim.admins import Admin, Namesakes
 from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
 from tests.sim.plan import Plan, draw
+from tests.sim.reflogs import check_reflog
 from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import Client
 from tests.sim.world import SALT, Replica, World
@@ -182,6 +183,7 @@ async def _look(world: World, branches: list[str]) -> None:
     graveler = last.graveler
     for branch in branches:
         await _collect(world, graveler, branch)
+        await check_reflog(world, graveler, branch)
     _check_tags(world)
     last.crash()
 

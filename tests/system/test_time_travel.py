@@ -73,7 +73,7 @@ def test_braces_and_spaces_may_be_encoded_in_a_url(tarn: RunningTarn, lake: str)
         )
         assert quote(ref, safe="") in url
         for encoded in (url, url.replace("%7B", "{").replace("%7D", "}").replace("%40", "@")):
-            with urlopen(encoded) as answer:  # noqa: S310 - http
+            with urlopen(encoded) as answer:
                 assert answer.read() == expected
     signer.close()
 
