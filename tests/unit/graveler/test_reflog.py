@@ -218,6 +218,26 @@ async def test_pages_hold_every_entry_once(lake: Lake, page: int) -> None:
     assert await entries(lake, page=page) == await check_chain(lake)
 
 
+@pytest.mark.parametrize("operation", ["get_many", "scan"])
+async def test_a_reader_beside_commits_sees_the_reflog_of_one_moment(
+    lake: Lake, other: Lake, running: Running, operation: str
+) -> None:
+    """It waits between its read of the record and its read of the rows, or after both."""
+    await lake.put("a", 0)
+    made = (await lake.commit()).commit_id
+    key = lake.branch_key if operation == "get_many" else None
+    gate = lake.kv.hold(operation, key, after=True)
+    reading = running.start(entries(other))
+    await reached(gate)
+    for number in (1, 2):
+        await lake.put("a", number)
+        await lake.commit()
+    gate.open()
+    found = await reading
+    assert operations(found) == ["commit", "create"]
+    assert found[0].new_commit_id == made
+
+
 # ---- deletion
 
 

@@ -230,6 +230,22 @@ async def test_entries_expire_by_their_age(lake: Lake) -> None:
     assert [each.sequence for each in found] == [5], "and it goes on"
 
 
+async def test_entries_that_are_kept_for_longer_than_before_expire_later(
+    lake: Lake, rows: ReflogRows
+) -> None:
+    """The cleaner looks when they would have expired, and must look again."""
+    await lake.put("a", 1)
+    await lake.commit()
+    await lake.graveler.branches.delete(lake.main, keep_tokens)
+    rows.limits = ReflogLimits(20 * DAY * 1_000_000, 10)
+    for _ in range(12):
+        await clean(lake, 1)
+    assert await stored(lake) == ["del 3", "log 3", "log 2", "log 1"]
+    for _ in range(10):
+        await clean(lake, 1)
+    assert await stored(lake) == []
+
+
 @pytest.mark.usefixtures("rows")
 async def test_the_number_of_entries_is_bounded(lake: Lake) -> None:
     for number in range(140):
