@@ -145,6 +145,9 @@ class RepositoryKeys:
     UPLOAD_DAYS: ClassVar[bytes] = b"upload-days/"
     """Prefix of the rows that name the days with recorded uploads."""
 
+    CLOSED: ClassVar[bytes] = b"closed"
+    """A row of `refs` that exists once the deletion of the repository has begun."""
+
     DELETED: ClassVar[bytes] = b"deleted/"
     """Prefix of the index of deleted branches, in the partition of the reflogs."""
 

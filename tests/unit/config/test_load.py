@@ -342,7 +342,7 @@ def test_the_bounds_of_reflogs(
     for text in inside:
         load(None, HOME | {f"TARN_GRAVELER_{name}": text})
     for text in outside:
-        with pytest.raises(ConfigError, match="graveler.reflog"):
+        with pytest.raises(ConfigError, match=r"graveler\.reflog"):
             load(None, HOME | {f"TARN_GRAVELER_{name}": text})
 
 

@@ -145,6 +145,7 @@ class RepositoryHandler:
         await self._guard.enter(call, rule, rule.resource.of(request))
         repository = await self._repositories.mark_deleted(repository_id)
         try:
+            await self._repositories.close(repository)
             await self._empty(repository)
             await self._repositories.remove(repository)
         except PredicateFailedError as error:

@@ -92,7 +92,9 @@ class Reflog:
     async def _live(self, repository: Repository, branch_id: BranchId) -> Branch | None:
         """Returns the record of a branch; None if it does not exist or is being created or deleted."""
         refs = self._repositories.keys_of(repository).refs
-        (found,) = await self._kv.get_many(refs, [RepositoryKeys.branch(branch_id)])
+        keys = [RepositoryKeys.branch(branch_id), RepositoryKeys.CLOSED]
+        found, closed = await self._kv.get_many(refs, keys)
+        self._repositories.refuse_closed(repository, closed)
         branch = None if found is None else decode_branch(found.value)
         return None if branch is None or branch.is_deleted else branch
 
@@ -249,7 +251,9 @@ class Reflog:
         for key, value in rows:
             newest.setdefault(keys.deleted_branch(key), decode_head_change(value))
         names = list(newest)
-        records = await self._kv.get_many(keys.refs, [keys.branch(name) for name in names])
+        refs = [*(keys.branch(name) for name in names), keys.CLOSED]
+        *records, closed = await self._kv.get_many(keys.refs, refs)
+        self._repositories.refuse_closed(repository, closed)
         oldest_us = self._oldest_us()
         found = [
             DeletedBranch(name, newest[name])

@@ -101,8 +101,9 @@ class Refs:
             await self._commits.get(repository, CommitId(base))
             return OnCommit(CommitId(base))
         partition = self._repositories.keys_of(repository).refs
-        keys = [RepositoryKeys.branch(base), RepositoryKeys.tag(base)]
-        as_branch, as_tag = await self._kv.get_many(partition, keys)
+        keys = [RepositoryKeys.branch(base), RepositoryKeys.tag(base), RepositoryKeys.CLOSED]
+        as_branch, as_tag, closed = await self._kv.get_many(partition, keys)
+        self._repositories.refuse_closed(repository, closed)
         if as_branch is not None:
             branch = decode_branch(as_branch.value)
             if not branch.is_deleted:
