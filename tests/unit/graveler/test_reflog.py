@@ -192,6 +192,17 @@ async def test_another_replica_reads_an_entry_of_which_only_the_outbox_exists(
     assert operations(await check_chain(lake)) == ["commit", "commit", "create"]
 
 
+async def test_a_lost_answer_to_a_row_does_not_fail_the_next_change(lake: Lake) -> None:
+    for applied in (True, False):
+        await lake.put("a", int(applied))
+        await lake.commit()
+        row = RepositoryKeys.reflog_row(MAIN, (await record(lake)).outbox[0])
+        lake.kv.lose("set_many", row, applied=applied)
+        await lake.put("b", int(applied))
+        await lake.commit()
+    assert len(await check_chain(lake)) == 5
+
+
 async def test_an_outbox_is_bounded(lake: Lake) -> None:
     """Changes that do not write the rows themselves: the change that would exceed the bound does."""
     commits = [await head(lake)]

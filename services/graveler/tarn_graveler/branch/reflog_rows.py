@@ -7,8 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.core.clock import Clock
@@ -34,6 +36,10 @@ _DAY_US = 86_400_000_000
 _PAGE = 128
 _DELETED_AT_ONCE = 256
 _REGISTERED_MAX = 10_000
+_TRIES = 4
+"""How often a row is written while its outcome is unknown, as for announcements (`token_cleanup`)."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +84,7 @@ class ReflogRows:
             if entry.is_deletion:
                 rows.append(keys.deleted_row(branch_id, entry))
             groups += [Group(row, ((row, value),)) for row in rows]
-        try:
-            for error in await self._kv.set_many(keys.reflog, groups):
-                if error is not None:
-                    raise error
-        except TarnError as error:
-            text = f"cannot write the reflog of branch {branch_id}: {error.message}"
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+        await self._repeat(branch_id, groups, partial(self._kv.set_many, keys.reflog))
 
     async def _register(
         self, keys: RepositoryKeys, branch_id: BranchId, entries: Iterable[HeadChange]
@@ -106,10 +106,28 @@ class ReflogRows:
                 self._registered.put(drop.partition.name, drop.drop_time_us)
 
     async def _add(self, branch_id: BranchId, drops: Sequence[Drop]) -> None:
-        for error in await self._drops.add(drops):
-            if error is not None:
-                text = f"cannot register the reflog of branch {branch_id}: {error.message}"
-                raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+        await self._repeat(branch_id, drops, self._drops.add)
+
+    @staticmethod
+    async def _repeat(
+        branch_id: BranchId,
+        items: Sequence[T],
+        write: Callable[[Sequence[T]], Awaitable[Sequence[TarnError | None]]],
+    ) -> None:
+        """Writes rows that may be written twice; those whose outcome is unknown again, a few times."""
+        left = list(items)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                errors = await write(left)
+            except TarnError as error:
+                errors = [error] * len(left)
+            for each in filter(None, errors):
+                if not tries_left or each.kind is not Kind.UNKNOWN_OUTCOME:
+                    text = f"cannot write the reflog of branch {branch_id}: {each.message}"
+                    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from each
+            left = [item for item, error in zip(left, errors, strict=True) if error]
+            if not left:
+                return
 
     def _drop(self, keys: RepositoryKeys, branch_id: BranchId, time_us: int) -> Drop:
         """A registration for a time. Not for the past: passes over the list do not read that again."""
