@@ -45,7 +45,7 @@ async def check_reflog(world: World, graveler: Graveler, branch: str) -> None:
         head = ""
     page = await graveler.reflog.page(repository, name.branch_id, "", 1_000_000)
     for problem in _problems(page.entries, head):
-        world.problem(f"the reflog of {branch} {problem}")
+        world.reflog_problems.append(f"the reflog of {branch} {problem}")
     world.statistics["reflog entries"] += len(page.entries)
     if repository_id == "tmp":
         return  # operations of its earlier lives have their entries there
@@ -57,7 +57,9 @@ async def check_reflog(world: World, graveler: Graveler, branch: str) -> None:
             count = made[CommitId(op.commit_id)]
             # A fast-forward may be made again after a hard move; a commit is made once.
             if count == 0 or (op.kind is OpKind.COMMIT and count > 1):
-                world.problem(f"{count} entries in the reflog of {branch} for: {op.line()}")
+                world.reflog_problems.append(
+                    f"{count} entries in the reflog of {branch} for: {op.line()}"
+                )
 
 
 def _problems(entries: list[HeadChange], head: str) -> list[str]:

@@ -78,6 +78,7 @@ def run_seed(seed: int, *, is_traced: bool = False, salt: str = SALT) -> Run:
     world = worlds[0]
     report = check(world.history)
     report.violations += [Violation("I0", text) for text in world.problems]
+    report.violations += [Violation("I10", text) for text in world.reflog_problems]
     for entry in logs:
         if entry["log_level"] in {"error", "critical"}:
             report.violations.append(Violation("I0", str(entry)))
