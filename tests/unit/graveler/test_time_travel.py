@@ -12,6 +12,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
 from tarn.core.moments import iso_time
 from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Group
 from tarn.kv.records import decode_head_change, encode_branch
 from tarn_graveler.branch.reflog_rows import ReflogLimits, ReflogRows
 
@@ -244,6 +245,23 @@ async def test_entries_that_are_kept_for_longer_than_before_expire_later(
     for _ in range(10):
         await clean(lake, 1)
     assert await stored(lake) == []
+
+
+@pytest.mark.usefixtures("rows")
+async def test_a_damaged_row_does_not_stop_the_cleaner(lake: Lake) -> None:
+    await lake.put("a", 1)
+    await lake.commit()
+    await lake.put("a", 2)
+    await lake.commit()
+    token = (await lake.staging_rows()).name
+    keys = lake.graveler.repositories.keys_of(lake.repository)
+    row = keys.reflog_rows(MAIN) + b"0"
+    await lake.kv.set_many(keys.reflog, [Group(row, ((row, b"\x08"),))])
+    await clean(lake, 12)
+    await lake.put("a", 3)
+    await lake.commit()
+    await lake.drop_everything_removed()
+    assert ("drop_partition", token) in lake.kv.calls, "what came later in the list"
 
 
 @pytest.mark.usefixtures("rows")

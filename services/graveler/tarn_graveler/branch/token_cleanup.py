@@ -28,7 +28,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, Partition
-from tarn.kv.records import Drop, TokenOwner, decode_branch
+from tarn.kv.records import Drop, ReflogOwner, TokenOwner, decode_branch
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.reflog_rows import ReflogRows
@@ -145,7 +145,7 @@ class TokenCleanup:
         count = 0
         async for key, drop in one_pass.due(self._done):
             if drop.reflog is not None:
-                await self._reflog.expire(drop.reflog)
+                await self._expire(drop.reflog)
             elif drop.owner is None:
                 await self._drop(drop)
                 count += 1
@@ -154,6 +154,15 @@ class TokenCleanup:
             self._done.add(key)
         await one_pass.finish()
         return count
+
+    async def _expire(self, reflog: ReflogOwner) -> None:
+        """Removes expired entries. A damaged row, which `tarn fsck` reports, must not stop all other drops."""
+        try:
+            await self._reflog.expire(reflog)
+        except TarnError as error:
+            if error.kind is not Kind.CORRUPT:
+                raise
+            _log.error("cannot expire a reflog", branch=reflog.branch_id, error=error.message)
 
     async def _look(self, drop: Drop, owner: TokenOwner) -> None:
         """Registers an announced token for its drop if its record no longer names it."""
