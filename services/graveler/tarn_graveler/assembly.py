@@ -126,24 +126,21 @@ def assemble(
     tasks: TaskSet,
     builder: Builder | None = None,
 ) -> Graveler:
-    """Builds one replica over its ports; owns none of them. Without a `builder`, commits are built in
-    process.
-    """
+    """Builds a replica over ports that it does not own; without a `builder`, commits build in process."""
     keys = InstallationKeys(settings.installation_id)
-    delay = settings.drop_delay_seconds
+    delay, poll = settings.drop_delay_seconds, settings.cleanup_poll_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
     names = RefNames(kv, repositories, clock, ids)
     rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
+    reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
     commits = Commits(kv, blocks, repositories)
-    reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
     refs = Refs(kv, repositories, branches, commits, reflog)
     layers = Layers(kv, repositories, commits, committed)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, branches, layers, tasks)
     conditional = ConditionalStaging(kv, branches, layers, settings.clock_skew_seconds)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
-    poll = settings.cleanup_poll_seconds
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)

@@ -160,7 +160,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         if refs:
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
-    assert len(walked) == 33, sorted(walked)
+    assert len(walked) == 35, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -180,7 +180,7 @@ async def test_main_cannot_be_read_through_a_branch_or_tag_of_it(
     service: Service, eve: Call
 ) -> None:
     graveler = service.graveler
-    for source in ("main", "", "main~1", "main@"):
+    for source in ("main", "", "main~1", "main@", "main@{0}", "main@{0 seconds ago}"):
         branch = graveler.create_branch(eve, "lake", "sandbox-1", source)
         assert await reason_of(branch) is Reason.ACCESS_DENIED
         tag = graveler.create_tag(eve, "lake", "sandbox-1", source)
@@ -282,6 +282,8 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         await service.graveler.create_tag(service.admin, "lake", f"t{name}", MAIN)
         await service.graveler.create_branch(service.admin, "lake", f"b{name}", MAIN)
         await service.graveler.create_repository(service.admin, f"lake-{name}")
+        await service.graveler.create_branch(service.admin, "lake", f"gone-{name}", MAIN)
+        await service.graveler.delete_branch(service.admin, "lake", f"gone-{name}")
     walked = []
     for of, method in methods(service):
         fields = method.input_type.fields_by_name
@@ -304,4 +306,4 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, ann)
         walked.append(method.name)
-    assert len(walked) == 7, walked
+    assert len(walked) == 9, walked

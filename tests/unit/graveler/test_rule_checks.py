@@ -23,6 +23,7 @@ from tarn_proto.graveler.v1 import (
     commit_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
+    reflog_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
@@ -36,6 +37,7 @@ SERVICES: list[ServiceDescriptor] = [
         tag_service_pb2,
         commit_service_pb2,
         merge_service_pb2,
+        reflog_service_pb2,
         entry_service_pb2,
         upload_service_pb2,
     )
