@@ -33,6 +33,7 @@ _COMMANDS = {
         "tarn_cli.commands.annotate:annotate",
         "Show which commit gave each path its content.",
     ),
+    "reflog": ("tarn_cli.commands.reflog:reflog", "Show how the head of a branch changed."),
     "diff": (
         "tarn_cli.commands.diff:diff",
         "Show uncommitted changes, or the differences of two refs.",

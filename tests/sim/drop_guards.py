@@ -32,9 +32,16 @@ _cleaning_init = TokenCleanup.__init__
 
 
 def _hasty_cleaning(
-    self: TokenCleanup, kv: Any, keys: Any, repositories: Any, clock: Any, delay: float, poll: float
+    self: TokenCleanup,
+    kv: Any,
+    keys: Any,
+    repositories: Any,
+    clock: Any,
+    delay: float,
+    poll: float,
+    reflog: Any,
 ) -> None:
-    _cleaning_init(self, kv, keys, repositories, clock, 0.0, poll)
+    _cleaning_init(self, kv, keys, repositories, clock, 0.0, poll, reflog)
 
 
 async def _look_and_drop(self: TokenCleanup, drop: Drop, owner: TokenOwner) -> None:

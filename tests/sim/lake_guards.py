@@ -12,6 +12,7 @@ from typing import Any
 from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.move_guards import MOVE_GUARDS
 from tests.sim.part_guards import PART_GUARDS
+from tests.sim.reflog_guards import REFLOG_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
 
@@ -28,6 +29,8 @@ from tarn.core.branch import (
 )
 from tarn.core.entry import is_tombstone
 from tarn.core.errors import TarnError
+from tarn.core.head_change import Cause
+from tarn.core.reflog import note_head_change
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
 from tarn.kv.records import encode_branch
@@ -186,10 +189,12 @@ async def _set(
     before: BranchVersion,
     after: Branch,
     attempts: Attempts,
+    cause: Cause,
 ) -> Any:
     """Overwrites the current record in a commit's last step."""
     if after.commit_id == before.branch.commit_id:
-        return await _compare_and_set(self, name, before, after, attempts)
+        return await _compare_and_set(self, name, before, after, attempts, cause)
+    after = note_head_change(before.branch, after, cause, now_us=self._clock.now_us())
     partition = self._repositories.keys_of(name.repository).refs
     key = RepositoryKeys.branch(name.branch_id)
     while True:
@@ -402,6 +407,7 @@ GUARDS: Sequence[Guard] = (
     *UPLOAD_GUARDS,
     *MOVE_GUARDS,
     *PART_GUARDS,
+    *REFLOG_GUARDS,
     Guard(
         "difference-newest-first",
         "layers",

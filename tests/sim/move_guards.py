@@ -7,7 +7,9 @@ from typing import Any
 import tarn_graveler.branch.head_moves
 from tarn.core.branch import Branch, Token, discard_changes, move_head
 from tarn.core.errors import TarnError
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId
+from tarn.core.reflog import note_head_change
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import encode_branch
 from tarn.testing.faults.guards import Guard, Weakening
@@ -45,16 +47,23 @@ async def _seal_nothing(self: HeadMoves, handle: BranchHandle) -> BranchVersion:
 
 
 async def _move_from_any(
-    self: HeadMoves, name: BranchName, new: NewHead, expected: CommitId, *, force: bool
+    self: HeadMoves,
+    name: BranchName,
+    new: NewHead,
+    expected: CommitId,
+    *,
+    force: bool,
+    user_id: str = "",
 ) -> None:
     """Moves the branch whatever its head is."""
     del expected
+    cause = Cause(HeadOperation.MOVE, user_id)
     if not force:
 
         async def propose(head: CommitId) -> NewHead:
             return new
 
-        await self.move(name, propose, is_reset=True)
+        await self.move(name, propose, is_reset=True, cause=cause)
         return
     handle = BranchHandle(self._branches, name)
 
@@ -68,6 +77,7 @@ async def _move_from_any(
         decide,
         still_holds=lambda _: True,
         announce=self._cleaning.announce,
+        cause=cause,
     )
 
 
@@ -75,11 +85,17 @@ _compare_and_set = Branches.compare_and_set
 
 
 async def _set_reset(
-    self: Branches, name: BranchName, before: BranchVersion, after: Branch, attempts: Attempts
+    self: Branches,
+    name: BranchName,
+    before: BranchVersion,
+    after: Branch,
+    attempts: Attempts,
+    cause: Cause,
 ) -> Any:
     """Overwrites the current record in a reset."""
     if after.reset_count == before.branch.reset_count:
-        return await _compare_and_set(self, name, before, after, attempts)
+        return await _compare_and_set(self, name, before, after, attempts, cause)
+    after = note_head_change(before.branch, after, cause, now_us=self._clock.now_us())
     partition = self._repositories.keys_of(name.repository).refs
     key = RepositoryKeys.branch(name.branch_id)
     while True:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from tests.sim.admins import Admin, Namesakes
 from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
 from tests.sim.plan import Plan, draw
+from tests.sim.reflogs import check_reflog
 from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import Client
 from tests.sim.world import SALT, Replica, World
@@ -77,6 +78,7 @@ def run_seed(seed: int, *, is_traced: bool = False, salt: str = SALT) -> Run:
     world = worlds[0]
     report = check(world.history)
     report.violations += [Violation("I0", text) for text in world.problems]
+    report.violations += [Violation("I10", text) for text in world.reflog_problems]
     for entry in logs:
         if entry["log_level"] in {"error", "critical"}:
             report.violations.append(Violation("I0", str(entry)))
@@ -182,6 +184,7 @@ async def _look(world: World, branches: list[str]) -> None:
     graveler = last.graveler
     for branch in branches:
         await _collect(world, graveler, branch)
+        await check_reflog(world, graveler, branch)
     _check_tags(world)
     last.crash()
 

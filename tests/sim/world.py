@@ -93,6 +93,7 @@ class World:
         self.is_traced = is_traced
         self.history = History()
         self.problems: list[str] = []
+        self.reflog_problems: list[str] = []
         self.random = random.Random(f"world {plan.seed}")
         # Do not rename random streams: all recorded seeds would give other runs.
         self.faults = FaultInjector(CALM, random.Random(f"{salt} {plan.seed}"))

@@ -21,7 +21,7 @@ def test_the_tour_of_versions_works_as_written(tarn: RunningTarn, tmp_path: Path
     (tour,) = re.findall(r"## The tour\n(.*?)\n## ", text, re.DOTALL)
     blocks = re.findall(r"```(sh|text)\n(.*?)```", tour, re.DOTALL)
     script = "".join(block for kind, block in blocks if kind == "sh")
-    for command in ("merge", "revert", "cherry-pick", "branch reset", "branch move"):
+    for command in ("merge", "revert", "cherry-pick", "branch reset", "branch move", "reflog"):
         assert f"\ntarn {command} " in script, f"{command} is in the tour"
     # One name per form of Tarn; the reader's shell finds `tarn` by the tour's first line.
     repository = f"sales-{tmp_path.name[-20:].replace('_', '-')}".rstrip("-")

@@ -8,6 +8,7 @@ import click
 
 from tarn.core.ids import parse_branch_id
 from tarn.core.refs import is_commit_id
+from tarn_cli.commands import reflog
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.uri import parse_ref, parse_ref_of, parse_repository
 from tarn_cli.output import Record, shown_time
@@ -31,6 +32,10 @@ def _record(found: Branch) -> Record:
 @click.group(cls=Group)
 def branch() -> None:
     """Branches. Creating one copies nothing."""
+
+
+branch.add_command(reflog.restore)
+branch.add_command(reflog.deleted)
 
 
 @branch.command()

@@ -14,7 +14,7 @@ __all__ = ["refs"]
 
 @click.group(cls=Group)
 def refs() -> None:
-    """Refs: branches, tags, commit ids or unique prefixes of one, with `~N` and `^N`."""
+    """Refs: branches, tags, commit ids or unique prefixes of one, with `~N`, `^N` and `@{…}`."""
 
 
 @refs.command(name="list")

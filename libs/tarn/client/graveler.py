@@ -11,6 +11,7 @@ from tarn.client.commits import CommitClient
 from tarn.client.diffs import DiffClient
 from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.merges import MergeClient
+from tarn.client.reflogs import ReflogClient
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
 from tarn.client.settings import SettingsClient
@@ -24,6 +25,7 @@ class GravelerClient(
     RepositoryClient,
     SettingsClient,
     RefClient,
+    ReflogClient,
     CommitClient,
     DiffClient,
     MergeClient,

@@ -389,6 +389,17 @@ class Graveler:
         "starts with the first large commit and ends after some minutes without one (see "
         "`docs/design/heavy-process.md`).",
     )
+    reflog_retention_ms: int = setting(
+        "90d",
+        "Age at which the entries of a reflog expire. Until then `main@{…}` reaches them, and a deleted "
+        "branch can be restored. Use one value on all replicas.",
+        Within(Sort.DURATION, "1h", "3650d"),
+    )
+    reflog_entries_max: int = setting(
+        "10000",
+        "Most entries of the reflog of one branch; older ones expire.",
+        Number(10, 100_000),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

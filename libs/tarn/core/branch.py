@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, replace
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import HeadChange
 from tarn.core.ids import CommitId, MetarangeId, TokenId
 
 __all__ = [
@@ -69,6 +70,9 @@ class Branch:
             commit keeps what it takes, a reset discards it.
         move_time_us: when an operation last changed the content beneath the staging token without staged rows
             (rule 9); 0 if none did. Invariant: each such operation increases it.
+        outbox: entries of the reflog whose rows may not be written yet, oldest first.
+        head_sequence: the sequence of the newest entry of the reflog; 0 if the branch is older than its reflog.
+        head_time_us: the time of that entry; 0 likewise.
     """
 
     incarnation: bytes
@@ -82,6 +86,9 @@ class Branch:
     is_deleted: bool = False
     reset_count: int = 0
     move_time_us: int = 0
+    outbox: tuple[HeadChange, ...] = ()
+    head_sequence: int = 0
+    head_time_us: int = 0
 
     @property
     def tokens(self) -> tuple[Token, ...]:

@@ -1,8 +1,10 @@
-"""The grammar of refs: `<base>[~N|^N]*`.
+"""The grammar of refs: `<base>[@|@{moment}][~N|^N]*`.
 
 `base` is a full commit id, a branch, a tag, or a unique prefix of a commit id, looked up in that order. `~N`
 goes back N steps along first parents, `^N` goes to the Nth parent (`^0` is the commit itself; `~` and `^` alone
-mean 1). `@` directly after a branch means its newest commit, without uncommitted changes.
+mean 1). `@` directly after a branch means its newest commit, without uncommitted changes. `@{moment}` means a
+commit that was its newest one (`tarn.core.moments`); then the base is always the name of a branch, which may be
+deleted by now. Modifiers apply from left to right.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.moments import MOMENT_CHARS_MAX, MOMENT_RULE, Moment, parse_moment
 
 __all__ = [
     "COMMIT_PREFIX_MIN",
@@ -27,7 +30,8 @@ COMMIT_PREFIX_MIN = 4
 
 _REF_BYTES_MAX = 512
 _REF = re.compile(
-    r"(?P<base>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})(?P<at>@?)(?P<steps>(?:[~^][0-9]{0,6})*)"
+    r"(?P<base>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})(?P<at>@(?:\{(?P<moment>[^{}]*)\})?)?"
+    r"(?P<steps>(?:[~^][0-9]{0,6})*)"
 )
 _STEP = re.compile(r"([~^])([0-9]*)")
 _HEX = re.compile(r"[0-9a-f]+")
@@ -49,11 +53,13 @@ class RefExpression:
         base: a name, a commit id or a prefix of one.
         committed: an `@` or a step was given, so uncommitted changes of a branch are ignored.
         steps: the modifiers, in order.
+        moment: when the commit was the head of the branch `base`; None if no `@{…}` was given.
     """
 
     base: str
     committed: bool
     steps: tuple[Step, ...]
+    moment: Moment | None = None
 
 
 def is_commit_id(text: str) -> bool:
@@ -75,11 +81,27 @@ def parse_ref(text: str) -> RefExpression:
     """
     matched = _REF.fullmatch(text) if len(text) <= _REF_BYTES_MAX else None
     if matched is None:
-        shown = text[:80]
-        rule = "is not <branch, tag or commit id>[@][~N|^N]*"
-        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, f"ref {shown!r} {rule}", ref=shown)
+        raise _invalid(
+            text, "is not <branch, tag or commit id>[@][~N|^N]* or <branch>@{moment}[~N|^N]*"
+        )
     steps = tuple(
         Step(sign == "^", int(count) if count else 1)
         for sign, count in _STEP.findall(matched["steps"])
     )
-    return RefExpression(matched["base"], bool(matched["at"]) or bool(steps), steps)
+    moment = None if matched["moment"] is None else _moment(text, matched)
+    return RefExpression(matched["base"], bool(matched["at"]) or bool(steps), steps, moment)
+
+
+def _moment(text: str, matched: re.Match[str]) -> Moment:
+    if is_commit_id(matched["base"]):
+        raise _invalid(text, "is a commit id with a moment: only branches have a reflog")
+    inside = matched["moment"]
+    moment = parse_moment(inside) if len(inside) <= MOMENT_CHARS_MAX else None
+    if moment is None:
+        raise _invalid(text, f"has no valid moment: {MOMENT_RULE}")
+    return moment
+
+
+def _invalid(text: str, rule: str) -> TarnError:
+    shown = text[:80]
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, f"ref {shown!r} {rule}", ref=shown)

@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from tarn.core.branch import Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import HeadChange
 from tarn.core.ids import AccessKeyId, BranchId, CommitId, RepositoryId, TagId, UploadId, UserId
 from tarn.kv.port import Partition, PartitionKind
 
@@ -34,6 +35,7 @@ __all__ = [
 
 _REGISTER_BUCKETS = 8
 _CHANGED_BUCKETS = 16
+_SEQUENCE_MAX = (1 << 63) - 1
 _DAY_MS = 86_400_000
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 STAGED_UPLOADS = b"upload/"
@@ -147,6 +149,12 @@ class RepositoryKeys:
     SETTINGS: ClassVar[bytes] = b"settings"
     """The row of `refs` with the repository's rules and metadata; absent until the first change."""
 
+    CLOSED: ClassVar[bytes] = b"closed"
+    """A row of `refs` that exists once the deletion of the repository has begun."""
+
+    DELETED: ClassVar[bytes] = b"deleted/"
+    """Prefix of the index of deleted branches, in the partition of the reflogs."""
+
     OPEN_UPLOADS: ClassVar[bytes] = b"uploads/"
     """Prefix of the index of a day's uploads."""
 
@@ -165,6 +173,15 @@ class RepositoryKeys:
     def changed(self) -> Partition:
         """The paths that each commit changed: an aid that can be computed again."""
         return Partition(f"{self.root}/changed", PartitionKind.PLAIN, _CHANGED_BUCKETS)
+
+    @property
+    def reflog(self) -> Partition:
+        """Entries of the reflogs of all branches. Rows are written once, and removed when they expire."""
+        return Partition(f"{self.root}/reflog", PartitionKind.PLAIN, _REGISTER_BUCKETS)
+
+    def reflog_expiry(self, branch_id: BranchId) -> Partition:
+        """A name without rows, under which the expiry of a reflog is registered in the drop list."""
+        return Partition(f"{self.root}/reflog/{branch_id}", PartitionKind.PLAIN)
 
     def uploads(self, day: int) -> Partition:
         """Multipart uploads that began on one day since 1970. Dropped whole when all of them have ended."""
@@ -211,6 +228,31 @@ class RepositoryKeys:
     def changed_paths(commit_id: CommitId) -> bytes:
         """`changed/<commit id>` → the paths that the commit changed."""
         return f"changed/{commit_id}".encode()
+
+    @staticmethod
+    def reflog_rows(branch_id: BranchId | str) -> bytes:
+        """`log/<branch>/`: the prefix of the entries of one branch's reflog, newest first."""
+        return f"log/{branch_id}/".encode()
+
+    @classmethod
+    def reflog_row(cls, branch_id: BranchId | str, entry: HeadChange) -> bytes:
+        """`log/<branch>/<order>/<entry id>`. At equal sequences, deletions come after other changes."""
+        return cls.reflog_rows(branch_id) + cls._reflog_order(entry)
+
+    @classmethod
+    def deleted_row(cls, branch_id: BranchId | str, entry: HeadChange) -> bytes:
+        """`deleted/<branch>/<order>/<entry id>`: an index of the deletions of branches."""
+        return cls.DELETED + f"{branch_id}/".encode() + cls._reflog_order(entry)
+
+    @staticmethod
+    def _reflog_order(entry: HeadChange) -> bytes:
+        order = _SEQUENCE_MAX - entry.sequence
+        return f"{order:016x}/{int(entry.is_deletion)}/{entry.entry_id.hex()}".encode()
+
+    @classmethod
+    def deleted_branch(cls, key: bytes) -> BranchId:
+        """The branch that a `deleted` row names."""
+        return BranchId(key[len(cls.DELETED) :].partition(b"/")[0].decode())
 
     @staticmethod
     def upload(upload_id: UploadId) -> bytes:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId, TokenId
 from tarn.kv.port import Partition, PartitionKind
 from tarn_proto.store.v1 import graveler_pb2 as pb
@@ -22,17 +23,20 @@ __all__ = [
     "Namespace",
     "RefKind",
     "RefName",
+    "ReflogOwner",
     "Repository",
     "Tag",
     "TokenOwner",
     "decode_branch",
     "decode_drop",
+    "decode_head_change",
     "decode_namespace",
     "decode_ref_name",
     "decode_repository",
     "decode_tag",
     "encode_branch",
     "encode_drop",
+    "encode_head_change",
     "encode_namespace",
     "encode_ref_name",
     "encode_repository",
@@ -136,6 +140,18 @@ class TokenOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class ReflogOwner:
+    """The branch name whose reflog has entries to expire.
+
+    Attributes:
+        root: prefix of the partitions of its repository (`RepositoryKeys`).
+    """
+
+    root: str
+    branch_id: BranchId
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """A partition to drop.
 
@@ -144,12 +160,15 @@ class Drop:
         count: how often the partition was dropped already.
         owner: the branch record to read before the drop, because the token was only announced and may still
             be in use. None: the token is certainly out of use.
+        reflog: if present, no partition is dropped: expired entries of this reflog are removed. `partition` is
+            then a name that no row is ever written to, so that a replica of an older version drops nothing.
     """
 
     partition: Partition
     drop_time_us: int
     count: int = 0
     owner: TokenOwner | None = None
+    reflog: ReflogOwner | None = None
 
 
 def parse_record(message: M, value: bytes) -> M:
@@ -201,7 +220,42 @@ def encode_branch(branch: Branch, *, is_pending: bool = False) -> bytes:
         is_pending=is_pending,
         reset_count=branch.reset_count,
         move_time_us=branch.move_time_us,
+        outbox=[encode_head_change(entry) for entry in branch.outbox],
+        head_sequence=branch.head_sequence,
+        head_time_us=branch.head_time_us,
     ).SerializeToString()
+
+
+def encode_head_change(entry: HeadChange) -> bytes:
+    """Encodes an entry of a reflog, for a row or an outbox."""
+    return pb.HeadChangeRecord(
+        entry_id=entry.entry_id,
+        sequence=entry.sequence,
+        time_us=entry.time_us,
+        operation=entry.operation.value,
+        user_id=entry.user_id,
+        incarnation=entry.incarnation,
+        old_commit_id=entry.old_commit_id or "",
+        new_commit_id=entry.new_commit_id or "",
+        old_since_us=entry.old_since_us,
+    ).SerializeToString()
+
+
+def decode_head_change(value: bytes) -> HeadChange:
+    """Decodes an entry of a reflog. An operation that this version does not know reads as OTHER."""
+    record = parse_record(pb.HeadChangeRecord(), value)
+    known = {each.value: each for each in HeadOperation}
+    return HeadChange(
+        entry_id=record.entry_id,
+        sequence=record.sequence,
+        time_us=record.time_us,
+        operation=known.get(record.operation, HeadOperation.OTHER),
+        user_id=record.user_id,
+        incarnation=record.incarnation,
+        old_commit_id=CommitId(record.old_commit_id) if record.old_commit_id else None,
+        new_commit_id=CommitId(record.new_commit_id) if record.new_commit_id else None,
+        old_since_us=record.old_since_us,
+    )
 
 
 def is_pending_branch(value: bytes) -> bool:
@@ -225,6 +279,9 @@ def decode_branch(value: bytes) -> Branch:
         is_deleted=record.is_deleted,
         reset_count=record.reset_count,
         move_time_us=record.move_time_us,
+        outbox=tuple(decode_head_change(entry) for entry in record.outbox),
+        head_sequence=record.head_sequence,
+        head_time_us=record.head_time_us,
     )
 
 
@@ -326,7 +383,14 @@ def encode_drop(drop: Drop) -> bytes:
         drop_time_us=drop.drop_time_us,
         drop_count=drop.count,
         owner=None if drop.owner is None else _owner_to(drop.owner),
+        reflog=_reflog_to(drop.reflog),
     ).SerializeToString()
+
+
+def _reflog_to(reflog: ReflogOwner | None) -> pb.ReflogOwner | None:
+    if reflog is None:
+        return None
+    return pb.ReflogOwner(root=reflog.root, branch_id=reflog.branch_id)
 
 
 def _owner_to(owner: TokenOwner) -> pb.TokenOwner:
@@ -350,4 +414,7 @@ def decode_drop(value: bytes) -> Drop:
     kind = PartitionKind.REGISTER if record.is_register else PartitionKind.PLAIN
     partition = Partition(record.partition, kind, record.buckets)
     owner = _owner_from(record.owner) if record.HasField("owner") else None
-    return Drop(partition, record.drop_time_us, record.drop_count, owner)
+    reflog = None
+    if record.HasField("reflog"):
+        reflog = ReflogOwner(record.reflog.root, BranchId(record.reflog.branch_id))
+    return Drop(partition, record.drop_time_us, record.drop_count, owner, reflog)

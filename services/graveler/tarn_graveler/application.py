@@ -21,6 +21,7 @@ from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.differences import DiffHandler
 from tarn_graveler.handlers.entries import EntryHandler
 from tarn_graveler.handlers.merges import MergeHandler
+from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.handlers.settings import SettingsHandler
@@ -31,6 +32,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
+    reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
@@ -51,6 +53,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         commit_service_pb2: CommitHandler(guard, graveler),
         diff_service_pb2: DiffHandler(guard, graveler),
         merge_service_pb2: MergeHandler(guard, graveler),
+        reflog_service_pb2: ReflogHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
     }

@@ -22,6 +22,7 @@ from tarn_graveler.branch.part_resets import PartResets
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import Branches
+from tarn_graveler.branch.reflog_rows import ReflogLimits, ReflogRows
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
@@ -33,6 +34,7 @@ from tarn_graveler.history.diffing import Diffing
 from tarn_graveler.history.path_changes import PathChanges
 from tarn_graveler.history.path_records import PathRecords
 from tarn_graveler.history.ref_names import RefNames
+from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
 from tarn_graveler.repository.records import Repositories
@@ -59,6 +61,8 @@ class GravelerSettings:
             drop delay less this.
         namespace_prefix: start of the storage namespace of repositories that name none; ends in `/`.
         cleanup_poll_seconds: pause between two looks for partitions to drop.
+        reflog_retention_seconds: age at which an entry of a reflog expires.
+        reflog_entries_max: entries of one branch name that are kept.
     """
 
     installation_id: str
@@ -66,6 +70,13 @@ class GravelerSettings:
     cleanup_poll_seconds: float = 5.0
     clock_skew_seconds: float = 5.0
     namespace_prefix: str = "local://"
+    reflog_retention_seconds: float = 90 * 86_400.0
+    reflog_entries_max: int = 10_000
+
+    @property
+    def reflog_limits(self) -> ReflogLimits:
+        """How much of a reflog is kept."""
+        return ReflogLimits(int(self.reflog_retention_seconds * 1_000_000), self.reflog_entries_max)
 
     @property
     def read_seconds_max(self) -> float:
@@ -95,6 +106,7 @@ class Graveler:
     tags: Tags
     names: RefNames
     refs: Refs
+    reflog: Reflog
     reading: Reading
     staging: Staging
     conditional: ConditionalStaging
@@ -137,18 +149,20 @@ def assemble(
 ) -> Graveler:
     """Builds one replica over its ports; owns none of them. Without a `builder`, it builds listings itself."""
     keys = InstallationKeys(settings.installation_id)
-    delay = settings.drop_delay_seconds
+    delay, poll = settings.drop_delay_seconds, settings.cleanup_poll_seconds
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
     names = RefNames(kv, repositories, clock, ids)
-    branches = Branches(kv, repositories, clock, ids, tasks, names)
+    rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
+    reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
+    branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
     commits = Commits(kv, blocks, repositories)
-    refs = Refs(kv, repositories, branches, commits)
+    refs = Refs(kv, repositories, branches, commits, reflog)
     layers = Layers(kv, repositories, commits, committed)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, branches, layers, tasks)
     conditional = ConditionalStaging(kv, branches, layers, settings.clock_skew_seconds)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
-    cleaning = TokenCleanup(kv, keys, repositories, clock, delay, settings.cleanup_poll_seconds)
+    cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     changes = UncommittedChanges(layers, committed)
@@ -181,6 +195,7 @@ def assemble(
         tags=Tags(kv, repositories, clock, names),
         names=names,
         refs=refs,
+        reflog=reflog,
         reading=reading,
         staging=staging,
         conditional=conditional,

@@ -27,6 +27,8 @@ def settings_of(config: Config) -> GravelerSettings:
         drop_delay_seconds=config.graveler.drop_delay_ms / 1000,
         cleanup_poll_seconds=config.graveler.cleanup_poll_ms / 1000,
         namespace_prefix=config.blockstore.namespace_prefix,
+        reflog_retention_seconds=config.graveler.reflog_retention_ms / 1000,
+        reflog_entries_max=config.graveler.reflog_entries_max,
     )
 
 

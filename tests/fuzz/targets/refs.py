@@ -12,6 +12,7 @@ from tarn.core.ids import (
     parse_tag_id,
     parse_user_id,
 )
+from tarn.core.moments import Ago, At, Back, Moment, iso_time
 from tarn.core.refs import is_commit_id, may_be_prefix, parse_ref
 from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.http import BodyReader, Headers, Request
@@ -20,6 +21,8 @@ from tarn_gateway.s3request import branch_to_write
 
 __all__ = ["TARGET"]
 
+_YEAR_1, _YEAR_9999 = -62_135_596_800_000_000, 253_370_764_800_000_000
+_UNITS = (("weeks", 604_800), ("days", 86_400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
 _REQUEST = Request("GET", b"/lake", b"", Headers([]), BodyReader(0))
 
 
@@ -48,25 +51,51 @@ def _check(data: bytes) -> str:
 def _ref(text: str) -> None:
     found = parse_ref(text)
     spelled = found.base
-    if found.committed and not found.steps:
+    if isinstance(found.moment, At) and not _YEAR_1 <= found.moment.time_us < _YEAR_9999:
+        return  # a zone puts it outside of the calendar, which cannot be written in UTC
+    if found.moment is not None:
+        spelled += f"@{{{_spelled(found.moment)}}}"
+    elif found.committed and not found.steps:
         spelled += "@"
     spelled += "".join(f"{'^' if step.is_parent else '~'}{step.count}" for step in found.steps)
-    if parse_ref(spelled) != found and len(spelled) <= 512:
+    if len(spelled) <= 512 and parse_ref(spelled) != found:
         raise PropertyError(f"{spelled!r} is not what {text!r} says")
     if is_commit_id(found.base) and may_be_prefix(found.base):
         raise PropertyError("an id is no prefix of itself")
     gateway(_REQUEST, lambda: branch_to_write(text))
 
 
+def _spelled(moment: Moment) -> str:
+    match moment:
+        case Back(count):
+            return str(count)
+        case At(time_us):
+            return iso_time(time_us)
+        case Ago(age_us):
+            seconds = age_us // 1_000_000
+            for unit, length in _UNITS:
+                if not seconds % length and seconds // length < 1_000_000:
+                    return f"{seconds // length} {unit} ago"
+    raise PropertyError(f"{moment} cannot be written")
+
+
 TARGET = Target(
     "refs",
     _check,
     refusals=(TarnError, S3Error),
-    traced=("tarn.core.refs", "tarn.core.ids", "tarn_gateway.s3request"),
+    traced=("tarn.core.refs", "tarn.core.moments", "tarn.core.ids", "tarn_gateway.s3request"),
     tokens=(
         b"~",
         b"^",
         b"@",
+        b"@{",
+        b"}",
+        b"@{2}",
+        b" days ago",
+        b".weeks.ago",
+        b"2026-11-01",
+        b"T12:30:00.5Z",
+        b"+01:30",
         b"~999999",
         b"^0",
         b"main",

@@ -21,6 +21,7 @@ from tarn_proto.graveler.v1 import (
     commit_service_pb2,
     diff_service_pb2,
     merge_service_pb2,
+    reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
@@ -58,6 +59,7 @@ FILES = [
     diff_service_pb2,
     merge_service_pb2,
     pb,
+    reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
@@ -271,6 +273,9 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.delete_branch(call, "repo", "dev")
     await client.reset_branch(call, "repo", "dev", prefix="raw/")
     await client.move_branch(call, "repo", "dev", "main", expected_commit_id="c", force=True)
+    await client.list_reflog(call, "repo", "dev", page_size=2, page_token="t")
+    await client.list_deleted_branches(call, "repo", prefix="d", page_size=2, page_token="t")
+    await client.restore_branch(call, "repo", "dev")
     await client.create_tag(call, "repo", "v1", "main")
     await client.get_tag(call, "repo", "v1")
     await client.list_tags(call, "repo", prefix="v", page_size=2, page_token="t")

@@ -325,7 +325,25 @@ VALID = {
     "TARN_BLOCKSTORE_TYPE": "s3",
     "TARN_BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": "s3://bucket/x",
     "TARN_BLOCKSTORE_S3_ENDPOINT": "https://s3.example.com",
+    "TARN_GRAVELER_REFLOG_RETENTION": "7h",
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("REFLOG_RETENTION", ("1h", "3650d"), ("59m", "3651d")),
+        ("REFLOG_ENTRIES_MAX", ("10", "100000"), ("9", "100001")),
+    ],
+)
+def test_the_bounds_of_reflogs(
+    name: str, inside: tuple[str, str], outside: tuple[str, str]
+) -> None:
+    for text in inside:
+        load(None, HOME | {f"TARN_GRAVELER_{name}": text})
+    for text in outside:
+        with pytest.raises(ConfigError, match=r"graveler\.reflog"):
+            load(None, HOME | {f"TARN_GRAVELER_{name}": text})
 
 
 def test_defaults_come_back_from_variables() -> None:

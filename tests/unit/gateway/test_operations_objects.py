@@ -293,6 +293,17 @@ def source(key: str, **headers: str) -> dict[str, str]:
     }
 
 
+async def test_a_source_of_a_deleted_repository_of_the_same_name_is_not_copied_by_reference(
+    lake: Any,
+) -> None:
+    """Its blocks are in another namespace, so the copy would have none."""
+    await lake.ask("PUT", "/lake/main/a", body=SMALL)
+    lake.graveler.repos["lake"].namespace = "local://the-other-life"
+    answer = await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
+    assert answer.status == 503
+    assert (await lake.ask("HEAD", "/lake/dev/b")).status == 404
+
+
 async def test_a_copy_inside_a_repository_moves_no_bytes(lake: Any) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-meta-job": "1"})
     lake.clock.advance(60)

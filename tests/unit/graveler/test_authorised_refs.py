@@ -189,7 +189,7 @@ async def test_main_cannot_be_read_through_a_branch_or_tag_of_it(
     service: Service, eve: Call
 ) -> None:
     graveler = service.graveler
-    for source in ("main", "", "main~1", "main@"):
+    for source in ("main", "", "main~1", "main@", "main@{0}", "main@{0 seconds ago}"):
         branch = graveler.create_branch(eve, "lake", "sandbox-1", source)
         assert await reason_of(branch) is Reason.ACCESS_DENIED
         tag = graveler.create_tag(eve, "lake", "sandbox-1", source)
@@ -301,6 +301,8 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         await service.graveler.create_tag(service.admin, "lake", f"t{name}", MAIN)
         await service.graveler.create_branch(service.admin, "lake", f"b{name}", MAIN)
         await service.graveler.create_repository(service.admin, f"lake-{name}")
+        await service.graveler.create_branch(service.admin, "lake", f"gone-{name}", MAIN)
+        await service.graveler.delete_branch(service.admin, "lake", f"gone-{name}")
     walked = []
     for of, method in methods(service):
         fields = method.input_type.fields_by_name
@@ -326,4 +328,4 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, ann)
         walked.append(method.name)
-    assert len(walked) == 10, walked
+    assert len(walked) == 11, walked

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 
+from tarn.core.access.policy import Grant, compile_policy
 from tarn.core.branch import seal
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import UserId
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.branch.committing import CommitResult
@@ -44,8 +46,8 @@ class OpenGuard:
     async def allow(self, *_: object) -> None:
         return None
 
-    async def enter_repository(self, *_: object, **__: object) -> tuple[Repository, None]:
-        return self._repository, None
+    async def enter_repository(self, *_: object, **__: object) -> tuple[Repository, Grant]:
+        return self._repository, Grant(UserId("ann"), compile_policy(()), "", 1000)
 
 
 def guard(lake: Lake) -> AccessGuard:

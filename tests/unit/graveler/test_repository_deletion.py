@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from lake import Lake, Replicas, Running, entry
 
+from tarn.core.access.policy import Grant, compile_policy
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason, TarnError
-from tarn.core.ids import BranchId, CommitId
+from tarn.core.ids import BranchId, CommitId, UserId
 from tarn.kv.mem import MemKv
 from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
@@ -42,8 +43,8 @@ class OpenGuard:
     async def allow(self, *_: object) -> None:
         return None
 
-    async def enter_repository(self, *_: object, **__: object) -> tuple[Repository, None]:
-        return self._repository, None
+    async def enter_repository(self, *_: object, **__: object) -> tuple[Repository, Grant]:
+        return self._repository, Grant(UserId("ann"), compile_policy(()), "", 1000)
 
 
 def guard(lake: Lake) -> AccessGuard:
@@ -98,7 +99,8 @@ async def test_a_deleted_branch_leaves_no_row_and_touches_no_other_branch(
     assert len(await kept(replicas, lake)) == len(before) + 1
     await delete_branch(lake, "dev")
     await lake.drop_everything_removed()
-    assert await kept(replicas, lake) == before
+    reflog = lake.graveler.repositories.keys_of(lake.repository).reflog.name
+    assert set(await kept(replicas, lake)) == {*before, reflog}, "the branch can be restored"
     assert await lake.get("a") == 1
 
 

@@ -24,6 +24,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
+    reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
@@ -40,6 +41,7 @@ SERVICES: list[ServiceDescriptor] = [
         commit_service_pb2,
         diff_service_pb2,
         merge_service_pb2,
+        reflog_service_pb2,
         entry_service_pb2,
         upload_service_pb2,
     )

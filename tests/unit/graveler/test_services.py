@@ -91,6 +91,7 @@ async def test_an_analyst_reads_and_does_not_write(service: Service) -> None:
         graveler.cherry_pick(ann, "lake", "main", "main", allow_empty=True),
         graveler.reset_branch(ann, "lake", "main"),
         graveler.move_branch(ann, "lake", "main", "main", expected_commit_id=head, force=True),
+        graveler.restore_branch(ann, "lake", "gone"),
     ):
         assert await reason_of(work) is denied
     assert (await graveler.get_branch(ann, "lake", "main")).commit_id == head

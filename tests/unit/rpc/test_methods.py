@@ -12,6 +12,7 @@ from tarn_proto.graveler.v1 import (
     diff_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
+    reflog_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
     upload_service_pb2,
@@ -23,6 +24,7 @@ READS = {
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
     *("GetCommit", "ListCommits", "AnnotatePaths", "DiffRefs", "DiffUncommitted", "ListEntries"),
     *("PreviewMerge", "SummarizeDiff", "SummarizeUncommitted"),
+    *("ListReflog", "ListDeletedBranches"),
     *("GetUpload", "ListUploadParts", "ListUploads"),
     *("GetSetupState", "GetCaller", "GetUser", "ListUsers", "ListCredentials"),
 }
@@ -37,6 +39,7 @@ def test_reads_are_told_from_changes_by_their_option() -> None:
         diff_service_pb2,
         entry_service_pb2,
         merge_service_pb2,
+        reflog_service_pb2,
         repository_service_pb2,
         tag_service_pb2,
         upload_service_pb2,

@@ -70,7 +70,7 @@ class Token(_message.Message):
     def __init__(self, token_id: _Optional[str] = ..., is_conditional: _Optional[bool] = ..., buckets: _Optional[int] = ..., create_time_us: _Optional[int] = ...) -> None: ...
 
 class BranchRecord(_message.Message):
-    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count", "move_time_us")
+    __slots__ = ("incarnation", "staging", "sealed", "commit_id", "compacted_metarange_id", "compaction_start_time_us", "recent_op_ids", "outbox", "is_deleted", "create_time_us", "is_pending", "reset_count", "move_time_us", "head_sequence", "head_time_us")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STAGING_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,8 @@ class BranchRecord(_message.Message):
     IS_PENDING_FIELD_NUMBER: _ClassVar[int]
     RESET_COUNT_FIELD_NUMBER: _ClassVar[int]
     MOVE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    HEAD_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    HEAD_TIME_US_FIELD_NUMBER: _ClassVar[int]
     incarnation: bytes
     staging: Token
     sealed: _containers.RepeatedCompositeFieldContainer[Token]
@@ -97,7 +99,31 @@ class BranchRecord(_message.Message):
     is_pending: bool
     reset_count: int
     move_time_us: int
-    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ..., move_time_us: _Optional[int] = ...) -> None: ...
+    head_sequence: int
+    head_time_us: int
+    def __init__(self, incarnation: _Optional[bytes] = ..., staging: _Optional[_Union[Token, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., commit_id: _Optional[str] = ..., compacted_metarange_id: _Optional[str] = ..., compaction_start_time_us: _Optional[int] = ..., recent_op_ids: _Optional[_Iterable[bytes]] = ..., outbox: _Optional[_Iterable[bytes]] = ..., is_deleted: _Optional[bool] = ..., create_time_us: _Optional[int] = ..., is_pending: _Optional[bool] = ..., reset_count: _Optional[int] = ..., move_time_us: _Optional[int] = ..., head_sequence: _Optional[int] = ..., head_time_us: _Optional[int] = ...) -> None: ...
+
+class HeadChangeRecord(_message.Message):
+    __slots__ = ("entry_id", "sequence", "time_us", "operation", "user_id", "incarnation", "old_commit_id", "new_commit_id", "old_since_us")
+    ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    OLD_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    OLD_SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    entry_id: bytes
+    sequence: int
+    time_us: int
+    operation: str
+    user_id: str
+    incarnation: bytes
+    old_commit_id: str
+    new_commit_id: str
+    old_since_us: int
+    def __init__(self, entry_id: _Optional[bytes] = ..., sequence: _Optional[int] = ..., time_us: _Optional[int] = ..., operation: _Optional[str] = ..., user_id: _Optional[str] = ..., incarnation: _Optional[bytes] = ..., old_commit_id: _Optional[str] = ..., new_commit_id: _Optional[str] = ..., old_since_us: _Optional[int] = ...) -> None: ...
 
 class TagRecord(_message.Message):
     __slots__ = ("commit_id", "create_time_us", "nonce", "is_pending")
@@ -205,20 +231,30 @@ class UploadPartRecord(_message.Message):
     def __init__(self, part_number: _Optional[int] = ..., attempt: _Optional[str] = ..., size_bytes: _Optional[int] = ..., md5: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class CleanupRecord(_message.Message):
-    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner")
+    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner", "reflog")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     IS_REGISTER_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     DROP_TIME_US_FIELD_NUMBER: _ClassVar[int]
     DROP_COUNT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    REFLOG_FIELD_NUMBER: _ClassVar[int]
     partition: str
     is_register: bool
     buckets: int
     drop_time_us: int
     drop_count: int
     owner: TokenOwner
-    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ...) -> None: ...
+    reflog: ReflogOwner
+    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ..., reflog: _Optional[_Union[ReflogOwner, _Mapping]] = ...) -> None: ...
+
+class ReflogOwner(_message.Message):
+    __slots__ = ("root", "branch_id")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    root: str
+    branch_id: str
+    def __init__(self, root: _Optional[str] = ..., branch_id: _Optional[str] = ...) -> None: ...
 
 class TokenOwner(_message.Message):
     __slots__ = ("root", "branch_id", "token_id", "look_count")

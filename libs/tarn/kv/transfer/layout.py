@@ -99,6 +99,7 @@ async def _declared(
         yield repository.refs
         yield repository.commits
         yield repository.changed
+        yield repository.reflog
         async for partition in _tokens(kv, repository):
             yield partition
         async for key, _ in _rows(kv, repository.refs, repository.UPLOAD_DAYS):

@@ -107,6 +107,10 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         raise S3Error("InvalidRequest", text)
     refuse_external(source.entry)
     if source.bucket == request.bucket:
+        if source.namespace != repository.namespace:
+            # A replica read the source in a deleted repository of this name; its blocks are not here.
+            text = "The repository was deleted and created again; please try again."
+            raise S3Error("ServiceUnavailable", text)
         entry = await _by_reference(backend, source, algorithm)
         block = None
     else:

@@ -20,6 +20,7 @@ from tarn.core.branch import (
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
 from tarn_graveler.branch.building import Builder, BuildOrder
@@ -205,7 +206,11 @@ class Committing:
 
         try:
             outcome = await handle.publish(
-                record, after, still_holds=still_holds, announce=self._cleaning.announce
+                record,
+                after,
+                still_holds=still_holds,
+                announce=self._cleaning.announce,
+                cause=Cause(HeadOperation.COMMIT, built.commit.committer),
             )
         except OutcomeUnknownError:
             if not built.changed or not await self._publications.find(handle.name, built.commit_id):

@@ -16,10 +16,15 @@ Reads by rule 2 use no handle: they are right for whichever incarnation has the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
+from tarn.aio.first_error import collapse_error_groups
 from tarn.core.branch import Branch, Token, TokenKind, removed_tokens, seal
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import UNATTRIBUTED, Cause
+from tarn.core.reflog import leave_outbox
 from tarn_graveler.branch.attempts import Attempts, unknown_if
 from tarn_graveler.branch.records import (
     CAS_TRIES,
@@ -87,7 +92,11 @@ class BranchHandle:
             return self._check(await self._branches.fresh(self.name)).branch
 
     async def compare_and_set(
-        self, before: BranchVersion, after: Branch, attempts: Attempts
+        self,
+        before: BranchVersion,
+        after: Branch,
+        attempts: Attempts,
+        cause: Cause = UNATTRIBUTED,
     ) -> BranchChange | BranchVersion:
         """Makes one attempt at a change, as `Branches.compare_and_set`.
 
@@ -97,7 +106,7 @@ class BranchHandle:
         Raises:
             TarnError: as `Branches.compare_and_set`; BRANCH_NOT_FOUND.
         """
-        outcome = await self._branches.compare_and_set(self.name, before, after, attempts)
+        outcome = await self._branches.compare_and_set(self.name, before, after, attempts, cause)
         if outcome is None:
             raise branch_not_found(self.name)
         return outcome if isinstance(outcome, BranchChange) else self._check(outcome)
@@ -179,9 +188,10 @@ class BranchHandle:
         decide: Callable[[Branch, bytes], Branch],
         *,
         still_holds: Callable[[Branch], bool],
-        announce: Callable[[BranchName, Iterable[Token]], Awaitable[None]],
+        announce: Callable[[BranchName, Iterable[Token]], Coroutine[Any, Any, None]],
+        cause: Cause = UNATTRIBUTED,
     ) -> BranchChange | BranchVersion:
-        """Puts the result of a build into the record, by one compare-and-set (rules 4, 5 and 8).
+        """Puts the result of a build into the record, by one compare-and-set (rules 4, 5, 8 and 12).
 
         Args:
             record: the confirmed record that the result was built from.
@@ -190,6 +200,7 @@ class BranchHandle:
                 that record.
             announce: puts the tokens that the change removes on the drop list; called before each attempt.
                 If it raises, the change is not made.
+            cause: who moves the head, and how, for the reflog.
 
         Returns:
             The confirmed change; or a newer record, without the change, for which the operation must build
@@ -202,9 +213,15 @@ class BranchHandle:
         current = record
         for _ in range(_PUBLISH_TRIES):
             after = decide(current.branch, self._branches.new_op_id())
-            with attempts.told():
-                await announce(self.name, removed_tokens(current.branch, after))
-            outcome = await self.compare_and_set(current, after, attempts)
+            with attempts.told(), collapse_error_groups():
+                # Beside the announcement, so that the reflog adds no round trip.
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(announce(self.name, removed_tokens(current.branch, after)))
+                    writing = both.create_task(
+                        self._branches.write_reflog(self.name, current.branch)
+                    )
+            after = leave_outbox(after, writing.result())
+            outcome = await self.compare_and_set(current, after, attempts, cause)
             if isinstance(outcome, BranchChange) or not still_holds(outcome.branch):
                 return outcome
             current = outcome

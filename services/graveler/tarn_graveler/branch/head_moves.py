@@ -31,6 +31,7 @@ from tarn.core.branch import (
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import UNATTRIBUTED, Cause, HeadOperation
 from tarn.core.ids import CommitId
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.port import OutcomeUnknownError
@@ -81,7 +82,14 @@ class HeadMoves:
         self._cleaning = cleaning
         self._clock = clock
 
-    async def move(self, name: BranchName, propose: Propose, *, is_reset: bool = False) -> NewHead:
+    async def move(
+        self,
+        name: BranchName,
+        propose: Propose,
+        *,
+        is_reset: bool = False,
+        cause: Cause = UNATTRIBUTED,
+    ) -> NewHead:
         """Publishes the proposed commit as the head of a clean branch.
 
         Args:
@@ -89,6 +97,7 @@ class HeadMoves:
             propose: makes the new head from the present one; may raise to refuse the operation.
             is_reset: the new head does not descend from the present one, so that a concurrent commit must
                 not take its tokens for committed.
+            cause: who moves the head, and how, for the reflog.
 
         Raises:
             TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
@@ -107,7 +116,9 @@ class HeadMoves:
             new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
                 return new
-            outcome = await self._publish(handle, record, built_from, new, is_reset=is_reset)
+            outcome = await self._publish(
+                handle, record, built_from, new, is_reset=is_reset, cause=cause
+            )
             if outcome is None:
                 return new
             record = outcome
@@ -166,6 +177,7 @@ class HeadMoves:
         new: NewHead,
         *,
         is_reset: bool,
+        cause: Cause,
     ) -> BranchVersion | None:
         """Moves the head; returns the newer record instead if the head must be proposed again."""
 
@@ -187,6 +199,7 @@ class HeadMoves:
                 decide,
                 still_holds=partial(_still_holds, built_from),
                 announce=self._cleaning.announce,
+                cause=cause,
             )
         except OutcomeUnknownError:
             # The target of a reset was in the history before, so finding it there proves nothing.
@@ -225,7 +238,13 @@ class HeadMoves:
         return discard_changes(current, commit_id, token, op_id, now_us=self._clock.now_us())
 
     async def move_to(
-        self, name: BranchName, new: NewHead, expected: CommitId, *, force: bool
+        self,
+        name: BranchName,
+        new: NewHead,
+        expected: CommitId,
+        *,
+        force: bool,
+        user_id: str = "",
     ) -> None:
         """Puts a branch on another commit: a hard reset.
 
@@ -234,11 +253,13 @@ class HeadMoves:
             new: the commit.
             expected: the head that the caller knows; the branch is not moved from any other.
             force: discard uncommitted changes, as `reset` does; otherwise they refuse the move.
+            user_id: who moves the branch, for the reflog.
 
         Raises:
             TarnError: REF_MOVED if the head is another one; BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES;
                 OUTCOME_UNKNOWN.
         """
+        cause = Cause(HeadOperation.MOVE, user_id)
         if not force:
 
             async def propose(head: CommitId) -> NewHead:
@@ -246,7 +267,7 @@ class HeadMoves:
                     raise _ref_moved(name, head, expected)
                 return new
 
-            await self.move(name, propose, is_reset=True)
+            await self.move(name, propose, is_reset=True, cause=cause)
             return
         handle = BranchHandle(self._branches, name)
         record = await handle.version()
@@ -261,6 +282,7 @@ class HeadMoves:
             decide,
             still_holds=lambda current: current.commit_id == expected,
             announce=self._cleaning.announce,
+            cause=cause,
         )
         if isinstance(outcome, BranchVersion):
             raise _ref_moved(name, outcome.branch.commit_id, expected)

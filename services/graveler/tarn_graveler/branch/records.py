@@ -17,7 +17,15 @@ from tarn.aio.task_set import TaskSet
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import UNATTRIBUTED, Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, TokenId, parse_branch_id
+from tarn.core.reflog import (
+    OUTBOX_MAX,
+    begin_reflog,
+    deletion_of,
+    leave_outbox,
+    note_head_change,
+)
 from tarn.core.value import hot_value
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import (
@@ -36,6 +44,7 @@ from tarn.kv.records import (
     is_pending_branch,
 )
 from tarn_graveler.branch.attempts import Attempts
+from tarn_graveler.branch.reflog_rows import ReflogRows
 from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.repository.records import Repositories
 
@@ -52,6 +61,8 @@ __all__ = [
 CAS_TRIES = 32
 """Attempts of one change of a record; an attempt fails only if another change was made."""
 
+_CREATION = Cause(HeadOperation.CREATE)
+_DELETION = Cause(HeadOperation.DELETE)
 _CACHE_SECONDS = 2.0
 _CACHED_MAX = 10_000
 _STAGING_BUCKETS = 4
@@ -119,9 +130,11 @@ class Branches:
         ids: IdSource,
         tasks: TaskSet,
         names: RefNames,
+        reflog: ReflogRows,
     ) -> None:
         self._kv = kv
         self._names = names
+        self._reflog = reflog
         self._repositories = repositories
         self._clock = clock
         self._ids = ids
@@ -208,26 +221,40 @@ class Branches:
 
     # ---- changing
 
-    async def create(self, name: BranchName, commit_id: CommitId) -> Branch:
+    async def create(
+        self,
+        name: BranchName,
+        commit_id: CommitId,
+        cause: Cause = _CREATION,
+    ) -> Branch:
         """Creates a branch at a commit, in constant time.
 
         Raises:
             TarnError: BRANCH_EXISTS, TAG_EXISTS; OUTCOME_UNKNOWN.
         """
-        branch = Branch(
-            incarnation=b"",
-            staging=self.new_token(),
-            sealed=(),
-            commit_id=commit_id,
-            create_time_us=self._clock.now_us(),
-        )
+        now_us, entry_id = self._clock.now_us(), self.new_op_id()
+        bare = Branch(b"", self.new_token(), (), commit_id, create_time_us=now_us)
+        newest: HeadChange | None = None
+
+        def made(nonce: bytes) -> Branch:
+            branch = replace(bare, incarnation=nonce)
+            return begin_reflog(branch, cause, newest, entry_id=entry_id, now_us=now_us)
 
         def encode(nonce: bytes, is_pending: bool) -> bytes:
-            return encode_branch(replace(branch, incarnation=nonce), is_pending=is_pending)
+            return encode_branch(made(nonce), is_pending=is_pending)
+
+        async def before_live() -> None:
+            # Read under the pending record: no earlier branch of this name can change any more.
+            nonlocal newest
+            newest = await self._reflog.newest(
+                self._repositories.keys_of(name.repository), name.branch_id
+            )
 
         branch_id = parse_branch_id(name.branch_id)
-        nonce = await self._names.create(name.repository, RefKind.BRANCH, branch_id, encode)
-        return replace(branch, incarnation=nonce)
+        nonce = await self._names.create(
+            name.repository, RefKind.BRANCH, branch_id, encode, before_live
+        )
+        return made(nonce)
 
     async def compare_and_set(
         self,
@@ -235,13 +262,17 @@ class Branches:
         before: BranchVersion,
         after: Branch,
         attempts: Attempts,
+        cause: Cause = UNATTRIBUTED,
     ) -> BranchChange | BranchVersion | None:
         """Makes one attempt at a change; settles it if its answer is lost (rule 8).
+
+        If the change moves the head, it adds an entry of the reflog to the record (rule 12).
 
         Args:
             name: branch to change.
             before: the record that the attempt replaces.
             after: the new record; carries a new operation id in front of `recent_op_ids`.
+            cause: who moves the head, and how.
             attempts: the earlier attempts of the same change; this attempt is added if its answer is
                 lost.
 
@@ -256,6 +287,10 @@ class Branches:
         """
         partition = self._repositories.keys_of(name.repository).refs
         key = RepositoryKeys.branch(name.branch_id)
+        after = note_head_change(before.branch, after, cause, now_us=self._clock.now_us())
+        if len(after.outbox) > OUTBOX_MAX:
+            with attempts.told():
+                after = leave_outbox(after, await self.write_reflog(name, before.branch))
         value = encode_branch(after)
         try:
             with attempts.told():
@@ -297,10 +332,21 @@ class Branches:
             return BranchChange(base, version)
         return None if version.branch.is_deleted else version
 
+    async def write_reflog(self, name: BranchName, branch: Branch) -> frozenset[bytes]:
+        """Makes the rows of a record's outbox durable; returns the ids of the entries.
+
+        Raises:
+            TarnError: UNAVAILABLE.
+        """
+        keys = self._repositories.keys_of(name.repository)
+        await self._reflog.write(keys, name.branch_id, branch.outbox)
+        return frozenset(entry.entry_id for entry in branch.outbox)
+
     async def delete(
         self,
         name: BranchName,
         announce: Callable[[Sequence[Token]], Awaitable[None]],
+        cause: Cause = _DELETION,
     ) -> Branch:
         """Removes the record; returns its last version.
 
@@ -308,6 +354,7 @@ class Branches:
             name: branch to delete.
             announce: puts the tokens of the record on the drop list (rule 5); called before each attempt.
                 If it raises, nothing is removed.
+            cause: who deletes the branch.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
@@ -317,6 +364,12 @@ class Branches:
         current = await self.fresh(name)
         for _ in range(CAS_TRIES):
             await announce(current.branch.tokens)
+            # The outbox goes with the record, so all entries become rows first (rule 12).
+            gone = deletion_of(
+                current.branch, cause, entry_id=self.new_op_id(), now_us=self._clock.now_us()
+            )
+            keys, entries = self._repositories.keys_of(name.repository), current.branch.outbox
+            await self._reflog.write(keys, name.branch_id, (*entries, gone))
             try:
                 await self._kv.delete_if(partition, key, current.predicate)
             except PredicateFailedError as error:

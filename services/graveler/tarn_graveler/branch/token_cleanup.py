@@ -1,4 +1,4 @@
-"""Drops tokens that no branch record names any more: rule 5 of docs/design/protocol.md.
+"""Drops tokens that no branch record names any more, and expires reflogs: rules 5 and 12 of docs/design/protocol.md.
 
 The guards `looks` and `waits D` of tests/models/branch_model.py show what breaks without it.
 
@@ -28,9 +28,10 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, Partition
-from tarn.kv.records import Drop, TokenOwner, decode_branch
+from tarn.kv.records import Drop, ReflogOwner, TokenOwner, decode_branch
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.reflog_rows import ReflogRows
 from tarn_graveler.repository.records import Repositories
 
 __all__ = ["TokenCleanup"]
@@ -60,8 +61,10 @@ class TokenCleanup:
         clock: Clock,
         drop_delay_seconds: float,
         poll_seconds: float,
+        reflog: ReflogRows,
     ) -> None:
         self._kv = kv
+        self._reflog = reflog
         self._keys = keys
         self._list = DropList(kv, keys, clock)
         self._repositories = repositories
@@ -141,7 +144,9 @@ class TokenCleanup:
         self._done = {key for key in self._done if key >= before}
         count = 0
         async for key, drop in one_pass.due(self._done):
-            if drop.owner is None:
+            if drop.reflog is not None:
+                await self._expire(drop.reflog)
+            elif drop.owner is None:
                 await self._drop(drop)
                 count += 1
             else:
@@ -149,6 +154,15 @@ class TokenCleanup:
             self._done.add(key)
         await one_pass.finish()
         return count
+
+    async def _expire(self, reflog: ReflogOwner) -> None:
+        """Removes expired entries. A damaged row, which `tarn fsck` reports, must not stop all other drops."""
+        try:
+            await self._reflog.expire(reflog)
+        except TarnError as error:
+            if error.kind is not Kind.CORRUPT:
+                raise
+            _log.error("cannot expire a reflog", branch=reflog.branch_id, error=error.message)
 
     async def _look(self, drop: Drop, owner: TokenOwner) -> None:
         """Registers an announced token for its drop if its record no longer names it."""

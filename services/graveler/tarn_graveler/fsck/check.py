@@ -22,6 +22,7 @@ from tarn_graveler.fsck.names import check_names
 from tarn_graveler.fsck.progress import Progress
 from tarn_graveler.fsck.reads import Reads
 from tarn_graveler.fsck.references import References
+from tarn_graveler.fsck.reflog import check_reflog
 from tarn_graveler.fsck.session import FsckOptions, FsckSession, Lake
 from tarn_graveler.fsck.staged import gather_staged
 from tarn_graveler.fsck.state import State
@@ -134,6 +135,7 @@ class _Check:
             await self._once(f"refs {lake.uid}", lambda: check_refs_partition(lake))
             await self._once(f"names {lake.uid}", lambda: check_names(lake))
             await self._once(f"uploads {lake.uid}", lambda: check_uploads(lake))
+            await self._once(f"reflog {lake.uid}", lambda: check_reflog(lake))
         await self._once(f"gathered 1 {lake.uid}", lambda: self._gather(lake, history, 1))
         if is_whole:
             await self._once(f"files {lake.uid}", blocks.list_metadata)

@@ -10,6 +10,7 @@ from tarn.core.ids import BranchId, CommitId, MetarangeId
 from tarn.kv.keys import after_prefix
 from tarn.kv.records import decode_tag
 from tarn_graveler.fsck.finding import Code
+from tarn_graveler.fsck.reflog import commits_of, reflog_commits
 from tarn_graveler.fsck.session import Lake, or_corrupt, shown
 from tarn_graveler.fsck.staged import branch_names, read_branch
 from tarn_graveler.history.commits import decode_commit
@@ -61,6 +62,9 @@ class History:
             if branch is None:
                 continue
             self._remember(f"branches/{branch_id}", branch.commit_id, branch.compacted_metarange_id)
+            for entry in branch.outbox:
+                for commit_id in commits_of(entry):
+                    self._remember(f"reflog/{branch_id}/{commit_id}", commit_id, None)
             if branch.compacted_metarange_id is not None:
                 self._want_metarange(branch.compacted_metarange_id, f"branch {branch_id}")
         wanted = self._lake.session.options.ref_key
@@ -77,6 +81,9 @@ class History:
                     self._remember(name, tag.commit_id, None)
             except TarnError as error:
                 or_corrupt(error)
+        if not wanted:
+            async for branch_name, commit_id in reflog_commits(self._lake):
+                self._remember(f"reflog/{branch_name}/{commit_id}", commit_id, None)
 
     def _remember(self, name: str, commit_id: str, metarange_id: MetarangeId | None) -> None:
         values = (self._lake.uid, name, commit_id, metarange_id or "")
@@ -84,6 +91,9 @@ class History:
 
     async def _confirm_ref(self, name: str, commit_id: str) -> None:
         """Reports a ref to a missing commit, if a second read confirms it."""
+        if name.startswith("reflog/"):
+            self._lost(commit_id, f"the reflog of branch {name.split('/')[1]}")
+            return
         found = await self._reads.get(self._lake.keys.refs, name.encode())
         if found is None:
             return
@@ -246,7 +256,8 @@ class History:
     async def find_unreachable(self) -> None:
         """Reports commits that no ref leads to, and that are older than the grace period.
 
-        Such a commit is left by a commit that lost its last compare-and-set, or by a deleted branch.
+        Such a commit is left by a commit that lost its last compare-and-set, or by a deleted branch whose
+        reflog is expired.
         Suspected commits are checked again with refs that are read later than the commits' rows: a ref
         may have been created, or moved, since the refs were read.
         """
@@ -267,7 +278,7 @@ class History:
         )
         for (commit_id,) in rows:
             self._lake.find(
-                Code.COMMIT_ORPHAN, f"commit {commit_id}", "no branch or tag leads to it"
+                Code.COMMIT_ORPHAN, f"commit {commit_id}", "no branch, tag or reflog leads to it"
             )
 
     def _walk(self) -> None:

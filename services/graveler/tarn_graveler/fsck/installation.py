@@ -262,7 +262,8 @@ class Installation:
         }
         async for repository in self._records():
             keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)
-            claimed |= {keys.refs.name, keys.commits.name, keys.changed.name}
+            parts = (keys.refs, keys.commits, keys.changed, keys.reflog)
+            claimed |= {each.name for each in parts}
             claimed |= {each.name for each in await upload_partitions(self._reads, keys)}
             prefix = keys.branch("")
             async for key, value in self._reads.rows(keys.refs, prefix, after_prefix(prefix)):

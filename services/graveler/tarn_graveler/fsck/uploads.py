@@ -112,6 +112,8 @@ def _wrong_ref(key: bytes, value: bytes) -> str | None:
             decode_ref_name(value)
         case "settings":
             decode_settings(value)
+        case "closed":
+            pass
         case "upload-days":
             return _UNKNOWN if RepositoryKeys.day_of(key) is None else None
         case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tarn.core.branch import Branch, Token
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, parse_branch_id, parse_commit_id, parse_path, parse_tag_id
 from tarn.core.listing.pages import PathSpan
 from tarn.kv.records import Repository, Tag
@@ -75,7 +76,7 @@ class BranchHandler:
     ) -> branch_pb.CreateBranchResponse:
         """Creates a branch at the commit of any ref."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(
+        repository, grant = await self._guard.enter_repository(
             call, _BRANCH_RULES["CreateBranch"], request
         )
         source = request.source_ref or repository.default_branch
@@ -84,7 +85,8 @@ class BranchHandler:
             call, reading, reading.resource.of_found(request, source_ref=source)
         )
         commit_id = await self._refs.commit_of(repository, source)
-        branch = await self._branches.create(BranchName(repository, branch_id), commit_id)
+        cause = Cause(HeadOperation.CREATE, grant.user_id)
+        branch = await self._branches.create(BranchName(repository, branch_id), commit_id, cause)
         return branch_pb.CreateBranchResponse(branch=_branch_message(branch_id, branch))
 
     async def GetBranch(
@@ -136,7 +138,7 @@ class BranchHandler:
     ) -> branch_pb.DeleteBranchResponse:
         """Deletes a branch; its uncommitted changes are dropped after the delay of rule 5."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(
+        repository, grant = await self._guard.enter_repository(
             call, _BRANCH_RULES["DeleteBranch"], request
         )
         name = BranchName(repository, branch_id)
@@ -146,7 +148,8 @@ class BranchHandler:
             await self._default_branch.refuse_deletion(name)
             await self._cleaning.announce(name, tokens)
 
-        await self._branches.delete(name, announce)
+        cause = Cause(HeadOperation.DELETE, grant.user_id)
+        await self._branches.delete(name, announce, cause)
         await self._names.release(repository, branch_id)
         return branch_pb.DeleteBranchResponse()
 
@@ -170,14 +173,14 @@ class BranchHandler:
     ) -> branch_pb.MoveBranchResponse:
         """Puts a branch on the commit of another ref."""
         branch_id = parse_branch_id(request.branch_id)
-        repository, _ = await self._guard.enter_repository(
+        repository, grant = await self._guard.enter_repository(
             call, _BRANCH_RULES["MoveBranch"], request, also="source"
         )
         expected = parse_commit_id(request.expected_commit_id)
         target = await self._refs.commit_of(repository, request.target_ref)
         name = BranchName(repository, branch_id)
         new = NewHead(target, await self._commits.get(repository, target))
-        await self._moves.move_to(name, new, expected, force=request.force)
+        await self._moves.move_to(name, new, expected, force=request.force, user_id=grant.user_id)
         with unknown_if(True):  # the branch is moved: no later failure is a refusal
             version = await self._branches.fresh(name)
         return branch_pb.MoveBranchResponse(branch=_branch_message(branch_id, version.branch))

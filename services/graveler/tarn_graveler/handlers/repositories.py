@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import parse_branch_id, parse_repository_id
 from tarn.kv.port import OutcomeUnknownError, PredicateFailedError
 from tarn.kv.records import Repository
@@ -83,7 +84,7 @@ class RepositoryHandler:
         commit_id = await self._commits.add(repository, commit)
         try:
             name = BranchName(repository, repository.default_branch)
-            await self._branches.create(name, commit_id)
+            await self._branches.create(name, commit_id, Cause(HeadOperation.CREATE, committer))
         except OutcomeUnknownError as error:
             # The repository was not published, so this is a refusal, whatever happened to its branch.
             text = f"repository {repository.repository_id} was not created: {error.message}"
@@ -97,7 +98,8 @@ class RepositoryHandler:
         if await self._repositories.abandon(reservation):
             keys = self._repositories.keys_of(reservation.repository)
             with suppress(TarnError):  # the caller gets the first failure
-                await self._cleaning.register([keys.refs, keys.commits, keys.changed])
+                dead = [keys.refs, keys.commits, keys.changed, keys.reflog]
+                await self._cleaning.register(dead)
 
     async def GetRepository(
         self, request: pb.GetRepositoryRequest, call: Call
@@ -147,6 +149,7 @@ class RepositoryHandler:
             await self._guard.allow(rule, current, "", grant)
         repository = await self._repositories.mark_deleted(repository_id)
         try:
+            await self._repositories.close(repository)
             await self._empty(repository)
             await self._repositories.remove(repository)
         except PredicateFailedError as error:
@@ -170,7 +173,7 @@ class RepositoryHandler:
                 only it leads to them.
         """
         keys = self._repositories.keys_of(repository)
-        dead = [keys.refs, keys.commits, keys.changed]
+        dead = [keys.refs, keys.commits, keys.changed, keys.reflog]
         after = ""
         while page := await self._branches.page(repository, "", after, _PAGE):
             for branch_id, _ in page:

@@ -12,7 +12,7 @@ dead; `release` removes it, or the next creation of the name takes it over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
@@ -69,6 +69,7 @@ class RefNames:
         kind: RefKind,
         name: str,
         encode: Callable[[bytes, bool], bytes],
+        before_live: Callable[[], Awaitable[None]] | None = None,
     ) -> bytes:
         """Creates a branch or a tag; returns its nonce.
 
@@ -78,6 +79,8 @@ class RefNames:
             name: name of the ref, already validated.
             encode: returns the record for a nonce; its second argument says whether the record is
                 pending.
+            before_live: called while the pending record holds the name, before it goes live; `encode` may
+                depend on what it finds.
 
         Raises:
             TarnError: BRANCH_EXISTS, TAG_EXISTS, REPOSITORY_NOT_FOUND, UNAVAILABLE: not created.
@@ -113,6 +116,8 @@ class RefNames:
             # A deletion of the repository marks its record first and then every branch, also pending
             # ones: either this read sees the mark, or the pending record is marked and cannot go live.
             await self._repositories.require(repository)
+            if before_live is not None:
+                await before_live()
             await self._claiming.finish(claim)
         except TarnError as error:
             if error.kind is not Kind.UNKNOWN_OUTCOME:

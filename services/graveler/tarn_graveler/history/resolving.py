@@ -11,6 +11,7 @@ from tarn.kv.port import Kv
 from tarn.kv.records import Repository, decode_branch, decode_tag
 from tarn_graveler.branch.records import Branches, BranchName
 from tarn_graveler.history.commits import Commits
+from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.repository.records import Repositories
 
 __all__ = ["OnCommit", "Refs", "branch_to_write"]
@@ -40,12 +41,18 @@ class Refs:
     """Resolves refs of one installation."""
 
     def __init__(
-        self, kv: Kv, repositories: Repositories, branches: Branches, commits: Commits
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        branches: Branches,
+        commits: Commits,
+        reflog: Reflog,
     ) -> None:
         self._kv = kv
         self._repositories = repositories
         self._branches = branches
         self._commits = commits
+        self._reflog = reflog
 
     async def resolve(self, repository: Repository, ref: str) -> BranchName | OnCommit:
         """Resolves a ref as of now.
@@ -60,7 +67,7 @@ class Refs:
             TarnError: REF_NOT_FOUND, REF_AMBIGUOUS, INVALID_ARGUMENT.
         """
         expression = parse_ref(ref)
-        if not expression.committed:
+        if not expression.committed and expression.moment is None:
             name = BranchName(repository, BranchId(expression.base))
             if self._branches.cached(name) is not None:
                 return name
@@ -85,12 +92,18 @@ class Refs:
         self, repository: Repository, expression: RefExpression, ref: str
     ) -> BranchName | OnCommit:
         base = expression.base
+        if expression.moment is not None:
+            branch_id = BranchId(base)
+            return OnCommit(
+                await self._reflog.head_at(repository, branch_id, expression.moment, ref)
+            )
         if is_commit_id(base):
             await self._commits.get(repository, CommitId(base))
             return OnCommit(CommitId(base))
         partition = self._repositories.keys_of(repository).refs
-        keys = [RepositoryKeys.branch(base), RepositoryKeys.tag(base)]
-        as_branch, as_tag = await self._kv.get_many(partition, keys)
+        keys = [RepositoryKeys.branch(base), RepositoryKeys.tag(base), RepositoryKeys.CLOSED]
+        as_branch, as_tag, closed = await self._kv.get_many(partition, keys)
+        self._repositories.refuse_closed(repository, closed)
         if as_branch is not None:
             branch = decode_branch(as_branch.value)
             if not branch.is_deleted:

@@ -47,7 +47,9 @@ class Tags:
 
     async def _read(self, repository: Repository, tag_id: str) -> tuple[Tag, Versioned]:
         partition = self._repositories.keys_of(repository).refs
-        (found,) = await self._kv.get_many(partition, [RepositoryKeys.tag(tag_id)])
+        keys = [RepositoryKeys.tag(tag_id), RepositoryKeys.CLOSED]
+        found, closed = await self._kv.get_many(partition, keys)
+        self._repositories.refuse_closed(repository, closed)
         tag = None if found is None else decode_tag(found.value)
         if found is None or tag is None or tag.is_pending:
             raise tag_not_found(repository, tag_id)
@@ -70,7 +72,11 @@ class Tags:
         """
         start = RepositoryKeys.tag(after + "\0" if after >= prefix and after else prefix)
         end = after_prefix(RepositoryKeys.tag(prefix))
-        rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)
+        refs = self._repositories.keys_of(repository).refs
+        rows = await self._kv.scan(refs, start, end, limit)
+        # After the rows: a deletion that began before the scan is seen.
+        (closed,) = await self._kv.get_many(refs, [RepositoryKeys.CLOSED])
+        self._repositories.refuse_closed(repository, closed)
         skip = len(RepositoryKeys.tag(""))
         return [(TagId(key[skip:].decode()), decode_tag(value)) for key, value in rows]
 

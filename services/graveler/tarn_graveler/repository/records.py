@@ -275,6 +275,39 @@ class Repositories:
                 continue
             return marked
 
+    async def close(self, repository: Repository) -> None:
+        """Second step of a deletion: marks the partition of refs; may be repeated.
+
+        A replica that has the repository cached does not see the mark of its record. It reads this row with each
+        tag and each reflog, so that it does not take those of a deleted repository for those of a new one with
+        the same name. Branches have marks of their own.
+
+        Raises:
+            TarnError: UNAVAILABLE: not marked.
+        """
+        refs = self.keys_of(repository).refs
+        for _ in range(_NAMESPACE_TRIES):
+            (found,) = await self._kv.get_many(refs, [RepositoryKeys.CLOSED], settle=True)
+            if found is not None:
+                return
+            try:
+                await self._kv.set_if(refs, RepositoryKeys.CLOSED, b"closed", None)
+            except (PredicateFailedError, OutcomeUnknownError):
+                continue
+            return
+        text = f"the refs of repository {repository.repository_id} could not be marked; try again"
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+
+    def refuse_closed(self, repository: Repository, row: Versioned | None) -> None:
+        """Checks the row `RepositoryKeys.CLOSED`, which the caller has read with the refs that it needs.
+
+        Raises:
+            TarnError: REPOSITORY_NOT_FOUND: the repository is deleted; its name may have another one by now.
+        """
+        if row is not None:
+            self.forget(repository.repository_id)
+            raise repository_not_found(repository.repository_id)
+
     async def remove(self, repository: Repository) -> None:
         """Last step of a deletion: frees the name. The namespace stays occupied because it holds blocks."""
         current, found = await self.read(repository.repository_id)

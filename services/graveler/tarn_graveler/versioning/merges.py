@@ -20,6 +20,7 @@ from tarn.block.merging import ConflictPage, MergePreview, MergeSides
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.changed_paths import NO_PATHS
 from tarn.core.listing.choice import REFUSE, Choice
@@ -46,6 +47,8 @@ CHERRY_PICKED_FROM = "tarn.cherry_picked_from"
 """Name under which a commit's metadata records the commit that it was picked from."""
 REVERT_OF = "tarn.revert_of"
 """Name under which a commit's metadata records the commit that it undoes."""
+
+_OPERATIONS = {CHERRY_PICKED_FROM: HeadOperation.CHERRY_PICK, REVERT_OF: HeadOperation.REVERT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,8 @@ class Merges:
         async def propose(head_id: CommitId) -> NewHead:
             return await self.propose(name.repository, head_id, into, request)
 
-        return await self._moves.move(name, propose)
+        cause = Cause(HeadOperation.MERGE, request.committer)
+        return await self._moves.move(name, propose, cause=cause)
 
     async def propose(
         self, repository: Repository, dest: CommitId, into: Destination, request: MergeRequest
@@ -277,7 +281,8 @@ class Merges:
                 name.repository, request, (head_id,), (head,), listing, metadata
             )
 
-        return await self._moves.move(name, propose)
+        cause = Cause(_OPERATIONS[note], request.committer)
+        return await self._moves.move(name, propose, cause=cause)
 
     async def _sides(
         self, repository: Repository, dest: CommitId, source: CommitId
