@@ -56,6 +56,9 @@ __all__ = [
     "BranchExistsError",
     "BranchDirtyError",
     "BranchResetError",
+    "BranchProtectedError",
+    "RepositoryReadOnlyError",
+    "SettingsChangedError",
     "TagNotFoundError",
     "TagExistsError",
     "RefNotFoundError",
@@ -138,6 +141,24 @@ class BranchResetError(LostRaceError):
     """A reset discarded the changes that the commit was about to commit."""
 
     REASON = Reason.BRANCH_RESET
+
+
+class BranchProtectedError(DeniedError):
+    """A rule of the repository protects the branch from this change."""
+
+    REASON = Reason.BRANCH_PROTECTED
+
+
+class RepositoryReadOnlyError(DeniedError):
+    """The repository is read-only."""
+
+    REASON = Reason.REPOSITORY_READ_ONLY
+
+
+class SettingsChangedError(LostRaceError):
+    """The settings of the repository are not the expected ones: read them again."""
+
+    REASON = Reason.SETTINGS_CHANGED
 
 
 class TagNotFoundError(NotFoundError):

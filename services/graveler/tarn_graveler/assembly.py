@@ -165,27 +165,13 @@ def assemble(
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
-    changes = UncommittedChanges(layers, committed)
     builder = builder or InlineBuilder(kv, committed)
     path_records = PathRecords(kv, repositories, tasks)
     path_changes = PathChanges(path_records, commits, committed)
+    changes = UncommittedChanges(layers, committed)
+    moves = HeadMoves(branches, layers, changes, publications, cleaning, clock)
     committing = Committing(
-        branches=branches,
-        commits=commits,
-        path_records=path_records,
-        layers=layers,
-        builder=builder,
-        publications=publications,
-        cleaning=cleaning,
-        clock=clock,
-    )
-    moves = HeadMoves(
-        branches=branches,
-        layers=layers,
-        changes=changes,
-        publications=publications,
-        cleaning=cleaning,
-        clock=clock,
+        branches, commits, path_records, layers, builder, publications, cleaning, clock
     )
     return Graveler(
         repositories=repositories,

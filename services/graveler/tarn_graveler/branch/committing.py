@@ -78,7 +78,6 @@ class Committing:
 
     def __init__(
         self,
-        *,
         branches: Branches,
         commits: Commits,
         path_records: PathRecords,

@@ -67,7 +67,6 @@ class HeadMoves:
 
     def __init__(
         self,
-        *,
         branches: Branches,
         layers: Layers,
         changes: UncommittedChanges,

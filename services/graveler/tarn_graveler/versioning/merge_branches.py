@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.publications import Publications
@@ -36,7 +37,8 @@ class MergeBranches:
         """
         await self._refuse_existing(name)
         new = await self._merges.propose(name.repository, dest, into, request)
-        await self._branches.create(name, new.commit_id)
+        cause = Cause(HeadOperation.CREATE, request.committer)
+        await self._branches.create(name, new.commit_id, cause)
         await self._publications.note(name, new.commit_id)
         return new
 

@@ -16,6 +16,7 @@ from functools import partial
 
 from tarn.block.merging import MergeSides
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
@@ -96,7 +97,8 @@ class RangeReverts:
             head, undone = await self._reverted(name, request, line, head_id)
             return head
 
-        return RangeReverted(await self._moves.move(name, propose), undone)
+        cause = Cause(HeadOperation.REVERT, request.each.committer)
+        return RangeReverted(await self._moves.move(name, propose, cause=cause), undone)
 
     async def _line(
         self, repository: Repository, request: RangeRevertRequest
