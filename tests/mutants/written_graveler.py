@@ -158,9 +158,8 @@ GRAVELER: Final[Sequence[Written]] = (
         "branch-keeps-its-tokens",
         "tarn_graveler.handlers.branches",
         "Deleting a branch announces no token, so that uncommitted rows stay for ever.",
-        "await self._branches.delete(name, partial(self._cleaning.announce, name), cause)",
-        "async def announce(tokens: object) -> None:\n            return None\n\n"
-        "        await self._branches.delete(name, announce)",
+        "            await self._cleaning.announce(name, tokens)\n",
+        "            return None\n",
     ),
     Written(
         "repository-marks-no-branch",

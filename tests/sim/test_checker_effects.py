@@ -148,6 +148,20 @@ def test_two_conditional_writes_win_on_a_value_that_was_written_again_between_th
     assert story.broken() == ([] if is_allowed else ["I6"])
 
 
+def test_a_delete_that_two_creations_need_takes_effect_twice_before_its_answer(
+    story: Story,
+) -> None:
+    """The first creation wins on the delete's first row, and the delete's second row removes it again."""
+    put_if(story, 1, ABSENT, 0, 1)
+    story.delete(10, 20)
+    put_if(story, 2, ABSENT, 18, 30)
+    put_if(story, 3, ABSENT, 24, 26)
+    story.get(3, 32, 33)
+    assert story.broken() != []  # without a seal, the delete takes effect once
+    story.commit("c", {}, 11, 40)
+    assert story.broken() == []
+
+
 def test_an_upload_that_was_written_over_does_not_come_back(story: Story) -> None:
     write = story.put(1, 0, 50)
     story.get(1, 3, 4)

@@ -251,35 +251,7 @@ async def test_conflicts_are_read_to_the_end_from_the_commits_of_the_preview() -
     ]
 
 
-async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
-    client, call = GravelerClient(recorder), call_in()
-    await client.create_repository(call, "repo", storage_namespace="s", default_branch_id="main")
-    await client.get_repository(call, "repo")
-    await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
-    await client.delete_repository(call, "repo")
-    await client.get_settings(call, "repo")
-    protection = settings_service_pb2.Protection(pattern="main", blocked=["DIFF_KIND_WRITE"])
-    await client.set_rules(
-        call, "repo", protections=[protection], hidden_patterns=["t*"], if_match="e"
-    )
-    await client.set_read_only(call, "repo", True, if_match="e")
-    await client.set_metadata(call, "repo", {"a": "b"}, if_match="e")
-    await client.set_default_branch(call, "repo", "dev", expected_branch_id="main")
-    await client.create_branch(call, "repo", "dev", "main")
-    await client.get_branch(call, "repo", "dev")
-    await client.list_branches(
-        call, "repo", prefix="d", page_size=2, page_token="t", include_hidden=True
-    )
-    await client.delete_branch(call, "repo", "dev")
-    await client.reset_branch(call, "repo", "dev", prefix="raw/")
-    await client.move_branch(call, "repo", "dev", "main", expected_commit_id="c", force=True)
-    await client.list_reflog(call, "repo", "dev", page_size=2, page_token="t")
-    await client.list_deleted_branches(call, "repo", prefix="d", page_size=2, page_token="t")
-    await client.restore_branch(call, "repo", "dev")
-    await client.create_tag(call, "repo", "v1", "main")
-    await client.get_tag(call, "repo", "v1")
-    await client.list_tags(call, "repo", prefix="v", page_size=2, page_token="t")
-    await client.delete_tag(call, "repo", "v1")
+async def ask_for_commits(client: GravelerClient, call: Call) -> None:
     await client.create_commit(call, "repo", "main", "why", metadata={"a": "b"}, allow_empty=True)
     await client.get_commit(call, "repo", "main")
     await client.list_commits(
@@ -308,6 +280,9 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
         call, "repo", "a", "b", **pages, delimiter="/", from_merge_base=True
     )
     await client.summarize_uncommitted(call, "repo", "main", **pages, delimiter="/")
+
+
+async def ask_for_merges(client: GravelerClient, call: Call) -> None:
     flags: Any = {"squash": True, "allow_empty": True, "fast_forward_only": True}
     await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
     await client.preview_merge(call, "repo", "main", "dev", **DECIDED, after="a", page_size=2)
@@ -317,6 +292,9 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     )
     await client.revert_range(call, "repo", "main", "v1", "dev", **options, squash=True)
     await client.cherry_pick(call, "repo", "main", "dev", **options)
+
+
+async def ask_for_entries(client: GravelerClient, call: Call) -> None:
     await client.unstage_many(call, "repo", "main", [])
     await client.list_entries(
         call, "repo", "main", prefix="p", delimiter="/", after="q", page_token="t"
@@ -340,6 +318,40 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.finish_complete_upload(call, "repo", "u", b"claim", b"packed")
     await client.reopen_upload(call, "repo", "u", b"claim")
     await client.abort_upload(call, "repo", "u")
+
+
+async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
+    client, call = GravelerClient(recorder), call_in()
+    await client.create_repository(call, "repo", storage_namespace="s", default_branch_id="main")
+    await client.get_repository(call, "repo")
+    await client.list_repositories(call, prefix="r", page_size=2, page_token="t")
+    await client.delete_repository(call, "repo")
+    await client.get_settings(call, "repo")
+    protection = settings_service_pb2.Protection(pattern="main", blocked=["CHANGE_KIND_WRITE"])
+    await client.set_rules(
+        call, "repo", protections=[protection], hidden_patterns=["t*"], if_match="e"
+    )
+    await client.set_read_only(call, "repo", True, if_match="e")
+    await client.set_metadata(call, "repo", {"a": "b"}, if_match="e")
+    await client.set_default_branch(call, "repo", "dev", expected_branch_id="main")
+    await client.create_branch(call, "repo", "dev", "main")
+    await client.get_branch(call, "repo", "dev")
+    await client.list_branches(
+        call, "repo", prefix="d", page_size=2, page_token="t", include_hidden=True
+    )
+    await client.delete_branch(call, "repo", "dev")
+    await client.reset_branch(call, "repo", "dev", prefix="raw/")
+    await client.move_branch(call, "repo", "dev", "main", expected_commit_id="c", force=True)
+    await client.list_reflog(call, "repo", "dev", page_size=2, page_token="t")
+    await client.list_deleted_branches(call, "repo", prefix="d", page_size=2, page_token="t")
+    await client.restore_branch(call, "repo", "dev")
+    await ask_for_commits(client, call)
+    await ask_for_merges(client, call)
+    await ask_for_entries(client, call)
+    await client.create_tag(call, "repo", "v1", "main")
+    await client.get_tag(call, "repo", "v1")
+    await client.list_tags(call, "repo", prefix="v", page_size=2, page_token="t")
+    await client.delete_tag(call, "repo", "v1")
 
     assert {name for name, _ in recorder.requests} == METHODS.keys()
     for name, request in recorder.requests:

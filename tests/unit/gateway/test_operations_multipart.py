@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import zlib
 from typing import Any
 
 import pytest
+from s3_multipart import begin, complete, crc32, listed, md5, part
 
 from tarn.core.entry import Checksum, unpack
 from tarn.core.errors import Kind, Reason
@@ -15,38 +15,6 @@ from tarn.core.errors import Kind, Reason
 MIB5 = 5 * 1024**2
 FIRST, LAST = bytes(range(256)) * (MIB5 // 256), b"the end"
 NOWHERE = "0" * 32
-
-
-def md5(body: bytes) -> str:
-    return hashlib.md5(body).hexdigest()
-
-
-def crc32(body: bytes) -> str:
-    return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
-
-
-def listed(*parts: tuple[int, str]) -> bytes:
-    inner = "".join(
-        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag></Part>"
-        for number, etag in parts
-    )
-    return f"<CompleteMultipartUpload>{inner}</CompleteMultipartUpload>".encode()
-
-
-async def begin(lake: Any, key: str = "main/big", headers: Any = None) -> str:
-    reply = await lake.ask("POST", f"/lake/{key}", "uploads", headers=headers)
-    assert reply.status == 200, reply.body
-    (upload_id,) = reply.all("UploadId")
-    return str(upload_id)
-
-
-async def part(lake: Any, upload: str, number: int, body: bytes, **more: Any) -> Any:
-    query = f"partNumber={number}&uploadId={upload}"
-    return await lake.ask("PUT", "/lake/main/big", query, body, **more)
-
-
-async def complete(lake: Any, upload: str, body: bytes, headers: Any = None) -> Any:
-    return await lake.ask("POST", "/lake/main/big", f"uploadId={upload}", body, headers)
 
 
 def parts_kept(lake: Any) -> dict[Any, Any]:
@@ -427,71 +395,6 @@ async def test_a_copied_range_must_be_exact(lake: Any, wanted: str, status: int,
 
 
 # Listings
-
-
-async def test_parts_are_listed_in_pages(lake: Any) -> None:
-    upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
-    for number in (1, 2, 3):
-        await part(lake, upload, number, LAST)
-    first = await lake.ask("GET", "/lake/main/big", f"uploadId={upload}&max-parts=2")
-    assert first.all("PartNumber") == ["1", "2"]
-    assert first.all("IsTruncated") == ["true"]
-    assert first.all("ChecksumCRC32") == [crc32(LAST)] * 2
-    (marker,) = first.all("NextPartNumberMarker")
-    query = f"uploadId={upload}&part-number-marker={marker}"
-    second = await lake.ask("GET", "/lake/main/big", query)
-    assert second.all("PartNumber") == ["3"]
-    assert second.all("IsTruncated") == ["false"]
-
-
-async def test_uploads_are_listed_by_prefix_and_in_pages(lake: Any) -> None:
-    ids = {key: await begin(lake, key) for key in ("dev/z", "main/a/1", "main/a/2", "main/b")}
-    ids["main/b again"] = await begin(lake, "main/b")
-    every = await lake.ask("GET", "/lake", "uploads")
-    assert every.all("Key") == ["dev/z", "main/a/1", "main/a/2", "main/b", "main/b"]
-    some = await lake.ask("GET", "/lake", "uploads&prefix=main/a/")
-    assert some.all("Key") == ["main/a/1", "main/a/2"]
-    rolled = await lake.ask("GET", "/lake", "uploads&prefix=main/&delimiter=/")
-    assert rolled.all("Key") == ["main/b", "main/b"]
-    assert rolled.all("Prefix") == ["main/", "main/a/"]
-    seen: list[str] = []
-    markers, pages = "", 0
-    while True:
-        page = await lake.ask("GET", "/lake", f"uploads&max-uploads=2{markers}")
-        seen += page.all("UploadId")
-        pages += 1
-        if page.all("IsTruncated") == ["false"]:
-            break
-        (key,), (upload,) = page.all("NextKeyMarker"), page.all("NextUploadIdMarker")
-        markers = f"&key-marker={key}&upload-id-marker={upload}"
-    assert (page.all("KeyMarker"), page.all("UploadIdMarker")) == ([key], [upload])
-    assert (sorted(seen), len(seen), pages) == (sorted(ids.values()), 5, 3)
-
-
-async def test_a_full_page_of_uploads_asks_for_no_further_branch(lake: Any) -> None:
-    for key in ("dev/y", "dev/z", "main/a"):
-        await begin(lake, key)
-    lake.graveler.calls.clear()
-    page = await lake.ask("GET", "/lake", "uploads&max-uploads=1")
-    assert (page.all("Key"), page.all("IsTruncated")) == (["dev/y"], ["true"])
-    assert lake.graveler.calls.count("ListUploads") == 1
-
-
-async def test_rolled_up_uploads_continue_behind_their_prefix(lake: Any) -> None:
-    for key in ("main/a/1", "main/a/2", "main/b"):
-        await begin(lake, key)
-    query = "uploads&prefix=main/&delimiter=/&max-uploads=1"
-    first = await lake.ask("GET", "/lake", query)
-    assert (first.all("Key"), first.all("NextKeyMarker")) == ([], ["main/a/"])
-    second = await lake.ask("GET", "/lake", f"{query}&key-marker=main/a/")
-    assert (second.all("Key"), second.all("IsTruncated")) == (["main/b"], ["false"])
-
-
-async def test_listings_of_nothing(lake: Any) -> None:
-    assert (await lake.ask("GET", "/lake", "uploads&prefix=main~1/")).all("Key") == []
-    assert (await lake.ask("GET", "/lake", "uploads&prefix=/x")).all("Key") == []
-    assert (await lake.ask("GET", "/lake", "uploads&max-uploads=0")).all("Key") == []
-    assert (await lake.ask("GET", "/river", "uploads")).code == "NoSuchBucket"
 
 
 @pytest.mark.parametrize(

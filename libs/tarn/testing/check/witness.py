@@ -50,7 +50,7 @@ from tarn.testing.check.views import Event, View, views_of
 
 __all__ = ["Verdict", "explain"]
 
-_STATES_MAX = 2_000
+_STATES_MAX = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,28 @@ class _Search:
                 yield replace(put, buried=put.buried - {number})
             elif placed := places_of(put, number):
                 yield self._grounded(put, placed[-1], number)
+                yield from self._settle_again(put, number)
         if effect.is_turn and effect.expected is not None and self._may(state, number, self.now):
             yield from self._slip(state, number)
+
+    def _settle_again(self, state: State, number: int) -> Iterator[State]:
+        """Yields states in which a write that settles on top took effect once more, over a conditional write that
+        had seen its effect before and is acknowledged later. No answer needs either effect.
+        """
+        effect = self.effects[number]
+        used = {each for each, _, _ in state.used}
+        is_seen = any(
+            other.expected == effect.value and other.inv < self.now < other.ret < NEVER
+            for each, other in enumerate(self.effects)
+            if each not in used
+        )
+        if not is_seen or state.stack[-1][0] != number or effect.op.is_upload:
+            return
+        if len(state.stack) > 1 and self.value(state.stack[-2]) == effect.value:
+            return  # the conditional write needs no effect of this write
+        for again, _ in self._put(state, number, effect.inv, ()):
+            if placed := places_of(again, number):
+                yield self._grounded(again, placed[-1], number)
 
     def _slip(self, state: State, number: int) -> Iterator[State]:
         """Yields states in which a merge was published beneath a row that hid it from the start."""

@@ -1,0 +1,48 @@
+"""Multipart uploads over the gateway of a test."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from typing import Any
+
+__all__ = ["begin", "complete", "crc32", "listed", "md5", "part"]
+
+
+def md5(body: bytes) -> str:
+    """The ETag of a part."""
+    return hashlib.md5(body).hexdigest()
+
+
+def listed(*parts: tuple[int, str]) -> bytes:
+    """The body that completes an upload: numbers and ETags of parts."""
+    inner = "".join(
+        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag></Part>"
+        for number, etag in parts
+    )
+    return f"<CompleteMultipartUpload>{inner}</CompleteMultipartUpload>".encode()
+
+
+async def begin(lake: Any, key: str = "main/big", headers: Any = None) -> str:
+    """Begins an upload; returns its id."""
+    reply = await lake.ask("POST", f"/lake/{key}", "uploads", headers=headers)
+    assert reply.status == 200, reply.body
+    (upload_id,) = reply.all("UploadId")
+    return str(upload_id)
+
+
+async def part(lake: Any, upload: str, number: int, body: bytes, **more: Any) -> Any:
+    """Uploads a part."""
+    query = f"partNumber={number}&uploadId={upload}"
+    return await lake.ask("PUT", "/lake/main/big", query, body, **more)
+
+
+async def complete(lake: Any, upload: str, body: bytes, headers: Any = None) -> Any:
+    """Completes an upload."""
+    return await lake.ask("POST", "/lake/main/big", f"uploadId={upload}", body, headers)
+
+
+def crc32(body: bytes) -> str:
+    """The CRC32 of a part, as S3 writes it."""
+    return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
