@@ -3,8 +3,9 @@
     python -m tarn_spark.quickstart --settings .tarn/credentials --jars FOLDER --tarn .venv/bin/tarn
 
 Writes trips to `main` as partitioned Parquet and commits them. Creates a branch, rewrites one day and
-drops another there, and commits that. Then reads both versions in one Spark query. The next run does the
-same on a new branch. The job uses the `tarn` command, as a person would, to commit, branch and compare.
+drops another there, and commits that. Reads both versions in one Spark query. Then merges the branch into `main`.
+The next run does the same on a new branch. The job uses the `tarn` command, as a person would, to commit,
+branch, compare and merge.
 """
 
 from __future__ import annotations
@@ -120,6 +121,15 @@ def compare(spark: SparkSession, repository: str, branch: str) -> list[tuple[str
     return [(str(row["day"]), row["on_main"], row["on_branch"]) for row in rows]
 
 
+def merge_into_main(spark: SparkSession, tarn: Tarn, repository: str, branch: str) -> list[str]:
+    """Merges the branch; returns the days that `main` has now."""
+    names = (f"{repository}/{branch}", f"{repository}/main")
+    made = tarn("merge", *names, "-m", f"Take the corrections of {branch}")
+    print(f"  {made['commit'][:12]} merges {branch} into main")
+    days = spark.read.parquet(f"s3a://{repository}/main/trips").select("day").distinct()
+    return sorted(str(row["day"]) for row in days.collect())
+
+
 def next_branch(tarn: Tarn, repository: str) -> str:
     """The first of `fix-1`, `fix-2`, … that does not exist."""
     taken = {each["branch"] for each in tarn("branch", "list", repository, "--prefix", "fix-")}
@@ -152,14 +162,19 @@ def main() -> None:
         fix_on_branch(spark, tarn, repository, branch)
         show_diff(tarn, repository, branch)
         compared = compare(spark, repository, branch)
+        print(f"  average fare   main   {branch}")
+        for day, on_main, on_branch in compared:
+            print(f"  {day:<12} {on_main:>6} {on_branch if on_branch is not None else '-':>7}")
+        print()
+        days = merge_into_main(spark, tarn, repository, branch)
     finally:
         spark.stop()
-    print(f"  average fare   main   {branch}")
-    for day, on_main, on_branch in compared:
-        print(f"  {day:<12} {on_main:>6} {on_branch if on_branch is not None else '-':>7}")
+    print(f"  days on main: {', '.join(days)}")
     expected = [(DAYS[0], False), (DAYS[1], True), (DAYS[2], True)]
     if [(day, on_main != on_branch) for day, on_main, on_branch in compared] != expected:
         raise SystemExit("the two versions differ from the data that this job wrote")
+    if days != list(DAYS[:2]):
+        raise SystemExit(f"after the merge main has the days {days}, not {list(DAYS[:2])}")
 
 
 if __name__ == "__main__":

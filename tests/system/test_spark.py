@@ -99,9 +99,11 @@ def test_the_job_of_the_quickstart_can_be_run_again(
         *("--jars", str(jars), "--tarn", str(BIN / "tarn"), "--repository", repository),
     ]
     first = run_job(command, tmp_path)
-    assert "2026-05-02" in first
+    assert "days on main: 2026-05-01, 2026-05-02\n" in first
     run_job(command, tmp_path)
     branches = tarn.ok("--json", "branch", "list", repository).json
     assert [each["branch"] for each in branches] == ["fix-1", "fix-2", "main"]
     changes = tarn.ok("--json", "diff", f"{repository}/main~1", f"{repository}/fix-1").json
     assert {each["path"].split("/")[1] for each in changes} >= {"day=2026-05-02", "day=2026-05-03"}
+    commits = tarn.ok("--json", "log", f"{repository}/main", "--first-parent").json
+    assert [len(each["parents"]) for each in commits] == [2, 1, 2, 1, 0]

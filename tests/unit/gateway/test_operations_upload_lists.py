@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from s3_multipart import begin, part
+from s3_multipart import begin, crc32, part
 
 FIRST, LAST = bytes(5 * 1024**2), b"the end"
 
