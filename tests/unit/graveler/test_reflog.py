@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -18,6 +19,7 @@ from tarn.core.moments import iso_time
 from tarn.core.reflog import OUTBOX_MAX
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
+from tarn.kv.records import ReflogOwner
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchVersion
@@ -429,3 +431,23 @@ async def test_reflogs_of_a_deleted_repository_are_not_read_as_those_of_the_next
         page = await graveler.reflog.page(one, MAIN, "", 10)
         other = await graveler.reflog.page(two, MAIN, "", 10)
         assert not {e.entry_id for e in page.entries} & {e.entry_id for e in other.entries}
+
+
+async def test_an_expiry_that_stops_half_way_forgets_no_row_of_the_index(lake: Lake) -> None:
+    await lake.graveler.branches.delete(lake.main, keep_tokens)
+    lake.clock.advance(91 * 86_400)
+    of = lake.graveler.repositories.keys_of(lake.repository)
+    delete_many = lake.kv.delete_many
+
+    async def stops(partition: Partition, keys: Sequence[bytes]) -> None:
+        await delete_many(partition, keys[:1])
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no")
+
+    expire = lake.graveler.branches._reflog.expire
+    for _ in range(2):
+        lake.kv.delete_many = stops  # type: ignore[method-assign]
+        with pytest.raises(TarnError):
+            await expire(ReflogOwner(of.root, MAIN))
+    lake.kv.delete_many = delete_many  # type: ignore[method-assign]
+    await expire(ReflogOwner(of.root, MAIN))
+    assert await lake.kv.scan(of.reflog, b"", None, 10) == []
