@@ -316,7 +316,7 @@ class AfterLostFinish(enum.Enum):
     TAKEN = "taken"
     """Another commit has taken all of our tokens; it contains everything that we had to commit."""
     RESET = "reset"
-    """A reset has discarded rows of our tokens, and nothing that it left is in a compacted metarange: no commit
+    """A reset has discarded rows of our tokens. None of these tokens is left, and no compacted metarange: no commit
     need contain their rows."""
 
 
@@ -339,9 +339,10 @@ def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
         and current.compacted_metarange_id == built_from.compacted_metarange_id
     )
     if current.reset_count != built_from.reset_count:
-        # The reset of a part has folded the rest of our rows: they are still to be committed.
-        is_folded = current.compacted_metarange_id is not None
-        return AfterLostFinish.RECOMPUTE if is_folded else AfterLostFinish.RESET
+        # What a reset left of our rows is still to be committed: those that the reset of a part has folded, and those
+        # of tokens that were sealed after the ones that it took.
+        is_left = current.compacted_metarange_id is not None or set(ours) & set(current.sealed)
+        return AfterLostFinish.RECOMPUTE if is_left else AfterLostFinish.RESET
     if same_base and tail == ours:
         return AfterLostFinish.REUSE
     if current.commit_id != built_from.commit_id and not set(ours) & set(current.sealed):

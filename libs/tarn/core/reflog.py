@@ -118,7 +118,8 @@ class DeletionJudge:
     The row of a deletion is written before the record is removed, and stays if the removal fails. So it counts
     only if its incarnation is not the present one and made no change afterwards: a change of the same
     incarnation with the same or a greater sequence shows that the removal failed. At equal sequences, changes
-    must come before deletions. Of several attempts at one deletion, the first one that is read counts.
+    must come before deletions. Of several attempts at one deletion, the first one that is read counts; it must be the
+    latest, because earlier ones failed.
 
     Args:
         live: the incarnation of the present record; None if there is none.

@@ -236,7 +236,7 @@ class RepositoryKeys:
 
     @classmethod
     def reflog_row(cls, branch_id: BranchId | str, entry: HeadChange) -> bytes:
-        """`log/<branch>/<order>/<entry id>`. At equal sequences, deletions come after other changes."""
+        """`log/<branch>/<order>/<entry id>`. At equal sequences, deletions come after other changes, latest first."""
         return cls.reflog_rows(branch_id) + cls._reflog_order(entry)
 
     @classmethod
@@ -246,8 +246,11 @@ class RepositoryKeys:
 
     @staticmethod
     def _reflog_order(entry: HeadChange) -> bytes:
-        order = _SEQUENCE_MAX - entry.sequence
-        return f"{order:016x}/{int(entry.is_deletion)}/{entry.entry_id.hex()}".encode()
+        order = f"{_SEQUENCE_MAX - entry.sequence:016x}/0"
+        if entry.is_deletion:
+            # Attempts at one deletion have the same sequence; the one that removed the branch is the last.
+            order = f"{order[:-1]}1/{_SEQUENCE_MAX - entry.time_us:016x}"
+        return f"{order}/{entry.entry_id.hex()}".encode()
 
     @classmethod
     def deleted_branch(cls, key: bytes) -> BranchId:

@@ -218,6 +218,13 @@ def test_a_commit_builds_again_on_what_the_reset_of_a_part_left() -> None:
     assert after_lost_finish(built_from, emptied) is AfterLostFinish.RESET
 
 
+def test_a_commit_builds_again_on_tokens_that_the_reset_of_a_part_did_not_take() -> None:
+    built_from = branch("a")
+    ours = seal(built_from, token("t1"), b"seal")
+    emptied = reset_part(built_from, ours, None, token("t2"), b"r", now_us=9)
+    assert after_lost_finish(ours, emptied) is AfterLostFinish.RECOMPUTE
+
+
 def test_only_the_oldest_sealed_tokens_are_those_of_an_operation() -> None:
     ours = with_oldest_of(branch("a", "b"), branch("n", "a"))
     assert ours.sealed == (token("a"),)

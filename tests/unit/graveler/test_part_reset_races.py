@@ -88,6 +88,26 @@ async def test_a_commit_whose_changes_were_all_reset_does_not_tell_them_as_commi
     assert await listing(lake) == {}
 
 
+async def test_a_commit_takes_rows_that_were_written_after_the_seal_of_a_reset(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """The reset leaves no compacted listing, but a token that the commit sealed."""
+    await lake.put("raw/1", 1)
+    gate = hold_change(lake, 2)
+    resetting = running.start(reset(other, "raw/"))
+    await reached(gate)
+    await lake.put("rest", 1)
+    late = hold_change(lake, 2)
+    commit = running.start(lake.commit())
+    await reached(late)
+    gate.open()
+    await resetting
+    late.open()
+    made = await commit
+    assert made.commit_id == await head(lake)
+    assert await listing(lake, "main@") == {"rest": 1}
+
+
 async def test_two_resets_at_the_same_time_both_take_effect(
     lake: Lake, other: Lake, running: Running
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,9 +15,11 @@ from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId
+from tarn.core.moments import iso_time
 from tarn.core.reflog import OUTBOX_MAX
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, OutcomeUnknownError, Partition
+from tarn.kv.records import ReflogOwner
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchVersion
@@ -320,6 +323,60 @@ async def test_attempts_at_one_deletion_count_once(lake: Lake) -> None:
         assert operations(await entries(lake, page=page)) == ["create", "delete", "create"]
 
 
+@pytest.mark.parametrize("ids", [(b"a", b"b"), (b"b", b"a")])
+async def test_the_attempt_that_removed_a_branch_counts_not_one_that_failed_long_before(
+    lake: Lake, ids: tuple[bytes, bytes]
+) -> None:
+    """The failed one is expired when the branch is deleted; both have the same sequence."""
+    branches, last = lake.graveler.branches, await head(lake)
+    lake.kv.lose("delete_if", lake.branch_key, applied=False)
+    branches.new_op_id = lambda: ids[0]  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        await branches.delete(lake.main, keep_tokens, Cause(HeadOperation.DELETE, "eve"))
+    lake.clock.advance(91 * 86_400)
+    alive = lake.clock.now_us()
+    lake.clock.advance(60)
+    branches.new_op_id = lambda: ids[1]  # type: ignore[method-assign]
+    await branches.delete(lake.main, keep_tokens, Cause(HeadOperation.DELETE, "dan"))
+    (deletion,) = await entries(lake)
+    assert deletion.user_id == "dan"
+    assert await lake.graveler.reflog.deletion(lake.repository, MAIN) == deletion
+    found, _ = await lake.graveler.reflog.deleted(lake.repository, "", "", 10)
+    assert [each.deletion for each in found] == [deletion]
+    ref = f"main@{{{iso_time(alive)}}}"
+    assert await lake.graveler.refs.commit_of(lake.repository, ref) == last
+
+
+async def test_a_deletion_does_not_reach_the_next_branch_of_the_name(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    first = await head(lake)
+    gate = lake.kv.hold("delete_if", lake.branch_key)
+    deleting = running.start(lake.graveler.branches.delete(lake.main, keep_tokens))
+    await reached(gate)
+    await other.graveler.branches.delete(other.main, keep_tokens)
+    await other.graveler.branches.create(other.main, first)
+    await other.put("a", 1)
+    gate.open()
+    assert await refused(deleting) is Reason.BRANCH_NOT_FOUND
+    assert await other.get("a") == 1
+    assert operations(await check_chain(lake)) == ["create", "delete", "create"]
+
+
+async def test_a_restore_is_refused_if_the_name_had_another_branch_since(lake: Lake) -> None:
+    branches, first = lake.graveler.branches, await head(lake)
+    await branches.delete(lake.main, keep_tokens)
+    deletion = await lake.graveler.reflog.deletion(lake.repository, MAIN)
+    assert deletion is not None
+    await branches.create(lake.main, first, undone=deletion)
+    await lake.put("a", 1)
+    await lake.commit()
+    await branches.delete(lake.main, keep_tokens)
+    again = branches.create(lake.main, first, undone=deletion)
+    assert await refused(again) is Reason.REF_MOVED
+    assert operations(await check_chain(lake))[0] == "delete"
+
+
 async def test_a_creation_reads_the_former_reflog_when_it_cannot_change_any_more(
     lake: Lake, other: Lake, running: Running
 ) -> None:
@@ -374,3 +431,23 @@ async def test_reflogs_of_a_deleted_repository_are_not_read_as_those_of_the_next
         page = await graveler.reflog.page(one, MAIN, "", 10)
         other = await graveler.reflog.page(two, MAIN, "", 10)
         assert not {e.entry_id for e in page.entries} & {e.entry_id for e in other.entries}
+
+
+async def test_an_expiry_that_stops_half_way_forgets_no_row_of_the_index(lake: Lake) -> None:
+    await lake.graveler.branches.delete(lake.main, keep_tokens)
+    lake.clock.advance(91 * 86_400)
+    of = lake.graveler.repositories.keys_of(lake.repository)
+    delete_many = lake.kv.delete_many
+
+    async def stops(partition: Partition, keys: Sequence[bytes]) -> None:
+        await delete_many(partition, keys[:1])
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no")
+
+    expire = lake.graveler.branches._reflog.expire
+    for _ in range(2):
+        lake.kv.delete_many = stops  # type: ignore[method-assign]
+        with pytest.raises(TarnError):
+            await expire(ReflogOwner(of.root, MAIN))
+    lake.kv.delete_many = delete_many  # type: ignore[method-assign]
+    await expire(ReflogOwner(of.root, MAIN))
+    assert await lake.kv.scan(of.reflog, b"", None, 10) == []

@@ -7,6 +7,10 @@ from graveler_service import Service, reason_of
 from lake import entry
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import HeadChange
+from tarn.core.ids import BranchId
+from tarn.kv.records import Repository
+from tarn_graveler.history.reflog import Reflog
 from tarn_proto.graveler.v1 import reflog_service_pb2 as pb
 
 
@@ -144,3 +148,26 @@ async def test_a_moment_is_a_ref_for_readers_and_not_for_writers(service: Servic
     assert raised.value.kind is Kind.INVALID
     work = graveler.create_commit(admin, "lake", "main@{0}", "m")
     assert await reason_of(work) is Reason.INVALID_ARGUMENT
+
+
+async def test_a_restore_does_not_bring_back_an_older_head_than_the_last_one(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its two steps the branch is restored, takes a commit and is deleted again."""
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    await graveler.delete_branch(admin, "lake", "dev")
+    read = Reflog.deletion
+    made = []
+
+    async def slow(self: Reflog, repository: Repository, branch_id: BranchId) -> HeadChange | None:
+        found = await read(self, repository, branch_id)
+        monkeypatch.setattr(Reflog, "deletion", read)
+        await graveler.restore_branch(admin, "lake", "dev")
+        made.append(await commit(service, 1, "dev"))
+        await graveler.delete_branch(admin, "lake", "dev")
+        return found
+
+    monkeypatch.setattr(Reflog, "deletion", slow)
+    assert await reason_of(graveler.restore_branch(admin, "lake", "dev")) is Reason.REF_MOVED
+    assert [(await graveler.restore_branch(admin, "lake", "dev")).commit_id] == made

@@ -90,6 +90,14 @@ def changed_too_often(branch_id: BranchId, under: str) -> TarnError:
     return TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
+def _was_restored(name: BranchName) -> TarnError:
+    text = (
+        f"branch {name.branch_id} was created again and deleted during its restore; its last head is another one "
+        "now. Restore it again"
+    )
+    return TarnError(Kind.CONFLICT, Reason.REF_MOVED, text, branch=name.branch_id)
+
+
 @hot_value
 class BranchVersion:
     """A branch record and the predicate of this version of it."""
@@ -226,11 +234,20 @@ class Branches:
         name: BranchName,
         commit_id: CommitId,
         cause: Cause = _CREATION,
+        *,
+        undone: HeadChange | None = None,
     ) -> Branch:
         """Creates a branch at a commit, in constant time.
 
+        Args:
+            name: the new branch.
+            commit_id: its head.
+            cause: who creates it, and how.
+            undone: the deletion that a restore undoes. If the name has had another branch since, its last head is
+                another one, and the creation is refused.
+
         Raises:
-            TarnError: BRANCH_EXISTS, TAG_EXISTS; OUTCOME_UNKNOWN.
+            TarnError: BRANCH_EXISTS, TAG_EXISTS; REF_MOVED; OUTCOME_UNKNOWN.
         """
         now_us, entry_id = self._clock.now_us(), self.new_op_id()
         bare = Branch(b"", self.new_token(), (), commit_id, create_time_us=now_us)
@@ -249,6 +266,8 @@ class Branches:
             newest = await self._reflog.newest(
                 self._repositories.keys_of(name.repository), name.branch_id
             )
+            if undone is not None and newest is not None and newest.sequence > undone.sequence:
+                raise _was_restored(name)
 
         branch_id = parse_branch_id(name.branch_id)
         nonce = await self._names.create(
@@ -348,7 +367,7 @@ class Branches:
         announce: Callable[[Sequence[Token]], Awaitable[None]],
         cause: Cause = _DELETION,
     ) -> Branch:
-        """Removes the record; returns its last version.
+        """Removes the record; returns its last version. A branch that takes over the name meanwhile stays.
 
         Args:
             name: branch to delete.
@@ -362,7 +381,10 @@ class Branches:
         partition = self._repositories.keys_of(name.repository).refs
         key = RepositoryKeys.branch(name.branch_id)
         current = await self.fresh(name)
+        incarnation = current.branch.incarnation
         for _ in range(CAS_TRIES):
+            if current.branch.incarnation != incarnation:
+                raise branch_not_found(name)
             await announce(current.branch.tokens)
             # The outbox goes with the record, so all entries become rows first (rule 12).
             gone = deletion_of(

@@ -174,6 +174,7 @@ class ReflogRows:
         oldest_us = self._clock.now_us() - self.limits.retention_us
         newest, left = 0, None
         expired: list[bytes] = []
+        index: list[bytes] = []
         async for key, entry in self.scan(keys, branch_id):
             newest = newest or entry.sequence
             if entry.time_us >= oldest_us and entry.sequence > newest - self.limits.entries_max:
@@ -181,8 +182,10 @@ class ReflogRows:
                 continue
             expired.append(key)
             if entry.is_deletion:
-                expired.append(keys.deleted_row(branch_id, entry))
-        for at in range(0, len(expired), _DELETED_AT_ONCE):
-            await self._kv.delete_many(keys.reflog, expired[at : at + _DELETED_AT_ONCE])
+                index.append(keys.deleted_row(branch_id, entry))
+        # The index first: once an entry is gone, nothing leads to its row there.
+        for gone in (index, expired):
+            for at in range(0, len(gone), _DELETED_AT_ONCE):
+                await self._kv.delete_many(keys.reflog, gone[at : at + _DELETED_AT_ONCE])
         if left is not None:
             await self._add(branch_id, [self._expiry(keys, branch_id, left.time_us)])

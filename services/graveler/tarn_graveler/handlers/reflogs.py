@@ -116,7 +116,7 @@ class ReflogHandler:
             text = f"branch {branch_id} exists in {request.repository_id}, so it cannot be restored"
             raise TarnError(Kind.ALREADY_EXISTS, Reason.BRANCH_EXISTS, text, branch=branch_id)
         cause = Cause(HeadOperation.RESTORE, grant.user_id)
-        branch = await self._branches.create(name, deletion.old_commit_id, cause)
+        branch = await self._branches.create(name, deletion.old_commit_id, cause, undone=deletion)
         shown = branch_pb.Branch(
             branch_id=branch_id,
             commit_id=branch.commit_id,
