@@ -20,7 +20,7 @@ async def test_buckets_come_from_the_records_that_declare_them() -> None:
     await write_rows(kv, installation)
     found = await take_inventory(kv, INSTALLATION)
     assert found.partitions == {partition.name: partition for partition in installation}
-    assert {partition.buckets for partition in installation} == {1, 4, 8}
+    assert {partition.buckets for partition in installation} == {1, 4, 8, 16}
 
 
 async def test_partitions_without_a_reference_are_found_and_named() -> None:
