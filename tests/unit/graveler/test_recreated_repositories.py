@@ -29,6 +29,9 @@ class OpenGuard:
     async def enter(self, *_: object) -> Grant:
         return Grant(UserId("ann"), compile_policy(()), "", 1000)
 
+    async def allow(self, *_: object) -> None:
+        pass
+
 
 async def again(lake: Lake) -> Lake:
     """Deletes the repository and creates it again, with other contents."""

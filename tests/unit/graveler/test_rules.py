@@ -35,6 +35,7 @@ PLAUSIBLE: dict[str, Any] = {
     "ref": "main",
     "source_ref": "main",
     "target_ref": "main",
+    "destination_ref": "main",
     "manifest_hash": bytes(32),
     "expected_commit_id": "0" * 64,
 }

@@ -266,6 +266,8 @@ def test_a_service_whose_rule_makes_no_sense_is_not_served(
 
 PROTECTED_ELSEWHERE = {
     "BranchService.CreateBranch": ChangeKind.OTHER,
+    "MergeService.CreateMergeBranch": ChangeKind.OTHER,
+    "ReflogService.RestoreBranch": ChangeKind.OTHER,
     "UploadService.ReopenUpload": ChangeKind.ALWAYS,
     "UploadService.AbortUpload": ChangeKind.ALWAYS,
 }
