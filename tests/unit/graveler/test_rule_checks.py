@@ -57,6 +57,7 @@ VALUES: dict[str, Any] = {
     "right_ref": "main@",
     "source_ref": "v1~0",
     "since_ref": "v1~0@",
+    "exclude_ref": "v1^0",
     "target_ref": "v1@",
     "destination_ref": "main~0@",
     "path": "dir/a",
