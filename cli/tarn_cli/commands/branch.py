@@ -11,6 +11,7 @@ from tarn.core.refs import is_commit_id
 from tarn_cli.commands import reflog
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.uri import parse_ref, parse_ref_of, parse_repository
+from tarn_cli.options import not_empty
 from tarn_cli.output import Record, shown_time
 from tarn_cli.session import Group, Session, pass_session
 from tarn_proto.graveler.v1.branch_service_pb2 import Branch
@@ -156,6 +157,7 @@ def reset(
 @click.option(
     "--expect",
     default="",
+    callback=not_empty,
     metavar="COMMIT",
     help="Move the branch only from this commit: an id or a unique prefix of one.  [default: the head that "
     "the command reads first]",

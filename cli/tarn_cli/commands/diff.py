@@ -103,11 +103,10 @@ def diff(
 
 
 def _wish(left: str, right: str, *, merge_base: bool, prefix: str, delimiter: str) -> _Wish:
-    sides = parse_range(left)
-    if sides is not None and right:
-        raise CliError(Exit.USAGE, f"{left!r} names two refs already, so {right!r} is one too many")
-    if sides is None and right:
-        sides = RefRange(parse_ref(left), parse_ref(right), from_merge_base=False)
+    if right:  # two names: dots are part of them
+        sides: RefRange | None = RefRange(parse_ref(left), parse_ref(right), from_merge_base=False)
+    else:
+        sides = parse_range(left)
     if sides is None:
         if merge_base:
             raise CliError(Exit.USAGE, "--merge-base needs two refs")

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tarn_cli.commands.commit import commit_record
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.graph import Node, drawn
-from tarn_cli.objects.uri import parse_ref
+from tarn_cli.objects.uri import parse_ref, parse_ref_of
 from tarn_cli.output import shown_time
 from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1.commit_service_pb2 import Commit
@@ -42,20 +42,22 @@ class Refs:
 
 
 def parse_refs(text: str) -> Refs:
-    """Parses the argument of `tarn log`.
+    """Parses the argument of `tarn log`; B may have `lake/` before it, too.
 
     Raises:
         CliError: USAGE: a side of the range is empty; and as `parse_ref`.
     """
-    uri = parse_ref(text)
-    matched = _RANGE.fullmatch(uri.ref)
+    matched = _RANGE.fullmatch(text)
     if matched is None:
+        uri = parse_ref(text)
         return Refs(uri.repository, uri.ref)
     left, dots, right = matched.groups()
-    if not left or not right or right.startswith(".") or ".." in right:
+    if not right or right.startswith(".") or ".." in right:
         rule = "expected e.g. lake/v1..main: both sides of .. and ... must be refs"
         raise CliError(Exit.USAGE, f"{text!r} is not a range of history", rule)
-    return Refs(uri.repository, right, left, symmetric=dots == "...")
+    uri = parse_ref(left)
+    right = parse_ref_of(right, uri.repository)
+    return Refs(uri.repository, right, uri.ref, symmetric=dots == "...")
 
 
 def parse_time(text: str, now: datetime) -> Timestamp:
@@ -69,12 +71,12 @@ def parse_time(text: str, now: datetime) -> Timestamp:
             time = now - timedelta(**{f"{ago[2]}s": int(ago[1])})
         else:
             time = datetime.fromisoformat(text)
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        stamp = Timestamp()
+        stamp.FromDatetime(time)  # its zone may put it before the year 1
     except (ValueError, OverflowError) as error:
         hint = "expected e.g. 2026-05-01, 2026-05-01T08:30:00Z or '3 days ago'"
         raise CliError(Exit.USAGE, f"{text!r} is not a time", hint) from error
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    stamp = Timestamp()
-    stamp.FromDatetime(time)
     return stamp
 
 

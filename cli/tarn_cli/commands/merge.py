@@ -17,6 +17,7 @@ from tarn_cli.conflicts import (
 )
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.uri import RefUri, parse_ref, parse_ref_of
+from tarn_cli.options import not_empty
 from tarn_cli.output import Record, shown_size
 from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1.merge_service_pb2 import (
@@ -68,6 +69,7 @@ class _Wish:
     "--as",
     "as_uri",
     default="",
+    callback=not_empty,
     metavar="BRANCH",
     help="Create a branch with the result of the merge instead; the destination may be any ref and stays as it is.",
 )

@@ -16,6 +16,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_branch_id
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.objects.uri import parse_repository
+from tarn_cli.options import not_empty
 from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
@@ -40,6 +41,7 @@ _DEFAULT_BLOCKED = tuple(kind for kind in PROTECTABLE if kind is not ChangeKind.
 _if_match = click.option(
     "--if-match",
     default="",
+    callback=not_empty,
     metavar="ETAG",
     help="Change only the settings with this ETag (`tarn repo rules`).",
 )
@@ -271,7 +273,11 @@ def read_only(session: Session, repository: str, off: bool, if_match: str) -> No
 @click.argument("repository")
 @click.argument("branch_id", metavar="BRANCH")
 @click.option(
-    "--expect", default="", metavar="BRANCH", help="Fail unless this is the default branch now."
+    "--expect",
+    default="",
+    callback=not_empty,
+    metavar="BRANCH",
+    help="Fail unless this is the default branch now.",
 )
 @pass_session
 def set_default(session: Session, repository: str, branch_id: str, expect: str) -> None:

@@ -26,8 +26,8 @@ __all__ = ["Operations"]
 class Operations(MergeOperations, ObjectOperations):
     """The calls of a client. Every method raises a class of `tarn.client.errors`.
 
-    A *ref* is a branch, a tag, a commit id or a unique prefix of one, optionally with `~N` or `^N`. Listings are
-    read page by page, `page_size` items at a time.
+    A *ref* is a branch, a tag, a commit id or a unique prefix of one, or a branch with a moment, such as `main@{2}`;
+    optionally with `~N` or `^N`. Listings are read page by page, `page_size` items at a time.
     """
 
     async def get_caller(self) -> User:
@@ -87,12 +87,22 @@ class Operations(MergeOperations, ObjectOperations):
         return Branch.of(await self.graveler.get_branch(self.call(), repository_id, branch_id))
 
     def list_branches(
-        self, repository_id: str, *, prefix: str = "", page_size: int = PAGE_SIZE
+        self,
+        repository_id: str,
+        *,
+        prefix: str = "",
+        include_hidden: bool = False,
+        page_size: int = PAGE_SIZE,
     ) -> Listing[Branch]:
-        """Lists the branches in byte order of their names."""
+        """Lists the branches in byte order of their names; by default without those that a rule hides."""
         return listing(
             lambda token: self.graveler.list_branches(
-                self.call(), repository_id, prefix=prefix, page_size=page_size, page_token=token
+                self.call(),
+                repository_id,
+                prefix=prefix,
+                page_size=page_size,
+                page_token=token,
+                include_hidden=include_hidden,
             ),
             lambda page: map(Branch.of, page.branches),
         )

@@ -43,6 +43,30 @@ def test_help_and_usage_have_their_exit_codes(capsys: pytest.CaptureFixture[str]
     assert run(["repo", "list", "--no-such-option"]) == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["merge", "lake/dev", "lake/main", "--as", ""],
+        ["branch", "move", "lake/main", "v1", "--yes", "--expect", ""],
+        ["repo", "set-default", "lake", "main", "--expect", ""],
+        ["repo", "protect", "lake", "main", "--if-match", ""],
+        ["repo", "read-only", "lake", "--if-match", ""],
+        ["repo", "metadata", "lake", "--set", "a=b", "--if-match", ""],
+    ],
+)
+def test_an_empty_value_does_not_turn_a_safeguard_off(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As that of a variable of a script that is not set."""
+
+    def sent(*_arguments: object) -> None:
+        raise AssertionError("the command was sent")
+
+    monkeypatch.setattr("tarn_cli.session.Session.run", sent)
+    assert run(words) == 2
+    assert words[-2] in capsys.readouterr().err
+
+
 def test_a_bug_is_reported_in_one_line_unless_debugged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,8 @@ from tarn_cli.graph import Node, drawn
         ("tarn://lake/a...b", Refs("lake", "b", "a", symmetric=True)),
         ("lake/main@{a..b}", Refs("lake", "main@{a..b}")),
         ("lake/main@{2 days ago}..main", Refs("lake", "main", "main@{2 days ago}")),
+        ("lake/main..lake/fix", Refs("lake", "fix", "main")),
+        ("lake/a...tarn://lake/b", Refs("lake", "b", "a", symmetric=True)),
     ],
 )
 def test_a_range_is_two_refs(text: str, expected: Refs) -> None:
@@ -28,7 +30,7 @@ def test_a_range_is_two_refs(text: str, expected: Refs) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["lake/..b", "lake/a..", "lake/a....b", "lake/a..b..c", "lake/a..x/b"]
+    "text", ["lake/..b", "lake/a..", "lake/a....b", "lake/a..b..c", "lake/a..other/b"]
 )
 def test_a_range_without_two_refs_is_refused(text: str) -> None:
     with pytest.raises(CliError):
@@ -52,7 +54,10 @@ def test_a_time_is_a_date_or_an_age(text: str, expected: datetime) -> None:
     assert parse_time(text, NOW).ToDatetime(UTC) == expected
 
 
-@pytest.mark.parametrize("text", ["yesterday", "3 years ago", "2026-13-01", "999999 weeks ago"])
+@pytest.mark.parametrize(
+    "text",
+    ["yesterday", "3 years ago", "2026-13-01", "999999 weeks ago", "0001-01-01T00:00+14:00"],
+)
 def test_another_time_is_refused(text: str) -> None:
     with pytest.raises(CliError):
         parse_time(text, NOW)

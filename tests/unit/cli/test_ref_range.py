@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tarn.core.ids import RepositoryId
+from tarn_cli.commands.diff import _wish
 from tarn_cli.exits import CliError
 from tarn_cli.objects.ref_range import RefRange, parse_range, parse_range_of
 from tarn_cli.objects.uri import RefUri
@@ -48,3 +49,9 @@ def test_a_range_of_a_known_repository_needs_no_repository() -> None:
     for text in ("..main", "v1..", "v1...main", "other/v1..main"):
         with pytest.raises(CliError):
             parse_range_of(text, LAKE)
+
+
+def test_two_names_are_two_refs_whatever_dots_they_have() -> None:
+    wish = _wish("lake/a..b", "lake/c...d", merge_base=False, prefix="", delimiter="")
+    assert (wish.before, wish.after) == (RefUri(LAKE, "a..b"), RefUri(LAKE, "c...d"))
+    assert not wish.from_merge_base

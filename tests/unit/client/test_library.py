@@ -195,6 +195,21 @@ async def test_pages_are_read_as_they_are_needed(tmp_path: Path) -> None:
         assert found == [["a", "b", "d", "e"], ["main"]]
 
 
+async def test_hidden_branches_are_listed_on_demand(tmp_path: Path) -> None:
+    async with served_service(tmp_path) as served, served.client() as tarn:
+        await tarn.create_branch("lake", "tmp", "main")
+        etag = (await tarn.graveler.get_settings(tarn.call(), "lake")).etag
+        await tarn.graveler.set_rules(
+            tarn.call(), "lake", protections=[], hidden_patterns=["t*"], if_match=etag
+        )
+        listed = [each.branch_id async for each in tarn.list_branches("lake")]
+        everything = tarn.list_branches("lake", include_hidden=True, page_size=1)
+        assert (listed, [each.branch_id async for each in everything]) == (
+            ["main"],
+            ["main", "tmp"],
+        )
+
+
 async def test_concurrent_calls_log_in_once(tmp_path: Path) -> None:
     async with served_service(tmp_path) as served, served.client() as tarn:
         async with asyncio.TaskGroup() as group:

@@ -154,7 +154,9 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
         assert fields <= REFS | OTHERS, f"{of.name}: say of {fields - REFS - OTHERS} if it is a ref"
         refs = in_sandbox(of)
         for name in refs:
-            elsewhere = ["main", "main~1", "main@"] if name.endswith("ref") else ["main"]
+            elsewhere = (
+                ["main", "main~1", "main@", "main@{0}"] if name.endswith("ref") else ["main"]
+            )
             if name == "source_ref" and of.name in {"CreateBranchRequest", "CreateTagRequest"}:
                 elsewhere.append("")  # the default branch, which is main
             for ref in elsewhere:

@@ -182,6 +182,45 @@ async def test_what_a_branch_was_before_its_first_entry_is_not_guessed(lake: Lak
     assert "begins at" in await not_found(lake, "main@{30 seconds ago}")
 
 
+async def test_a_moment_is_resolved_once_for_many_requests(lake: Lake, past: Past) -> None:
+    """Each request of a job that reads many paths at one moment resolves it; the reflog may be long."""
+    begin, middle = past.times[0], past.times[2]
+    refs = {
+        "main@{3}": past.heads[1],
+        f"main@{{{iso_time(middle)}}}": past.heads[2],
+        "main@{4 hours ago}": past.heads[0],
+    }
+    missing = [f"main@{{{iso_time(begin - 1)}}}", "main@{5}", "main@{6}", "main@{999999}"]
+
+    def scans() -> int:
+        return sum(1 for each in lake.kv.calls if each[0] == "scan")
+
+    for ref, expected in refs.items():
+        assert await commit_of(lake, ref) == expected
+    for ref in missing:
+        await not_found(lake, ref)
+    before = scans()
+    assert before
+    for _ in range(3):
+        lake.clock.advance(0.1)
+        for ref, expected in refs.items():
+            assert await commit_of(lake, ref) == expected
+        assert await commit_of(lake, f"main@{{{iso_time(middle + 1)}}}") == past.heads[2]
+        for ref in missing:
+            await not_found(lake, ref)
+    assert scans() == before
+
+    await lake.put("a", 9)
+    await lake.commit()
+    assert await commit_of(lake, "main@{3}") == past.heads[2], "counted from the new head"
+    assert await commit_of(lake, f"main@{{{iso_time(middle)}}}") == past.heads[2]
+    await lake.graveler.branches.delete(lake.main, keep_tokens)
+    await lake.graveler.branches.create(lake.main, past.heads[1])
+    assert await commit_of(lake, "main@{0}") == past.heads[1]
+    assert "did not exist before" in await not_found(lake, "main@{1}")
+    assert await commit_of(lake, "main@{3}") == past.heads[4]
+
+
 # ---- expiry
 
 

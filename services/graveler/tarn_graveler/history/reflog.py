@@ -22,6 +22,7 @@ from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository, decode_branch, decode_head_change
 from tarn_graveler.branch.reflog_rows import ReflogRows
+from tarn_graveler.history.moment_cache import FoundEntries, MomentCache, Neighbours
 from tarn_graveler.repository.records import Repositories
 
 __all__ = ["DeletedBranch", "Reflog", "ReflogPage"]
@@ -67,6 +68,8 @@ class Reflog:
         self._rows = rows
         self._clock = clock
         self._skew_us = int(clock_skew_seconds * 1_000_000)
+        self._moments = MomentCache(clock)
+        self._moments = MomentCache(clock)
 
     # ---- entries
 
@@ -175,16 +178,35 @@ class Reflog:
             if live is None:
                 raise await self._absent(repository, branch_id, ref)
             return live.commit_id
+        known = self._moments.of(repository, branch_id, live)
+        entry = known.numbered(count)
+        if entry is None and (known.count is None or count <= known.count):
+            entry = await self._numbered(repository, branch_id, live, count, known)
+        if entry is None:
+            if live is None and not known.count:
+                raise await self._absent(repository, branch_id, ref)
+            raise _not_found(ref, f"the reflog of branch {branch_id} has {known.count} entries")
+        if entry.old_commit_id is None:
+            raise _not_found(ref, f"{_created(branch_id, entry)}; it did not exist before")
+        return entry.old_commit_id
+
+    async def _numbered(
+        self,
+        repository: Repository,
+        branch_id: BranchId,
+        live: Branch | None,
+        count: int,
+        known: FoundEntries,
+    ) -> HeadChange | None:
+        """Returns the entry of the change with a number; None, and counts the entries, if there are fewer."""
         seen = 0
         async for entry in self._walk(repository, branch_id, live):
             seen += 1
             if seen == count:
-                if entry.old_commit_id is None:
-                    raise _not_found(ref, f"{_created(branch_id, entry)}; it did not exist before")
-                return entry.old_commit_id
-        if live is None and not seen:
-            raise await self._absent(repository, branch_id, ref)
-        raise _not_found(ref, f"the reflog of branch {branch_id} has {seen} entries")
+                known.keep_numbered(count, entry)
+                return entry
+        known.count = seen
+        return None
 
     async def _at(
         self, repository: Repository, branch_id: BranchId, time_us: int, ref: str
@@ -193,14 +215,17 @@ class Reflog:
         live = await self._live(repository, branch_id)
         if live is not None and 0 < live.head_time_us <= time_us:
             return live.commit_id
-        change: HeadChange | None = None
-        async for entry in self._walk(repository, branch_id, live):
-            if entry.time_us <= time_us:
-                if entry.is_deletion:
-                    raise _not_found(ref, _deleted(branch_id, entry))
-                assert entry.new_commit_id is not None
-                return entry.new_commit_id
-            change = entry
+        known = self._moments.of(repository, branch_id, live)
+        found = known.neighbours(time_us)
+        if found is None:
+            found = await self._neighbours(repository, branch_id, live, time_us)
+            known.keep_neighbours(found)
+        if found.older is not None:
+            if found.older.is_deletion:
+                raise _not_found(ref, _deleted(branch_id, found.older))
+            assert found.older.new_commit_id is not None
+            return found.older.new_commit_id
+        change = found.newer
         if change is None:
             if live is None:
                 raise await self._absent(repository, branch_id, ref)
@@ -211,6 +236,16 @@ class Reflog:
             return change.old_commit_id
         began = iso_time(change.old_since_us or change.time_us)
         raise _not_found(ref, f"the reflog of branch {branch_id} begins at {began}")
+
+    async def _neighbours(
+        self, repository: Repository, branch_id: BranchId, live: Branch | None, time_us: int
+    ) -> Neighbours:
+        newer: HeadChange | None = None
+        async for entry in self._walk(repository, branch_id, live):
+            if entry.time_us <= time_us:
+                return Neighbours(entry, newer)
+            newer = entry
+        return Neighbours(None, newer)
 
     async def _absent(self, repository: Repository, branch_id: BranchId, ref: str) -> TarnError:
         """The error for a branch that does not exist now."""
