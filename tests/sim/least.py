@@ -35,7 +35,7 @@ _MEAN_MAX = 600.0
 """Above this mean, e^-mean underflows, and the normal distribution is close enough."""
 _COMPLETED = 0.5
 """Share of the uploads that are completed; the others are aborted, abandoned or conditional."""
-_TURNS = 2.0
+_TURNS = 4.0
 """Turns of one admin; most admins have more."""
 
 ACKNOWLEDGED = "acknowledged under faults: "

@@ -83,7 +83,7 @@ def test_one_run_whose_writes_are_refused_falls_short() -> None:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused by a test")
 
     with mock.patch.object(Staging, "stage", refuse):
-        for seed in (0, 1):
+        for seed in (1, 16):
             run = run_seed(seed)
             assert not run.violations
             assert "operations 'put'" in run.shortfalls[0]
