@@ -151,6 +151,9 @@ class MachineBase(RuleBasedStateMachine):
     @rule()
     def clean(self) -> None:
         self.run(self.lab.clean())
+        self.call = self.run(
+            self.lab.log_in()
+        )  # time has passed: the caller token may have expired
 
 
 def _check_refusal(expected: RefusedError, error: TarnError) -> None:

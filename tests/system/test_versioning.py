@@ -374,8 +374,11 @@ def test_differences_as_lists_names_counts_and_folders(lake: Lake) -> None:
     (line,) = lake.json("diff", lake.ref("dev"), "--delimiter", "/", "--prefix", "r")
     assert (line["path"], line["is_prefix"], line["added"]) == ("raw/", True, 2)
     assert lake.json("diff", lake.ref("dev"), "--stat")["added_bytes"] == 3
+    two_refs = lake.tarn.cli(
+        "diff", two, lake.ref("dev")
+    )  # dots in one of two names are part of it
+    assert (two_refs.code, "ref main..dev does not exist" in two_refs.err) == (3, True)
     for wrong in (
-        (two, lake.ref("dev")),
         (lake.ref("dev"), "--merge-base"),
         (two, "--name-only", "--stat"),
         (lake.ref("main.."),),

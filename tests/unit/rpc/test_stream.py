@@ -378,6 +378,33 @@ async def test_read_is_answered_while_another_waits(
         served.toy.release.set()
 
 
+class LostClient:
+    """A client that disconnects before it gets a result, as grpc.aio sometimes shows it to the server."""
+
+    def __init__(self) -> None:
+        self.received = [pb.OperateRequest(operations=[lookup("a")])]
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        pass
+
+    async def read(self) -> object:
+        if self.received:
+            return self.received.pop()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def write(self, message: bytes) -> None:
+        raise grpc.aio.InternalError
+
+
+async def test_client_that_disconnects_before_its_result_is_not_an_error(served: Served) -> None:
+    assert served.server is not None
+    (streams,) = served.server._streams
+    async with asyncio.timeout(5.0):
+        await streams.answer(None, LostClient())  # type: ignore[arg-type]
+    assert served.toy.ended == ["a"]
+
+
 async def until_noticed(transport: GrpcTransport) -> None:
     """The client knows that its stream is lost."""
     (streams,) = transport._streams.values()

@@ -102,15 +102,17 @@ class _Stream:
     async def run(self, context: grpc.aio.ServicerContext[Message, bytes]) -> None:
         """Reads, begins and answers operations until the client has sent all and received all results.
 
-        If the client disconnects, this is cancelled; begun operations continue (`InFlight`).
+        If the client disconnects, this is cancelled or returns; begun operations continue (`InFlight`).
         """
-        await context.send_initial_metadata(())
         try:
             async with asyncio.TaskGroup() as group:
+                await context.send_initial_metadata(())
                 group.create_task(self._write(context))
                 await self._read(context)
                 self._read_all = True
                 self._wake.set()
+        except* grpc.aio.InternalError:
+            pass  # grpc could not send: the client disconnected, and grpc has not cancelled this yet
         finally:
             self._alive = False
 
