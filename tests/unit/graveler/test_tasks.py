@@ -21,7 +21,7 @@ from tarn.core.errors import Reason
 from tarn.core.ids import RepositoryId
 from tarn.core.task import RETENTION_US
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
-from tarn_graveler.handlers.task_works import MADE_BY_TASK
+from tarn_graveler.handlers.task_works import MADE_BY_TASK, RESULT_BYTES_MAX, _fitting
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
 
@@ -227,3 +227,15 @@ async def test_a_user_has_a_limited_number_of_open_tasks(lake: Service) -> None:
     assert await reason_of(refused) is Reason.OVERLOADED
     await lake.graveler.cancel_task(lake.admin, "lake", names[0])
     await lake.graveler.start_merge(lake.admin, a_merge(), task_id=names[16])
+
+
+def test_a_preview_that_is_too_long_is_shortened_and_says_where_it_goes_on() -> None:
+    conflicts = [
+        merge_pb.MergeConflict(path=f"{n:04}", base_entry=b"x" * 1_000) for n in range(999)
+    ]
+    answer = merge_pb.PreviewMergeResponse(conflicts=conflicts, conflict_count=999)
+    answer.prefixes.add(prefix="kept/")
+    kept = _fitting(answer)
+    assert 0 < kept.ByteSize() <= RESULT_BYTES_MAX
+    assert kept.next_after == kept.conflicts[-1].path
+    assert (kept.conflict_count, len(kept.prefixes)) == (999, 1)

@@ -171,5 +171,5 @@ def _fitting(answer: pb.PreviewMergeResponse) -> pb.PreviewMergeResponse:
         del answer.prefixes[len(answer.prefixes) // 2 :]
     if answer.ByteSize() > RESULT_BYTES_MAX:
         text = f"the preview has more than {RESULT_BYTES_MAX} bytes; use MergeService.PreviewMerge"
-        raise TarnError(Kind.EXHAUSTED, Reason.METADATA_TOO_LARGE, text)
+        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
     return answer
