@@ -5,7 +5,7 @@ from typing import Any
 
 from graveler_service import Service
 
-from tarn.core.task import LEASE_US
+from tarn.core.task import LEASE_US, Task
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import Repository
 from tarn_graveler.handlers.task_works import MADE_BY_TASK
@@ -18,6 +18,7 @@ __all__ = [
     "MAIN_KEY",
     "a_merge",
     "done",
+    "done_record",
     "handler_of",
     "head",
     "kill",
@@ -47,9 +48,19 @@ async def ticks(count: int = 200) -> None:
 
 async def done(service: Service, name: str) -> pb.Task:
     """Returns a task that ends without the clock being advanced."""
-    for _ in range(50):
+    for _ in range(500):
         task = await service.graveler.get_task(service.admin, "lake", name)
         if task.end_time.seconds:
+            return task
+        await asyncio.sleep(0.01)
+    raise AssertionError("it has not ended")
+
+
+async def done_record(service: Service, repository: Repository, name: str) -> Task:
+    """As `done`, without a call: the repository, or the caller's token, may have expired."""
+    for _ in range(500):
+        task: Task = await handler_of(service, ".TaskService")._runner.get(repository, name)
+        if task.state.is_ended:
             return task
         await asyncio.sleep(0.01)
     raise AssertionError("it has not ended")

@@ -11,6 +11,7 @@ from lake_tasks import (
     MAIN_KEY,
     a_merge,
     done,
+    done_record,
     handler_of,
     head,
     kill,
@@ -23,7 +24,7 @@ from lake_tasks import (
 
 from tarn.core.errors import Reason
 from tarn.core.task import RUN_US_MAX, RUNS_MAX, TaskState
-from tarn.kv.keys import RepositoryKeys
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.testing.faults.gates import HeldOperation, Late
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
 
@@ -121,9 +122,10 @@ async def test_a_merge_in_doubt_is_settled_before_its_repetition_is_refused(lake
     await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
     while kv._losses:  # noqa: ASYNC110 - the KV has no event for it
         await asyncio.sleep(0.005)
-    await asyncio.sleep(0.05)
     await lake.put("b", 2)
-    lake.clock.advance(1)
+    for _ in range(20):  # its pause begins after some ticks
+        await asyncio.sleep(0.01)
+        lake.clock.advance(1)
     task = await done(lake, name)
     await late.land()
     assert late.landed == (task.state == pb.TASK_STATE_SUCCEEDED)
@@ -252,6 +254,20 @@ async def test_a_task_that_no_run_ends_is_given_up(lake: Service) -> None:
     assert await merges_of(lake, name) == []
 
 
+async def test_a_damaged_task_does_not_stop_the_cleaner(lake: Service) -> None:
+    name = task_id(lake)
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    await done(lake, name)
+    repository = await repository_of(lake)
+    keys = InstallationKeys("test").of_repository(repository.repository_id, repository.instance_uid)
+    rows = keys.tasks(int(name[:12], 16) // 86_400_000)
+    (found,) = await lake.replicas.kv.get_many(rows, [keys.task(name)])
+    assert found is not None
+    await lake.replicas.kv.set_if(rows, keys.task(name), b"\xff", found.predicate)
+    lake.clock.advance(LEASE_S + 1)
+    await look(lake)
+
+
 # ---- cancellation
 
 
@@ -303,12 +319,12 @@ async def test_a_task_ends_after_a_day(lake: Service) -> None:
     handler_of(lake, ".TaskService")._runner.works.clear()
     await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
     await ticks()
-    runner, repository = handler_of(lake, ".TaskService")._runner, await repository_of(lake)
+    repository = await repository_of(lake)
     lake.clock.advance(RUN_US_MAX / 1_000_000)  # tokens of callers have expired, too
     async with lake.another_replica() as other:
         await look(other)
-        await asyncio.sleep(0.02)
-    task = await runner.get(repository, name)
+        task = await done_record(lake, repository, name)
+    assert task.failure is not None
     assert (task.state, task.failure.reason) == (TaskState.FAILED, Reason.DEADLINE_EXCEEDED)
     assert task.epoch == 1
 
@@ -350,8 +366,8 @@ async def test_a_task_does_not_reach_a_repository_that_took_over_the_name(lake: 
     lake.clock.advance(LEASE_S + 1)
     async with lake.another_replica() as other:
         await look(other)
-        await asyncio.sleep(0.05)
-        task = await handler_of(other, ".TaskService")._runner.get(old, name)
+        task = await done_record(other, old, name)
+    assert task.failure is not None
     assert task.failure.reason is Reason.REPOSITORY_NOT_FOUND
     assert await head(lake) == before
     assert (

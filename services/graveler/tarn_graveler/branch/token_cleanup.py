@@ -151,8 +151,7 @@ class TokenCleanup:
             if drop.reflog is not None:
                 await self._expire(drop.reflog)
             elif drop.task is not None:
-                if self.look_at_task is not None:
-                    await self.look_at_task(drop.task, drop.drop_time_us)
+                await self._look_at_task(drop.task, drop.drop_time_us)
             elif drop.owner is None:
                 await self._drop(drop)
                 count += 1
@@ -170,6 +169,17 @@ class TokenCleanup:
             if error.kind is not Kind.CORRUPT:
                 raise
             _log.error("cannot expire a reflog", branch=reflog.branch_id, error=error.message)
+
+    async def _look_at_task(self, task: TaskOwner, time_us: int) -> None:
+        """Looks at a task. A damaged record must not stop all drops; it is not looked at again."""
+        if self.look_at_task is None:
+            return
+        try:
+            await self.look_at_task(task, time_us)
+        except TarnError as error:
+            if error.kind is not Kind.CORRUPT:
+                raise
+            _log.error("cannot read a task", task=task.task_id, error=error.message)
 
     async def _look(self, drop: Drop, owner: TokenOwner) -> None:
         """Registers an announced token for its drop if its record no longer names it."""
