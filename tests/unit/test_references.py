@@ -29,7 +29,7 @@ _MODULE = re.compile(
 )
 _NO_MODULE = re.compile(
     r"tarn\.\w+\.v1\b|tarn\.(?:db|json|yaml|log)$|tarn\.(?:kv|rpc)\.(?:duration|failed)\b"
-    r"|tarn\.(?:revert_of|cherry_picked_from)$"
+    r"|tarn\.(?:revert_of|cherry_picked_from|task)$"
 )
 """Packages of protos, files of an installation, metrics, names in the metadata of commits."""
 _HEADING_OF_PATH = re.compile(r"(?<![\w/.])((?:docs|services|bench)/[\w./-]+\.md), \"([^\"]+)\"")

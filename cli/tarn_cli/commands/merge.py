@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarn_cli.background import start_merge, start_preview
 from tarn_cli.commands.commit import commit_record, commit_text, metadata_pairs
 from tarn_cli.conflicts import (
     Decisions,
@@ -23,6 +24,8 @@ from tarn_cli.session import Command, Session, pass_session
 from tarn_proto.graveler.v1.merge_service_pb2 import (
     MergeConflict,
     MergeCounts,
+    MergeRequest,
+    PreviewMergeRequest,
     PreviewMergeResponse,
 )
 
@@ -74,6 +77,11 @@ class _Wish:
     help="Create a branch with the result of the merge instead; the destination may be any ref and stays as it is.",
 )
 @click.option("--preview", is_flag=True, help="Show the changes and all conflicts; change nothing.")
+@click.option(
+    "--background",
+    is_flag=True,
+    help="Start the merge as a task, print its id and return; `tarn task wait` waits for it.",
+)
 @pass_session
 def merge(
     session: Session,
@@ -88,6 +96,7 @@ def merge(
     ff_only: bool,
     as_uri: str,
     preview: bool,
+    background: bool,
 ) -> None:
     """Merge the commit of any ref into a branch.
 
@@ -104,6 +113,7 @@ def merge(
       tarn merge lake/feature lake/main --squash      one commit, without the feature's history
       tarn merge lake/main lake/replica --ff-only     no commit: the branch moves forward
       tarn merge lake/feature lake/main --as try      a new branch with the result; main stays as it is
+      tarn merge lake/feature lake/main --background  a task that goes on when this machine is switched off
     """
     source, dest = parse_ref(source_uri), parse_ref(dest_uri)
     if source.repository != dest.repository:
@@ -113,33 +123,46 @@ def merge(
     if ff_only and (squash or allow_empty or message or meta):
         text = "--ff-only makes no commit, so it excludes --squash, --allow-empty, -m and --meta"
         raise CliError(Exit.USAGE, text)
+    if background and as_uri:
+        raise CliError(Exit.USAGE, "--background starts a merge or a preview, so it excludes --as")
     if as_uri and (squash or ff_only or preview):
         text = "--as makes a merge commit on a new branch, so it excludes --squash, --ff-only and --preview"
         raise CliError(Exit.USAGE, text)
     if preview:
-        _preview(session, wish)
+        _preview(session, wish, background=background)
         return
     if as_uri:
         branch = parse_ref_of(as_uri, dest.repository)
         commit = {"message": message, "metadata": metadata, "allow_empty": allow_empty}
         _merge_as(session, wish, branch, commit)
         return
-    made = session.run(
-        lambda tarn: tarn.graveler.merge(
-            tarn.call(),
-            dest.repository,
-            dest.ref,
-            source.ref,
-            message=message,
-            metadata=metadata,
-            choices=wish.decided.choices,
-            default_side=wish.decided.default_side,
-            squash=squash,
-            allow_empty=allow_empty,
-            fast_forward_only=ff_only,
-        )
+    request = MergeRequest(
+        repository_id=dest.repository,
+        branch_id=dest.ref,
+        source_ref=source.ref,
+        message=message,
+        metadata=metadata,
+        choices=wish.decided.choices,
+        default_side=wish.decided.default_side,
+        squash=squash,
+        allow_empty=allow_empty,
+        fast_forward_only=ff_only,
     )
+    if background:
+        start_merge(session, request)
+        return
+    made = session.run(lambda tarn: tarn.graveler.merge_as(tarn.call(), request))
     session.output.one(commit_record(made), commit_text(made))
+
+
+def _preview_request(wish: _Wish) -> PreviewMergeRequest:
+    return PreviewMergeRequest(
+        repository_id=wish.dest.repository,
+        destination_ref=wish.dest.ref,
+        source_ref=wish.source.ref,
+        choices=wish.decided.choices,
+        default_side=wish.decided.default_side,
+    )
 
 
 def _merge_as(session: Session, wish: _Wish, branch: str, commit: dict[str, Any]) -> None:
@@ -159,7 +182,10 @@ def _merge_as(session: Session, wish: _Wish, branch: str, commit: dict[str, Any]
     session.output.one({"branch": branch, **commit_record(made)}, commit_text(made))
 
 
-def _preview(session: Session, wish: _Wish) -> None:
+def _preview(session: Session, wish: _Wish, *, background: bool) -> None:
+    if background:
+        start_preview(session, _preview_request(wish))
+        return
     decided, repository = wish.decided, wish.dest.repository
 
     async def work(tarn: Connection) -> tuple[PreviewMergeResponse, list[MergeConflict]]:

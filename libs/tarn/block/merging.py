@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarn.aio.progress import report
 from tarn.block.assembling import ListingWriter
 from tarn.block.comparing import AlignedRows, aligned
 from tarn.block.rangereader import RangeReader
@@ -202,7 +203,8 @@ class Merging:
         rows = [each for each in segments if each.kept is None]
         ahead = _ReadAhead(self._reader, self._namespace, rows)
         async with asyncio.TaskGroup() as group:
-            for segment in segments:
+            for done, segment in enumerate(segments):
+                report(done, len(segments))
                 kept = segment.kept
                 if kept is None:
                     ahead.go_on(group)
@@ -256,7 +258,8 @@ class Merging:
         segments = [each for each in await self._segments() if each.is_changed]
         ahead = _ReadAhead(self._reader, self._namespace, segments)
         async with asyncio.TaskGroup() as group:
-            for segment in segments:
+            for done, segment in enumerate(segments):
+                report(done, len(segments))
                 ahead.go_on(group)
                 async with aclosing(self._rows(segment)) as steps:
                     async for step in steps:

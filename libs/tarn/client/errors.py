@@ -76,6 +76,8 @@ __all__ = [
     "UploadPartTooSmallError",
     "UploadBusyError",
     "BlockNotFoundError",
+    "TaskNotFoundError",
+    "TaskExistsError",
     "UserNotFoundError",
     "UserExistsError",
     "RoleNotFoundError",
@@ -261,6 +263,18 @@ class BlockNotFoundError(NotFoundError):
     """The bytes of an object are not in the block store."""
 
     REASON = Reason.BLOCK_NOT_FOUND
+
+
+class TaskNotFoundError(NotFoundError):
+    """The task does not exist, or ended more than a day ago."""
+
+    REASON = Reason.TASK_NOT_FOUND
+
+
+class TaskExistsError(AlreadyExistsError):
+    """The id of a new task belongs to another task."""
+
+    REASON = Reason.TASK_EXISTS
 
 
 class UserNotFoundError(NotFoundError):

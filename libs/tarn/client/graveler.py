@@ -15,6 +15,7 @@ from tarn.client.reflogs import ReflogClient
 from tarn.client.refs import RefClient
 from tarn.client.repositories import RepositoryClient
 from tarn.client.settings import SettingsClient
+from tarn.client.tasks import TaskClient
 from tarn.client.uploads import UploadClient
 from tarn.rpc.client.transport import Transport
 
@@ -29,6 +30,7 @@ class GravelerClient(
     CommitClient,
     DiffClient,
     MergeClient,
+    TaskClient,
     EntryClient,
     UploadClient,
 ):

@@ -73,6 +73,10 @@ class MergeClient:
             allow_empty=allow_empty,
             fast_forward_only=fast_forward_only,
         )
+        return await self.merge_as(call, request)
+
+    async def merge_as(self, call: Call, request: pb.MergeRequest) -> commit_pb.Commit:
+        """As `merge`, with its arguments in a request."""
         answer = await self._transport.unary(_SERVICE, "Merge", request, call)
         return expect(answer, pb.MergeResponse).commit
 

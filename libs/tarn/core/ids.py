@@ -23,6 +23,7 @@ __all__ = [
     "MetarangeId",
     "TokenId",
     "UploadId",
+    "TaskId",
     "UserId",
     "AccessKeyId",
     "PATH_BYTES_MAX",
@@ -43,6 +44,7 @@ RangeId = NewType("RangeId", str)  # 64 lower-case hex digits, SHA-256 of the ra
 MetarangeId = NewType("MetarangeId", str)  # likewise, of the metarange's rows
 TokenId = NewType("TokenId", str)  # 32 hex digits of a UUIDv7, never reused
 UploadId = NewType("UploadId", str)  # 32 hex digits of a UUIDv7
+TaskId = NewType("TaskId", str)  # 32 hex digits of a UUIDv7
 UserId = NewType("UserId", str)
 AccessKeyId = NewType("AccessKeyId", str)
 

@@ -14,7 +14,16 @@ from typing import ClassVar, Final
 from tarn.core.branch import Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
-from tarn.core.ids import AccessKeyId, BranchId, CommitId, RepositoryId, TagId, UploadId, UserId
+from tarn.core.ids import (
+    AccessKeyId,
+    BranchId,
+    CommitId,
+    RepositoryId,
+    TagId,
+    TaskId,
+    UploadId,
+    UserId,
+)
 from tarn.kv.port import Partition, PartitionKind
 
 __all__ = [
@@ -186,6 +195,19 @@ class RepositoryKeys:
     def uploads(self, day: int) -> Partition:
         """Multipart uploads that began on one day since 1970. Dropped whole when all of them have ended."""
         return Partition(f"{self.root}/uploads/{day}", PartitionKind.REGISTER, _REGISTER_BUCKETS)
+
+    def tasks(self, day: int) -> Partition:
+        """Tasks whose ids are of one day since 1970. Registered to be dropped before its first row."""
+        return Partition(f"{self.root}/tasks/{day}", PartitionKind.REGISTER)
+
+    def task_look(self, task_id: TaskId) -> Partition:
+        """A name without rows, under which a look at a task is registered in the drop list."""
+        return Partition(f"{self.root}/task/{task_id}", PartitionKind.PLAIN)
+
+    @staticmethod
+    def task(task_id: TaskId | str) -> bytes:
+        """`task/<task id>`: sorted by the time of the start."""
+        return f"task/{task_id}".encode()
 
     @classmethod
     def upload_day(cls, day: int) -> bytes:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange, HeadOperation
-from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId, TokenId
+from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId, TaskId, TokenId
 from tarn.kv.port import Partition, PartitionKind
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
@@ -26,6 +26,7 @@ __all__ = [
     "ReflogOwner",
     "Repository",
     "Tag",
+    "TaskOwner",
     "TokenOwner",
     "decode_branch",
     "decode_drop",
@@ -152,6 +153,18 @@ class ReflogOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskOwner:
+    """The task that a look at it is registered for.
+
+    Attributes:
+        root: prefix of the partitions of its repository (`RepositoryKeys`).
+    """
+
+    root: str
+    task_id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """A partition to drop.
 
@@ -162,6 +175,7 @@ class Drop:
             be in use. None: the token is certainly out of use.
         reflog: if present, no partition is dropped: expired entries of this reflog are removed. `partition` is
             then a name that no row is ever written to, so that a replica of an older version drops nothing.
+        task: if present, no partition is dropped: this task is looked at. `partition` as for `reflog`.
     """
 
     partition: Partition
@@ -169,6 +183,7 @@ class Drop:
     count: int = 0
     owner: TokenOwner | None = None
     reflog: ReflogOwner | None = None
+    task: TaskOwner | None = None
 
 
 def parse_record(message: M, value: bytes) -> M:
@@ -384,6 +399,7 @@ def encode_drop(drop: Drop) -> bytes:
         drop_count=drop.count,
         owner=None if drop.owner is None else _owner_to(drop.owner),
         reflog=_reflog_to(drop.reflog),
+        task=_task_to(drop.task),
     ).SerializeToString()
 
 
@@ -391,6 +407,10 @@ def _reflog_to(reflog: ReflogOwner | None) -> pb.ReflogOwner | None:
     if reflog is None:
         return None
     return pb.ReflogOwner(root=reflog.root, branch_id=reflog.branch_id)
+
+
+def _task_to(task: TaskOwner | None) -> pb.TaskOwner | None:
+    return None if task is None else pb.TaskOwner(root=task.root, task_id=task.task_id)
 
 
 def _owner_to(owner: TokenOwner) -> pb.TokenOwner:
@@ -417,4 +437,7 @@ def decode_drop(value: bytes) -> Drop:
     reflog = None
     if record.HasField("reflog"):
         reflog = ReflogOwner(record.reflog.root, BranchId(record.reflog.branch_id))
-    return Drop(partition, record.drop_time_us, record.drop_count, owner, reflog)
+    task = None
+    if record.HasField("task"):
+        task = TaskOwner(record.task.root, TaskId(record.task.task_id))
+    return Drop(partition, record.drop_time_us, record.drop_count, owner, reflog, task)

@@ -18,6 +18,7 @@ from tarn_proto.graveler.v1 import (
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
+    task_service_pb2,
     upload_service_pb2,
 )
 
@@ -32,6 +33,7 @@ _FILES = (
     diff_service_pb2,
     merge_service_pb2,
     reflog_service_pb2,
+    task_service_pb2,
     entry_service_pb2,
     upload_service_pb2,
     session_service_pb2,

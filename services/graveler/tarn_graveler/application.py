@@ -25,6 +25,7 @@ from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.handlers.settings import SettingsHandler
+from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
@@ -36,6 +37,7 @@ from tarn_proto.graveler.v1 import (
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
+    task_service_pb2,
     upload_service_pb2,
 )
 
@@ -54,6 +56,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         diff_service_pb2: DiffHandler(guard, graveler),
         merge_service_pb2: MergeHandler(guard, graveler),
         reflog_service_pb2: ReflogHandler(guard, graveler),
+        task_service_pb2: TaskHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
     }

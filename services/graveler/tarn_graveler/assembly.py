@@ -16,6 +16,7 @@ from tarn.kv.port import Kv
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
+from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.part_resets import PartResets
@@ -39,6 +40,8 @@ from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.tasks.records import TaskRecords
+from tarn_graveler.tasks.runner import TaskRunner
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
 from tarn_graveler.uploads.state import Uploads
@@ -123,6 +126,7 @@ class Graveler:
     uploads: Uploads
     page_keys: PageKeys
     settings: RepositorySettings
+    task_runner: TaskRunner
     clock: Clock
 
     @property
@@ -163,6 +167,9 @@ def assemble(
     conditional = ConditionalStaging(kv, branches, layers, settings.clock_skew_seconds)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
+    task_records, drops = TaskRecords(kv, clock), DropList(kv, keys, clock)
+    task_runner = TaskRunner(task_records, drops, repositories, clock, ids, tasks)
+    cleaning.look_at_task = task_runner.look
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     builder = builder or InlineBuilder(kv, committed)
@@ -198,5 +205,6 @@ def assemble(
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
         settings=RepositorySettings(kv, repositories, clock, ids),
+        task_runner=task_runner,
         clock=clock,
     )

@@ -25,6 +25,7 @@ from tarn_proto.graveler.v1 import (
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
+    task_service_pb2,
     upload_service_pb2,
 )
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
@@ -63,6 +64,7 @@ FILES = [
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
+    task_service_pb2,
     upload_service_pb2,
 ]
 METHODS = {
@@ -282,6 +284,17 @@ async def ask_for_commits(client: GravelerClient, call: Call) -> None:
     await client.summarize_uncommitted(call, "repo", "main", **pages, delimiter="/")
 
 
+async def ask_for_tasks(client: GravelerClient, call: Call) -> None:
+    merge = merge_service_pb2.MergeRequest(repository_id="repo", branch_id="dev", source_ref="main")
+    await client.start_merge(call, merge, task_id="t")
+    preview = merge_service_pb2.PreviewMergeRequest(repository_id="repo", source_ref="main")
+    await client.start_preview(call, preview, task_id="t")
+    await client.get_task(call, "repo", "t")
+    await client.list_tasks(call, "repo", all_users=True, page_size=2, page_token="t")
+    await client.cancel_task(call, "repo", "t")
+    await client.wait_task(call, "repo", "t", timeout_ms=5)
+
+
 async def ask_for_merges(client: GravelerClient, call: Call) -> None:
     flags: Any = {"squash": True, "allow_empty": True, "fast_forward_only": True}
     await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
@@ -346,6 +359,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.list_deleted_branches(call, "repo", prefix="d", page_size=2, page_token="t")
     await client.restore_branch(call, "repo", "dev")
     await ask_for_commits(client, call)
+    await ask_for_tasks(client, call)
     await ask_for_merges(client, call)
     await ask_for_entries(client, call)
     await client.create_tag(call, "repo", "v1", "main")

@@ -28,6 +28,7 @@ from tarn_proto.graveler.v1 import (
     repository_service_pb2,
     settings_service_pb2,
     tag_service_pb2,
+    task_service_pb2,
     upload_service_pb2,
 )
 
@@ -42,6 +43,7 @@ SERVICES: list[ServiceDescriptor] = [
         diff_service_pb2,
         merge_service_pb2,
         reflog_service_pb2,
+        task_service_pb2,
         entry_service_pb2,
         upload_service_pb2,
     )
@@ -66,12 +68,25 @@ VALUES: dict[str, Any] = {
     "entry": entry(1),
     "template": entry(0),
     "manifest_hash": bytes(32),
+    "merge": merge_service_pb2.MergeRequest(
+        repository_id="lake", branch_id="main", source_ref="v1~0"
+    ),
+    "preview": merge_service_pb2.PreviewMergeRequest(
+        repository_id="lake", destination_ref="main~0@", source_ref="v1~0"
+    ),
+    "all_users": True,
     "condition": entry_service_pb2.WriteCondition(if_match="*"),
 }
 RECORDS = {
     "upload.branch_id": "main",
     "upload.path": "dir/of-upload",
     "repository.repository_id": "lake",
+    "merge.repository_id": "lake",
+    "merge.branch_id": "main",
+    "merge.source_ref": "v1~0",
+    "preview.repository_id": "lake",
+    "preview.destination_ref": "main~0@",
+    "preview.source_ref": "v1~0",
 }
 
 Case = tuple[ServiceDescriptor, str, Rule]
@@ -107,6 +122,9 @@ class _Anything:
     def __getattr__(self, name: str) -> Any:
         return self
 
+    def __call__(self, *_: object) -> Any:
+        return self
+
 
 async def send(service: Service, of: ServiceDescriptor, name: str, **more: Any) -> Any:
     """Makes one call of the admin with the values above."""
@@ -137,6 +155,8 @@ async def test_a_call_without_what_its_rule_says_is_refused(
     )
     begun = await graveler.begin_complete_upload(admin, "lake", upload.upload_id, bytes(32))
     more: dict[str, Any] = {"upload_id": upload.upload_id, "claim": begun.claim}
+    if of.name == "TaskService" and "task_id" in of.methods_by_name[name].input_type.fields_by_name:
+        more["task_id"] = await _task_of_another(service) if not name.startswith("Start") else ""
     denied = (rule.require_action(), resource_of(rule))
     checks: list[tuple[Action, str]] = []
 
@@ -163,6 +183,11 @@ async def test_a_call_without_what_its_rule_says_is_refused(
             await send(service, of, name, instance_uid=uid, **more)
         assert caught.value.reason is Reason.ACCESS_DENIED, checks
     assert checks.count(denied) == 1
+
+
+async def _task_of_another(service: Service) -> str:
+    ann = await service.as_user("ann", "Developer")
+    return (await service.graveler.start_merge(ann, VALUES["merge"])).task_id
 
 
 async def _repository(service: Service) -> Any:

@@ -15,6 +15,7 @@ from tarn_proto.graveler.v1 import (
     reflog_service_pb2,
     repository_service_pb2,
     tag_service_pb2,
+    task_service_pb2,
     upload_service_pb2,
 )
 
@@ -25,6 +26,7 @@ READS = {
     *("GetCommit", "ListCommits", "AnnotatePaths", "DiffRefs", "DiffUncommitted", "ListEntries"),
     *("PreviewMerge", "SummarizeDiff", "SummarizeUncommitted"),
     *("ListReflog", "ListDeletedBranches"),
+    *("GetTask", "ListTasks", "WaitTask"),
     *("GetUpload", "ListUploadParts", "ListUploads"),
     *("GetSetupState", "GetCaller", "GetUser", "ListUsers", "ListCredentials"),
 }
@@ -42,6 +44,7 @@ def test_reads_are_told_from_changes_by_their_option() -> None:
         reflog_service_pb2,
         repository_service_pb2,
         tag_service_pb2,
+        task_service_pb2,
         upload_service_pb2,
     ]
     services = [s for file in files for s in file.DESCRIPTOR.services_by_name.values()]

@@ -231,7 +231,7 @@ class UploadPartRecord(_message.Message):
     def __init__(self, part_number: _Optional[int] = ..., attempt: _Optional[str] = ..., size_bytes: _Optional[int] = ..., md5: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class CleanupRecord(_message.Message):
-    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner", "reflog")
+    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner", "reflog", "task")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     IS_REGISTER_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class CleanupRecord(_message.Message):
     DROP_COUNT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     REFLOG_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     partition: str
     is_register: bool
     buckets: int
@@ -246,7 +247,16 @@ class CleanupRecord(_message.Message):
     drop_count: int
     owner: TokenOwner
     reflog: ReflogOwner
-    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ..., reflog: _Optional[_Union[ReflogOwner, _Mapping]] = ...) -> None: ...
+    task: TaskOwner
+    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ..., reflog: _Optional[_Union[ReflogOwner, _Mapping]] = ..., task: _Optional[_Union[TaskOwner, _Mapping]] = ...) -> None: ...
+
+class TaskOwner(_message.Message):
+    __slots__ = ("root", "task_id")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    root: str
+    task_id: str
+    def __init__(self, root: _Optional[str] = ..., task_id: _Optional[str] = ...) -> None: ...
 
 class ReflogOwner(_message.Message):
     __slots__ = ("root", "branch_id")

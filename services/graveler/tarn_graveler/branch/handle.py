@@ -36,7 +36,10 @@ from tarn_graveler.branch.records import (
     changed_too_often,
 )
 
-__all__ = ["BranchHandle"]
+__all__ = ["Announce", "BranchHandle"]
+
+Announce = Callable[[BranchName, Iterable[Token]], Coroutine[Any, Any, None]]
+"""Puts the tokens that a change removes on the drop list."""
 
 _PUBLISH_TRIES = 16
 _SEALED_LIMIT = 32
@@ -188,7 +191,7 @@ class BranchHandle:
         decide: Callable[[Branch, bytes], Branch],
         *,
         still_holds: Callable[[Branch], bool],
-        announce: Callable[[BranchName, Iterable[Token]], Coroutine[Any, Any, None]],
+        announce: Announce,
         cause: Cause = UNATTRIBUTED,
     ) -> BranchChange | BranchVersion:
         """Puts the result of a build into the record, by one compare-and-set (rules 4, 5, 8 and 12).

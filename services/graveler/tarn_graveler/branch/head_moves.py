@@ -15,13 +15,14 @@ A reset discards what is uncommitted; a forced move discards it and moves the he
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    Token,
     after_lost_finish,
     discard_changes,
     forget_sealed,
@@ -35,14 +36,14 @@ from tarn.core.head_change import UNATTRIBUTED, Cause, HeadOperation
 from tarn.core.ids import CommitId
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import Announce, BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
 
-__all__ = ["HeadMoves", "NewHead", "Propose"]
+__all__ = ["BeforePublish", "HeadMoves", "NewHead", "Propose"]
 
 _TRIES = 64
 """Heads that one operation builds on: each lost race is another operation that landed."""
@@ -60,6 +61,9 @@ class NewHead:
 
 Propose = Callable[[CommitId], Awaitable[NewHead]]
 """Makes the new head for a present head. Called again if another operation moves the branch."""
+
+BeforePublish = Callable[[], Awaitable[None]]
+"""Called after the record to replace was read and before each attempt to replace it; may raise to give up."""
 
 
 class HeadMoves:
@@ -88,6 +92,7 @@ class HeadMoves:
         *,
         is_reset: bool = False,
         cause: Cause = UNATTRIBUTED,
+        before_publish: BeforePublish | None = None,
     ) -> NewHead:
         """Publishes the proposed commit as the head of a clean branch.
 
@@ -97,12 +102,14 @@ class HeadMoves:
             is_reset: the new head does not descend from the present one, so that a concurrent commit must
                 not take its tokens for committed.
             cause: who moves the head, and how, for the reflog.
+            before_publish: see `BeforePublish`.
 
         Raises:
             TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
-                `propose`.
+                `propose` and `before_publish`.
         """
         handle = BranchHandle(self._branches, name)
+        announce = self._announce(before_publish)
         record = await self._seal(handle)
         built_from = record.branch
         for _ in range(_TRIES):
@@ -116,7 +123,7 @@ class HeadMoves:
             if new.commit_id == built_from.commit_id:
                 return new
             outcome = await self._publish(
-                handle, record, built_from, new, is_reset=is_reset, cause=cause
+                handle, record, built_from, new, announce, is_reset=is_reset, cause=cause
             )
             if outcome is None:
                 return new
@@ -124,6 +131,16 @@ class HeadMoves:
             built_from = with_oldest_of(built_from, outcome.branch)
         text = f"branch {name.branch_id} moved {_TRIES} times during one operation; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    def _announce(self, before_publish: BeforePublish | None) -> Announce:
+        if before_publish is None:
+            return self._cleaning.announce
+
+        async def announce(name: BranchName, tokens: Iterable[Token]) -> None:
+            await self._cleaning.announce(name, tokens)
+            await before_publish()
+
+        return announce
 
     async def _seal(self, handle: BranchHandle) -> BranchVersion:
         """Returns a confirmed record whose sealed tokens hold every row that was acknowledged before.
@@ -174,6 +191,7 @@ class HeadMoves:
         record: BranchVersion,
         built_from: Branch,
         new: NewHead,
+        announce: Announce,
         *,
         is_reset: bool,
         cause: Cause,
@@ -197,7 +215,7 @@ class HeadMoves:
                 record,
                 decide,
                 still_holds=partial(_still_holds, built_from),
-                announce=self._cleaning.announce,
+                announce=announce,
                 cause=cause,
             )
         except OutcomeUnknownError:

@@ -18,7 +18,7 @@ been applied between the two drops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -28,7 +28,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, Partition
-from tarn.kv.records import Drop, ReflogOwner, TokenOwner, decode_branch
+from tarn.kv.records import Drop, ReflogOwner, TaskOwner, TokenOwner, decode_branch
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.reflog_rows import ReflogRows
@@ -51,6 +51,9 @@ class TokenCleanup:
 
     Args:
         drop_delay_seconds: the delay of rules 2 and 5; must be equal in all replicas.
+
+    Attributes:
+        look_at_task: called with each task that is due to be looked at, and its time (docs/design/tasks.md).
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class TokenCleanup:
         self._poll_seconds = poll_seconds
         # Rows of the list that this replica has processed and will read again: those of a few minutes.
         self._done: set[bytes] = set()
+        self.look_at_task: Callable[[TaskOwner, int], Awaitable[None]] | None = None
 
     async def announce(self, name: BranchName, tokens: Iterable[Token]) -> None:
         """Announces that tokens are about to leave a branch record. Announcing one again costs one row and
@@ -146,6 +150,8 @@ class TokenCleanup:
         async for key, drop in one_pass.due(self._done):
             if drop.reflog is not None:
                 await self._expire(drop.reflog)
+            elif drop.task is not None:
+                await self._look_at_task(drop.task, drop.drop_time_us)
             elif drop.owner is None:
                 await self._drop(drop)
                 count += 1
@@ -163,6 +169,17 @@ class TokenCleanup:
             if error.kind is not Kind.CORRUPT:
                 raise
             _log.error("cannot expire a reflog", branch=reflog.branch_id, error=error.message)
+
+    async def _look_at_task(self, task: TaskOwner, time_us: int) -> None:
+        """Looks at a task. A damaged record must not stop all drops; it is not looked at again."""
+        if self.look_at_task is None:
+            return
+        try:
+            await self.look_at_task(task, time_us)
+        except TarnError as error:
+            if error.kind is not Kind.CORRUPT:
+                raise
+            _log.error("cannot read a task", task=task.task_id, error=error.message)
 
     async def _look(self, drop: Drop, owner: TokenOwner) -> None:
         """Registers an announced token for its drop if its record no longer names it."""

@@ -20,12 +20,12 @@ from tarn_graveler.handlers.requests import (
     checked_metadata,
     paging,
 )
-from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest
+from tarn_graveler.versioning.merges import Destination, MergeRequest, PickRequest, Preview
 from tarn_graveler.versioning.range_reverts import RangeRevertRequest
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
-__all__ = ["MergeHandler"]
+__all__ = ["MergeHandler", "choice_of", "commit_of", "preview_message", "refuse_contradiction"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["MergeService"])
 
@@ -57,23 +57,20 @@ class MergeHandler:
         repository, grant = await self._guard.enter_repository(
             call, _RULES["Merge"], request, also="source"
         )
-        if request.squash and request.fast_forward_only:
-            # A fast-forward brings the history that a squash is to leave out.
-            text = "a merge is either squashed or fast-forward only, not both"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+        refuse_contradiction(request)
         message = request.message or f"Merge {request.source_ref} into {branch_id}"
         wish = MergeRequest(
             source=await self._refs.commit_of(repository, request.source_ref),
             committer=grant.user_id,
             message=message,
             metadata=checked_metadata(request),
-            choice=_choice(request),
+            choice=choice_of(request),
             squash=request.squash,
             allow_empty=request.allow_empty,
             fast_forward_only=request.fast_forward_only,
         )
         new = await self._merges.merge(BranchName(repository, branch_id), wish)
-        return pb.MergeResponse(commit=_shown(new))
+        return pb.MergeResponse(commit=commit_of(new))
 
     async def CreateMergeBranch(
         self, request: pb.CreateMergeBranchRequest, call: Call
@@ -90,12 +87,12 @@ class MergeHandler:
             committer=grant.user_id,
             message=request.message or f"Merge {request.source_ref} into {into.name}",
             metadata=checked_metadata(request),
-            choice=_choice(request),
+            choice=choice_of(request),
             allow_empty=request.allow_empty,
         )
         dest = await self._refs.commit_of(repository, into.name)
         new = await self._merge_branches.create(BranchName(repository, branch_id), dest, into, wish)
-        return pb.CreateMergeBranchResponse(commit=_shown(new))
+        return pb.CreateMergeBranchResponse(commit=commit_of(new))
 
     async def PreviewMerge(
         self, request: pb.PreviewMergeRequest, call: Call
@@ -106,22 +103,14 @@ class MergeHandler:
         )
         dest = await self._refs.commit_of(repository, request.destination_ref)
         source = await self._refs.commit_of(repository, request.source_ref)
-        limit, choice = paging(request.page_size), _choice(request)
-        answer = pb.PreviewMergeResponse(destination_commit_id=dest, source_commit_id=source)
-        if request.after:
-            page = await self._merges.conflicts(
-                repository, dest, source, choice, after=request.after, limit=limit
-            )
-        else:
+        limit, choice = paging(request.page_size), choice_of(request)
+        if not request.after:
             preview = await self._merges.preview(repository, dest, source, choice, limit)
-            merge, page = preview.merge, preview.merge.conflicts
-            answer.base_commit_id = preview.base or ""
-            answer.counts.CopyFrom(counts_message(merge.changes))
-            answer.conflict_count = merge.conflict_count
-            answer.prefixes.extend(
-                pb.PrefixCounts(prefix=prefix, counts=counts_message(stats))
-                for prefix, stats in sorted(merge.prefixes.items())
-            )
+            return preview_message(dest, source, preview)
+        answer = pb.PreviewMergeResponse(destination_commit_id=dest, source_commit_id=source)
+        page = await self._merges.conflicts(
+            repository, dest, source, choice, after=request.after, limit=limit
+        )
         answer.conflicts.extend(_conflicts(page))
         answer.next_after = page.next_after or ""
         return answer
@@ -145,11 +134,11 @@ class MergeHandler:
             made = await self._range_reverts.revert(
                 name, RangeRevertRequest(since, each, request.squash)
             )
-            return pb.RevertResponse(commit=_shown(made.head), reverted_commit_ids=made.undone)
+            return pb.RevertResponse(commit=commit_of(made.head), reverted_commit_ids=made.undone)
         message = request.message or f"Revert {commit_id}"
         wish = _pick_request(request, commit_id, grant.user_id, message)
         new = await self._merges.revert(name, wish)
-        return pb.RevertResponse(commit=_shown(new), reverted_commit_ids=[commit_id])
+        return pb.RevertResponse(commit=commit_of(new), reverted_commit_ids=[commit_id])
 
     async def CherryPick(self, request: pb.CherryPickRequest, call: Call) -> pb.CherryPickResponse:
         """Applies the changes of one commit."""
@@ -161,7 +150,7 @@ class MergeHandler:
         message = request.message or (await self._commits.get(repository, commit_id)).message
         wish = _pick_request(request, commit_id, grant.user_id, message)
         new = await self._merges.cherry_pick(BranchName(repository, branch_id), wish)
-        return pb.CherryPickResponse(commit=_shown(new))
+        return pb.CherryPickResponse(commit=commit_of(new))
 
 
 def _pick_request(
@@ -173,12 +162,42 @@ def _pick_request(
         message=message,
         parent_number=request.parent_number,
         metadata=checked_metadata(request),
-        choice=_choice(request),
+        choice=choice_of(request),
         allow_empty=request.allow_empty,
     )
 
 
-def _choice(request: _Choosing) -> Choice:
+def refuse_contradiction(request: pb.MergeRequest) -> None:
+    """Refuses a merge whose options exclude each other.
+
+    Raises:
+        TarnError: INVALID_ARGUMENT.
+    """
+    if request.squash and request.fast_forward_only:
+        # A fast-forward brings the history that a squash is to leave out.
+        text = "a merge is either squashed or fast-forward only, not both"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+
+
+def preview_message(dest: CommitId, source: CommitId, preview: Preview) -> pb.PreviewMergeResponse:
+    """Returns the first page of a preview as sent."""
+    merge, page = preview.merge, preview.merge.conflicts
+    return pb.PreviewMergeResponse(
+        destination_commit_id=dest,
+        source_commit_id=source,
+        base_commit_id=preview.base or "",
+        counts=counts_message(merge.changes),
+        conflict_count=merge.conflict_count,
+        prefixes=[
+            pb.PrefixCounts(prefix=prefix, counts=counts_message(stats))
+            for prefix, stats in sorted(merge.prefixes.items())
+        ],
+        conflicts=_conflicts(page),
+        next_after=page.next_after or "",
+    )
+
+
+def choice_of(request: _Choosing) -> Choice:
     """Returns the choice of a request.
 
     Raises:
@@ -201,7 +220,8 @@ def _side(side: pb.MergeSide) -> Side:
     return found
 
 
-def _shown(new: NewHead) -> commit_pb.Commit:
+def commit_of(new: NewHead) -> commit_pb.Commit:
+    """Returns a new head as sent."""
     return commit_message(new.commit_id, new.commit)
 
 

@@ -1,0 +1,166 @@
+"""Client of graveler's long work: tasks that go on without a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tarn.core.errors import Kind, TarnError
+from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
+from tarn_proto.graveler.v1 import task_service_pb2 as pb
+
+__all__ = ["ENDED", "TaskClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["TaskService"]
+
+ENDED = frozenset({pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_FAILED, pb.TASK_STATE_CANCELLED})
+"""States that are final."""
+
+_FAILURES_MAX = 60
+_START_TRIES = 5
+_PAUSE_SECONDS = 1.0
+_AWAY = (Kind.UNAVAILABLE, Kind.DEADLINE)
+
+
+class TaskClient:
+    """Starts, follows and cancels tasks. Methods raise the `TarnError` that graveler raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def start_merge(
+        self, call: Call, merge: merge_pb.MergeRequest, *, task_id: str = ""
+    ) -> pb.Task:
+        """Starts a merge; returns its task.
+
+        Args:
+            call: context of the call.
+            merge: the merge.
+            task_id: id for the task (a new UUIDv7, 32 hex digits). With an id, a start whose answer was lost may be
+                sent again: it starts no second merge. Empty: Tarn chooses one.
+
+        Raises:
+            TarnError: as `merge` for what can be refused at once; ALREADY_EXISTS, TASK_EXISTS; EXHAUSTED, OVERLOADED.
+        """
+        request = pb.StartMergeRequest(task_id=task_id, merge=merge)
+        answer = await self._transport.unary(_SERVICE, "StartMerge", request, call)
+        return expect(answer, pb.StartMergeResponse).task
+
+    async def start_preview(
+        self, call: Call, preview: merge_pb.PreviewMergeRequest, *, task_id: str = ""
+    ) -> pb.Task:
+        """Starts the preview of a merge; returns its task. Arguments and errors as for `start_merge`."""
+        request = pb.StartPreviewRequest(task_id=task_id, preview=preview)
+        answer = await self._transport.unary(_SERVICE, "StartPreview", request, call)
+        return expect(answer, pb.StartPreviewResponse).task
+
+    async def start_once(
+        self,
+        start: Callable[[], Awaitable[pb.Task]],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> pb.Task:
+        """Starts a task by calls that are repeated while their outcome is unknown; returns the task.
+
+        Args:
+            start: makes one call of a start, always with the same id.
+            sleep: waits for some seconds.
+        """
+        for _ in range(_START_TRIES - 1):
+            try:
+                return await start()
+            except TarnError as error:
+                if error.kind not in (Kind.UNKNOWN_OUTCOME, *_AWAY):
+                    raise
+            await sleep(_PAUSE_SECONDS)
+        return await start()
+
+    async def get_task(self, call: Call, repository_id: str, task_id: str) -> pb.Task:
+        """Returns one task.
+
+        Raises:
+            TarnError: NOT_FOUND, TASK_NOT_FOUND; DENIED: another user's task.
+        """
+        request = pb.GetTaskRequest(repository_id=repository_id, task_id=task_id)
+        answer = await self._transport.unary(_SERVICE, "GetTask", request, call)
+        return expect(answer, pb.GetTaskResponse).task
+
+    async def list_tasks(
+        self,
+        call: Call,
+        repository_id: str,
+        *,
+        all_users: bool = False,
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> pb.ListTasksResponse:
+        """Returns a page of tasks without their results, oldest first: `tasks`, `next_page_token`.
+
+        A page may be short, or empty, although more pages follow.
+        """
+        request = pb.ListTasksRequest(
+            repository_id=repository_id,
+            all_users=all_users,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        answer = await self._transport.unary(_SERVICE, "ListTasks", request, call)
+        return expect(answer, pb.ListTasksResponse)
+
+    async def cancel_task(self, call: Call, repository_id: str, task_id: str) -> pb.Task:
+        """Asks for the end of a task; returns it as it is then. Raises as `get_task`."""
+        request = pb.CancelTaskRequest(repository_id=repository_id, task_id=task_id)
+        answer = await self._transport.unary(_SERVICE, "CancelTask", request, call)
+        return expect(answer, pb.CancelTaskResponse).task
+
+    async def wait_task(
+        self, call: Call, repository_id: str, task_id: str, *, timeout_ms: int = 0
+    ) -> pb.Task:
+        """Returns a task once it has ended, or after `timeout_ms` as it is then. Raises as `get_task`."""
+        request = pb.WaitTaskRequest(
+            repository_id=repository_id, task_id=task_id, timeout_ms=timeout_ms
+        )
+        answer = await self._transport.unary(_SERVICE, "WaitTask", request, call)
+        return expect(answer, pb.WaitTaskResponse).task
+
+    async def follow_task(
+        self,
+        new_call: Callable[[], Call],
+        repository_id: str,
+        task_id: str,
+        seen: Callable[[pb.Task], object],
+        sleep: Callable[[float], Awaitable[None]],
+        *,
+        timeout_ms: int = 1_000,
+    ) -> pb.Task:
+        """Waits until a task has ended, by one call after the other; returns it.
+
+        A call that fails because a replica is away is repeated, on another replica if there is one.
+
+        Args:
+            new_call: returns the context of one call.
+            repository_id: the repository.
+            task_id: the task.
+            seen: called with the task after each call.
+            sleep: waits for some seconds; after a failure.
+            timeout_ms: longest wait of one call.
+
+        Raises:
+            TarnError: as `get_task`; UNAVAILABLE or DEADLINE after 60 such failures in a row.
+        """
+        failures = 0
+        while True:
+            try:
+                task = await self.wait_task(
+                    new_call(), repository_id, task_id, timeout_ms=timeout_ms
+                )
+            except TarnError as error:
+                failures += 1
+                if error.kind not in _AWAY or failures >= _FAILURES_MAX:
+                    raise
+                await sleep(_PAUSE_SECONDS)
+                continue
+            failures = 0
+            seen(task)
+            if task.state in ENDED:
+                return task

@@ -1,0 +1,87 @@
+"""Encodes tasks as KV values, and decodes them (`protos/tarn_proto/store/v1/tasks.proto`)."""
+
+from __future__ import annotations
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import RepositoryId, TaskId, UserId
+from tarn.core.task import Progress, Task, TaskFailure, TaskState
+from tarn.kv.records import parse_record
+from tarn_proto.store.v1 import tasks_pb2 as pb
+
+__all__ = ["decode_task", "encode_task"]
+
+
+def encode_task(task: Task) -> bytes:
+    """Encodes a task as a KV value."""
+    record = pb.TaskRecord(
+        task_id=task.task_id,
+        repository_id=task.repository_id,
+        instance_uid=task.instance_uid,
+        user_id=task.user_id,
+        user_uid=task.user_uid,
+        roles=task.roles,
+        kind=task.kind,
+        state=task.state.value,
+        subject=task.subject,
+        request=task.request,
+        digest=task.digest,
+        create_time_us=task.create_time_us,
+        epoch=task.epoch,
+        runner=task.runner,
+        lease_until_us=task.lease_until_us,
+        is_cancel_requested=task.is_cancel_requested,
+        done_count=task.progress.done,
+        total_count=task.progress.total,
+        begin_sequence=task.begin_sequence,
+        end_time_us=task.end_time_us,
+        result=task.result,
+    )
+    if (failure := task.failure) is not None:
+        record.error.kind = failure.kind.value
+        record.error.reason = failure.reason.value
+        record.error.message = failure.message
+        record.error.metadata.update(failure.metadata)
+    return record.SerializeToString(deterministic=True)
+
+
+def decode_task(value: bytes) -> Task:
+    """Decodes a task from a KV value.
+
+    Raises:
+        TarnError: CORRUPT: the value cannot be parsed, or has an unknown state or error.
+    """
+    record = parse_record(pb.TaskRecord(), value)
+    try:
+        state = TaskState(record.state)
+        failure = _failure(record.error) if record.HasField("error") else None
+    except ValueError as error:
+        text = f"task {record.task_id!r} cannot be read: {error}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+    return Task(
+        task_id=TaskId(record.task_id),
+        repository_id=RepositoryId(record.repository_id),
+        instance_uid=record.instance_uid,
+        user_id=UserId(record.user_id),
+        user_uid=record.user_uid,
+        roles=tuple(record.roles),
+        kind=record.kind,
+        subject=record.subject,
+        request=record.request,
+        digest=record.digest,
+        create_time_us=record.create_time_us,
+        begin_sequence=record.begin_sequence,
+        state=state,
+        epoch=record.epoch,
+        runner=record.runner,
+        lease_until_us=record.lease_until_us,
+        is_cancel_requested=record.is_cancel_requested,
+        progress=Progress(record.done_count, record.total_count),
+        end_time_us=record.end_time_us,
+        result=record.result,
+        failure=failure,
+    )
+
+
+def _failure(record: pb.TaskErrorRecord) -> TaskFailure:
+    metadata = tuple(sorted(record.metadata.items()))
+    return TaskFailure(Kind(record.kind), Reason(record.reason), record.message, metadata)

@@ -1,0 +1,244 @@
+"""TaskService: long work that goes on without its caller."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from tarn.core.access.policy import Grant
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import TaskId, parse_branch_id
+from tarn.core.task import Start, Task, TaskKind, TaskState
+from tarn.kv.records import Repository
+from tarn.rpc.rules import Rule, rules_of
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.errors import error_to_operation
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.handlers.merges import choice_of, refuse_contradiction
+from tarn_graveler.handlers.requests import (
+    AccessGuard,
+    RepositoryRequest,
+    checked_metadata,
+    paging,
+    timestamp,
+)
+from tarn_graveler.handlers.task_works import MergeWork, PreviewWork
+from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
+from tarn_proto.graveler.v1 import task_service_pb2 as pb
+
+__all__ = ["TaskHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["TaskService"])
+
+_REQUEST_BYTES_MAX = 192 * 1024
+_WAIT_MS_DEFAULT = 10_000
+_WAIT_MS_MAX = 30_000
+_MARGIN_SECONDS = 0.5
+"""Left of a call's deadline for its answer."""
+
+_KINDS = {
+    TaskKind.MERGE.value: pb.TASK_KIND_MERGE,
+    TaskKind.PREVIEW.value: pb.TASK_KIND_PREVIEW,
+}
+_STATES = {
+    TaskState.PENDING: pb.TASK_STATE_PENDING,
+    TaskState.RUNNING: pb.TASK_STATE_RUNNING,
+    TaskState.SUCCEEDED: pb.TASK_STATE_SUCCEEDED,
+    TaskState.FAILED: pb.TASK_STATE_FAILED,
+    TaskState.CANCELLED: pb.TASK_STATE_CANCELLED,
+}
+
+
+class _TaskRequest(RepositoryRequest, Protocol):
+    """A request about one task."""
+
+    @property
+    def task_id(self) -> str:
+        """Id of the task."""
+        ...
+
+
+class TaskHandler:
+    """Answers `tarn.graveler.v1.TaskService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._branches = graveler.branches
+        self._refs = graveler.refs
+        self._page_keys = graveler.page_keys
+        self._runner = graveler.task_runner
+        self._clock = graveler.clock
+        self._runner.serve(TaskKind.MERGE, MergeWork(graveler))
+        self._runner.serve(TaskKind.PREVIEW, PreviewWork(graveler))
+
+    async def StartMerge(self, request: pb.StartMergeRequest, call: Call) -> pb.StartMergeResponse:
+        """Starts a merge."""
+        wish, rule = request.merge, _RULES["StartMerge"]
+        branch_id = parse_branch_id(wish.branch_id)
+        source = rule.also["source"]
+        await self._guard.enter(call, source, source.resource.of_found(request, merge=wish))
+        grant = await self._guard.enter(call, rule, rule.resource.of_found(request, merge=wish))
+        repository = await self._guard.repository(wish.repository_id)
+        await self._guard.allow(rule, repository, branch_id, grant)
+        start = _start(wish, TaskKind.MERGE, grant)
+        task = await self._started(repository, request.task_id, start)
+        if task is None:
+            refuse_contradiction(wish)
+            checked_metadata(wish)
+            choice_of(wish)
+            before = (await self._branches.fresh(BranchName(repository, branch_id))).branch
+            about = f"Merge {wish.source_ref} into {branch_id}"
+            resolved = merge_pb.MergeRequest()
+            resolved.CopyFrom(wish)
+            resolved.message = wish.message or about
+            resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
+            task = await self._start(
+                repository, request.task_id, start, grant, about, resolved, before.head_sequence
+            )
+        return pb.StartMergeResponse(task=_message(task))
+
+    async def StartPreview(
+        self, request: pb.StartPreviewRequest, call: Call
+    ) -> pb.StartPreviewResponse:
+        """Starts the preview of a merge."""
+        wish, rule = request.preview, _RULES["StartPreview"]
+        source = rule.also["source"]
+        await self._guard.enter(call, source, source.resource.of_found(request, preview=wish))
+        grant = await self._guard.enter(call, rule, rule.resource.of_found(request, preview=wish))
+        repository = await self._guard.repository(wish.repository_id)
+        start = _start(wish, TaskKind.PREVIEW, grant)
+        task = await self._started(repository, request.task_id, start)
+        if task is None:
+            if wish.after:
+                text = "a task previews the whole merge: `after` must be empty"
+                raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="after")
+            choice_of(wish)
+            paging(wish.page_size)
+            about = f"Preview the merge of {wish.source_ref} into {wish.destination_ref}"
+            resolved = merge_pb.PreviewMergeRequest()
+            resolved.CopyFrom(wish)
+            resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
+            resolved.destination_ref = await self._refs.commit_of(repository, wish.destination_ref)
+            task = await self._start(repository, request.task_id, start, grant, about, resolved, 0)
+        return pb.StartPreviewResponse(task=_message(task))
+
+    async def _started(self, repository: Repository, task_id: str, start: Start) -> Task | None:
+        """Returns the task of an earlier attempt at a start. First of all: its refs may be gone by now."""
+        return await self._runner.started(repository, task_id, start) if task_id else None
+
+    async def _start(
+        self,
+        repository: Repository,
+        task_id: str,
+        start: Start,
+        grant: Grant,
+        about: str,
+        resolved: Message,
+        begin_sequence: int,
+    ) -> Task:
+        task = Task(
+            task_id=TaskId(task_id) if task_id else self._runner.new_id(),
+            repository_id=repository.repository_id,
+            instance_uid=repository.instance_uid,
+            user_id=grant.user_id,
+            user_uid=grant.user_uid,
+            roles=grant.roles,
+            kind=start.kind,
+            subject=about,
+            request=resolved.SerializeToString(deterministic=True),
+            digest=start.digest,
+            create_time_us=self._clock.now_us(),
+            begin_sequence=begin_sequence,
+        )
+        return await self._runner.start(repository, task)
+
+    async def GetTask(self, request: pb.GetTaskRequest, call: Call) -> pb.GetTaskResponse:
+        """Returns one task."""
+        _, task = await self._enter(call, _RULES["GetTask"], request)
+        return pb.GetTaskResponse(task=_message(task))
+
+    async def ListTasks(self, request: pb.ListTasksRequest, call: Call) -> pb.ListTasksResponse:
+        """Returns one page of tasks; a page may be short although more follow."""
+        rule = _RULES["ListTasks"]
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        if request.all_users:
+            others = rule.also["others"]
+            await self._guard.enter(call, others, others.resource.of(request))
+        tokens = await self._page_keys.tokens(
+            grant.user_id,
+            rule.name,
+            repository=repository.instance_uid,
+            all_users=request.all_users,
+        )
+        after, limit = tokens.decode(request.page_token), paging(request.page_size)
+        user = None if request.all_users else (grant.user_id, grant.user_uid)
+        page = await self._runner.page(repository, user, after, limit)
+        return pb.ListTasksResponse(
+            tasks=[_message(task, with_result=False) for task in page.tasks],
+            next_page_token=tokens.encode(page.after) if page.after else "",
+        )
+
+    async def CancelTask(self, request: pb.CancelTaskRequest, call: Call) -> pb.CancelTaskResponse:
+        """Asks for the end of a task."""
+        repository, task = await self._enter(call, _RULES["CancelTask"], request)
+        task = await self._runner.cancel(repository, task.task_id)
+        return pb.CancelTaskResponse(task=_message(task))
+
+    async def WaitTask(self, request: pb.WaitTaskRequest, call: Call) -> pb.WaitTaskResponse:
+        """Waits until a task has ended, or for some time."""
+        if request.timeout_ms < 0:
+            text = f"timeout_ms must not be negative, not {request.timeout_ms}"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="timeout_ms")
+        repository, task = await self._enter(call, _RULES["WaitTask"], request)
+        wanted = min(request.timeout_ms or _WAIT_MS_DEFAULT, _WAIT_MS_MAX) / 1000
+        seconds = min(wanted, call.remaining(self._clock) - _MARGIN_SECONDS)
+        task = await self._runner.wait(repository, task.task_id, seconds)
+        return pb.WaitTaskResponse(task=_message(task))
+
+    async def _enter(
+        self, call: Call, rule: Rule, request: _TaskRequest
+    ) -> tuple[Repository, Task]:
+        """Returns a task that the caller started, or may see because the caller administers the repository."""
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        task = await self._runner.get(repository, request.task_id)
+        if (task.user_id, task.user_uid) != (grant.user_id, grant.user_uid):
+            others = rule.also["others"]
+            await self._guard.enter(call, others, others.resource.of(request))
+        return repository, task
+
+
+def _start(request: Message, kind: TaskKind, grant: Grant) -> Start:
+    sent = request.SerializeToString(deterministic=True)
+    if len(sent) > _REQUEST_BYTES_MAX:
+        text = f"the request has {len(sent)} bytes; a task keeps at most {_REQUEST_BYTES_MAX}"
+        raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
+    return Start(grant.user_id, grant.user_uid, kind.value, hashlib.sha256(sent).digest())
+
+
+def _message(task: Task, *, with_result: bool = True) -> pb.Task:
+    message = pb.Task(
+        task_id=task.task_id,
+        repository_id=task.repository_id,
+        kind=_KINDS.get(task.kind, pb.TASK_KIND_UNSPECIFIED),
+        state=_STATES.get(task.state, pb.TASK_STATE_UNSPECIFIED),
+        user_id=task.user_id,
+        subject=task.subject,
+        create_time=timestamp(task.create_time_us),
+        end_time=timestamp(task.end_time_us) if task.end_time_us else None,
+        done_count=task.progress.done,
+        total_count=task.progress.total,
+        run_count=task.epoch,
+        cancel_requested=task.is_cancel_requested,
+    )
+    if (failure := task.failure) is not None:
+        error = TarnError(failure.kind, failure.reason, failure.message, **dict(failure.metadata))
+        message.error.CopyFrom(error_to_operation(error))
+    if with_result and task.state is TaskState.SUCCEEDED:
+        if task.kind == TaskKind.MERGE.value:
+            message.merge.ParseFromString(task.result)
+        elif task.kind == TaskKind.PREVIEW.value:
+            message.preview.ParseFromString(task.result)
+    return message

@@ -1,0 +1,1 @@
+"""Long work as tasks: records, and their runs."""

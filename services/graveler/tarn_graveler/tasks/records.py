@@ -1,0 +1,166 @@
+"""The records of tasks in the KV: one register for each task, in one partition for each day (docs/design/tasks.md)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import TaskId, UserId
+from tarn.core.task import Task, day_of_task, is_shown
+from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.paging import rows_of
+from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
+from tarn.kv.task_records import decode_task, encode_task
+from tarn_graveler.branch.attempts import unknown_if
+
+__all__ = ["TaskPage", "TaskRecords", "task_not_found"]
+
+_TRIES = 16
+_DAY_US = 86_400_000_000
+_DAYS_SHOWN = 3
+"""Days before today that may have tasks to show: a day's run and a day's retention, begun late on a day."""
+_SCAN = 64
+"""Rows of one read: a row may have half a megabyte."""
+
+
+def task_not_found(task_id: str) -> TarnError:
+    """Returns the error for a task that does not exist, or has expired."""
+    text = f"task {task_id[:64]!r} does not exist; tasks are kept for one day after their end"
+    return TarnError(Kind.NOT_FOUND, Reason.TASK_NOT_FOUND, text, task=task_id[:64])
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Some tasks, oldest first.
+
+    Attributes:
+        after: where the next page begins; empty if there is none.
+    """
+
+    tasks: list[Task]
+    after: str
+
+
+class TaskRecords:
+    """Reads and changes the tasks of repositories."""
+
+    def __init__(self, kv: Kv, clock: Clock) -> None:
+        self._kv = kv
+        self._clock = clock
+
+    @staticmethod
+    def partition(keys: RepositoryKeys, task_id: str) -> Partition:
+        """Returns the partition of a task, whether or not it exists.
+
+        Raises:
+            TarnError: TASK_NOT_FOUND: no task can have this id.
+        """
+        day = day_of_task(task_id)
+        if day is None:
+            raise task_not_found(task_id)
+        return keys.tasks(day)
+
+    async def get(self, keys: RepositoryKeys, task_id: str, *, settle: bool = False) -> Task | None:
+        """Returns a task, by a read that is sent now; None if it does not exist."""
+        partition = self.partition(keys, task_id)
+        (found,) = await self._kv.get_many(partition, [keys.task(task_id)], settle=settle)
+        return None if found is None else decode_task(found.value)
+
+    async def create(self, keys: RepositoryKeys, task: Task) -> Task:
+        """Stores a new task; returns it, or the one that has its id already.
+
+        Raises:
+            TarnError: UNAVAILABLE; UNKNOWN_OUTCOME: it may be stored; may be repeated.
+        """
+        partition, key = self.partition(keys, task.task_id), keys.task(task.task_id)
+        is_doubtful = False
+        for _ in range(_TRIES):
+            with unknown_if(is_doubtful):
+                (found,) = await self._kv.get_many(partition, [key], settle=True)
+                if found is not None:
+                    return decode_task(found.value)
+                try:
+                    await self._kv.set_if(partition, key, encode_task(task), None)
+                except PredicateFailedError:
+                    continue
+                except OutcomeUnknownError:
+                    is_doubtful = True
+                    continue
+                return task
+        raise OutcomeUnknownError(f"task {task.task_id} may have been started")
+
+    async def change(
+        self, keys: RepositoryKeys, task_id: TaskId, decide: Callable[[Task], Task | None]
+    ) -> Task:
+        """Applies a decision to the newest record; returns the record as it is then.
+
+        Args:
+            keys: those of the repository.
+            task_id: the task.
+            decide: returns the record after the change, or None to leave it. Called for each attempt, also after one
+                whose answer was lost: it must then recognise its own change, or be harmless.
+
+        Raises:
+            TarnError: TASK_NOT_FOUND; UNAVAILABLE; UNKNOWN_OUTCOME.
+        """
+        partition, key = self.partition(keys, task_id), keys.task(task_id)
+        is_doubtful = False
+        for _ in range(_TRIES):
+            with unknown_if(is_doubtful):
+                (found,) = await self._kv.get_many(partition, [key], settle=True)
+                if found is None:
+                    raise task_not_found(task_id)
+                before = decode_task(found.value)
+                after = decide(before)
+                if after is None:
+                    return before
+                try:
+                    await self._kv.set_if(partition, key, encode_task(after), found.predicate)
+                except PredicateFailedError:
+                    continue
+                except OutcomeUnknownError:
+                    is_doubtful = True
+                    continue
+                return after
+        text = f"task {task_id} changed {_TRIES} times during one change; try again"
+        with unknown_if(is_doubtful):
+            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def scan(self, keys: RepositoryKeys, after: str = "") -> AsyncIterator[Task]:
+        """Yields all records, oldest first; also void and expired ones.
+
+        Args:
+            keys: those of the repository.
+            after: only tasks with greater ids; empty for all.
+        """
+        today = self._clock.now_us() // _DAY_US
+        first = day_of_task(after) or today - _DAYS_SHOWN
+        for day in range(max(first, today - _DAYS_SHOWN), today + 2):
+            start = keys.task(after) + b"\0" if after else keys.task("")
+            end = after_prefix(keys.task(""))
+            async for _, value in rows_of(self._kv, keys.tasks(day), start, end, _SCAN):
+                yield decode_task(value)
+
+    async def page(
+        self, keys: RepositoryKeys, user: tuple[UserId, bytes] | None, after: str, limit: int
+    ) -> TaskPage:
+        """Returns a page of the tasks that are shown.
+
+        Args:
+            keys: those of the repository.
+            user: only those of one user, by id and uid; None for all.
+            after: `after` of the page before; empty for the first page.
+            limit: most records that are read, so a page may be short.
+        """
+        now_us = self._clock.now_us()
+        found: list[Task] = []
+        count = 0
+        async for task in self.scan(keys, after):
+            count += 1
+            if is_shown(task, now_us) and user in (None, (task.user_id, task.user_uid)):
+                found.append(task)
+            if count == limit:
+                return TaskPage(found, task.task_id)
+        return TaskPage(found, "")

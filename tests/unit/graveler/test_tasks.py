@@ -1,0 +1,241 @@
+"""Tasks over the real service: starts, results, waiting, lists, limits, permissions."""
+
+import pytest
+from graveler_service import Service, reason_of
+from lake import Running, reached
+from lake_tasks import (
+    LEASE_S,
+    MAIN_KEY,
+    a_merge,
+    done,
+    handler_of,
+    head,
+    look,
+    merges_of,
+    repository_of,
+    task_id,
+    ticks,
+)
+
+from tarn.core.errors import Reason
+from tarn.core.ids import RepositoryId
+from tarn.core.task import RETENTION_US
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn_graveler.handlers.task_works import MADE_BY_TASK, RESULT_BYTES_MAX, _fitting
+from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
+from tarn_proto.graveler.v1 import task_service_pb2 as pb
+
+
+@pytest.fixture
+async def lake(service: Service) -> Service:
+    """A repository with a branch `side` that has a commit more than `main`."""
+    await service.graveler.create_branch(service.admin, "lake", "side", "main")
+    await service.put("a", 1, "side")
+    await service.graveler.create_commit(service.admin, "lake", "side", "a")
+    return service
+
+
+async def test_a_merge_as_a_task_gives_the_commit(lake: Service) -> None:
+    task = await lake.graveler.start_merge(lake.admin, a_merge(message="m"))
+    task = await done(lake, task.task_id)
+    assert task.state == pb.TASK_STATE_SUCCEEDED
+    head = await lake.graveler.get_commit(lake.admin, "lake", "main")
+    assert (task.merge.commit.commit_id, head.message) == (head.commit_id, "m")
+    assert head.metadata[MADE_BY_TASK] == task.task_id
+    assert task.run_count == 1
+    assert await lake.size("main", "a") == 1
+    assert (task.done_count, task.total_count) == (1, 1)
+
+
+async def test_a_refused_merge_fails_its_task_with_the_same_reason(lake: Service) -> None:
+    await lake.graveler.merge(lake.admin, "lake", "main", "side")
+    before = await head(lake)
+    task = await lake.graveler.start_merge(lake.admin, a_merge())
+    task = await done(lake, task.task_id)
+    assert task.state == pb.TASK_STATE_FAILED
+    assert task.error.reason == Reason.NOTHING_TO_MERGE
+    assert await head(lake) == before
+
+
+async def test_a_preview_as_a_task_equals_the_preview(lake: Service) -> None:
+    expected = await lake.graveler.preview_merge(lake.admin, "lake", "main", "side")
+    wish = merge_pb.PreviewMergeRequest(
+        repository_id="lake", destination_ref="main", source_ref="side"
+    )
+    task = await lake.graveler.start_preview(lake.admin, wish)
+    task = await done(lake, task.task_id)
+    assert task.preview == expected
+    assert expected.counts.added_count == 1
+
+
+# ---- starts that are sent again
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_start_whose_answer_was_lost_starts_one_merge(lake: Service, applied: bool) -> None:
+    name = task_id(lake)
+    lake.replicas.kv.lose("set_if", RepositoryKeys.task(name), applied=applied)
+    first = await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    await done(lake, name)
+    again = await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    assert first.task_id == again.task_id == name
+    assert again.state == pb.TASK_STATE_SUCCEEDED
+    assert len(await merges_of(lake, name)) == 1
+
+
+async def test_a_start_is_found_again_after_its_refs_are_gone(lake: Service) -> None:
+    name = task_id(lake)
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    await done(lake, name)
+    await lake.graveler.delete_branch(lake.admin, "lake", "side")
+    lake.clock.advance(3600)  # the id is not of now any more
+    again = await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    assert again.state == pb.TASK_STATE_SUCCEEDED
+
+
+async def test_an_id_has_one_start(lake: Service) -> None:
+    name = task_id(lake)
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    other_work = lake.graveler.start_merge(lake.admin, a_merge(squash=True), task_id=name)
+    assert await reason_of(other_work) is Reason.TASK_EXISTS
+    ann = await lake.as_user("ann", "Developer")
+    assert (
+        await reason_of(lake.graveler.start_merge(ann, a_merge(), task_id=name))
+        is Reason.TASK_EXISTS
+    )
+
+
+async def test_a_start_that_was_given_up_cannot_land(lake: Service, running: Running) -> None:
+    """Otherwise the task would exist without a look at it, and nothing would end it if its replica died."""
+    name = task_id(lake)
+    gate = lake.replicas.kv.hold("set_if", RepositoryKeys.task(name))
+    start = running.start(lake.graveler.start_merge(lake.admin, a_merge(), task_id=name))
+    await reached(gate)
+    lake.clock.advance(LEASE_S + 1)
+    async with lake.another_replica() as other:
+        await look(other)
+    gate.open()
+    assert await reason_of(start) is Reason.UNAVAILABLE
+    assert (
+        await reason_of(lake.graveler.get_task(lake.admin, "lake", name)) is Reason.TASK_NOT_FOUND
+    )
+    assert not (await lake.graveler.list_tasks(lake.admin, "lake")).tasks
+
+
+@pytest.mark.parametrize("bad", ["x", "0" * 32, "F" * 32, "0" * 12 + "7" + "0" * 19])
+async def test_an_id_must_be_a_uuid_of_now(lake: Service, bad: str) -> None:
+    start = lake.graveler.start_merge(lake.admin, a_merge(), task_id=bad)
+    assert await reason_of(start) is Reason.INVALID_ARGUMENT
+
+
+# ---- waiting, lists, limits, permissions
+
+
+async def test_a_wait_ends_with_the_task(lake: Service, running: Running) -> None:
+    name = task_id(lake)
+    gate = lake.replicas.kv.hold("set_if", MAIN_KEY)
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    await reached(gate)
+    wait = running.start(lake.graveler.wait_task(lake.admin, "lake", name, timeout_ms=20_000))
+    await ticks()
+    gate.open()
+    await ticks()
+    lake.clock.advance(1)
+    assert (await wait).state == pb.TASK_STATE_SUCCEEDED
+
+
+async def test_a_wait_ends_after_its_time(lake: Service, running: Running) -> None:
+    name = task_id(lake)
+    gate = lake.replicas.kv.hold("set_if", MAIN_KEY)
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    await reached(gate)
+    wait = running.start(lake.graveler.wait_task(lake.admin, "lake", name, timeout_ms=2_000))
+    for _ in range(30):
+        await ticks(20)
+        lake.clock.advance(0.1)
+    assert (await wait).state == pb.TASK_STATE_RUNNING
+    gate.open()
+    await done(lake, name)
+
+
+async def test_an_ended_task_is_kept_for_a_day_and_its_rows_are_dropped_later(
+    lake: Service,
+) -> None:
+    task = await lake.graveler.start_merge(lake.admin, a_merge())
+    await done(lake, task.task_id)
+    runner, repository = handler_of(lake, ".TaskService")._runner, await repository_of(lake)
+    lake.clock.advance(RETENTION_US / 1_000_000 - 1)
+    await runner.get(repository, task.task_id)
+    assert len((await runner.page(repository, None, "", 10)).tasks) == 1
+    lake.clock.advance(2)
+    assert await reason_of(runner.get(repository, task.task_id)) is Reason.TASK_NOT_FOUND
+    assert not (await runner.page(repository, None, "", 10)).tasks
+    day = int(task.task_id[:12], 16) // 86_400_000
+    keys = InstallationKeys("test").of_repository(RepositoryId("lake"), repository.instance_uid)
+    rows = keys.tasks(day)
+    assert await lake.replicas.kv.scan(rows, b"", None, 10)
+    for _ in range(4):
+        await look(lake)
+        lake.clock.advance(86_400)
+    await look(lake)
+    assert not await lake.replicas.kv.scan(rows, b"", None, 10)
+
+
+async def test_a_list_has_pages_and_only_the_tasks_of_the_caller(lake: Service) -> None:
+    ann = await lake.as_user("ann", "Developer")
+    mine = []
+    for number in range(3):
+        mine.append(task_id(lake, number))
+        await lake.graveler.start_merge(lake.admin, a_merge(), task_id=mine[-1])
+    other = task_id(lake, 9)
+    await lake.graveler.start_merge(ann, a_merge(), task_id=other)
+    found, token = [], ""
+    while True:
+        page = await lake.graveler.list_tasks(lake.admin, "lake", page_size=2, page_token=token)
+        found += [each.task_id for each in page.tasks]
+        token = page.next_page_token
+        if not token:
+            break
+    assert found == mine
+    everything = await lake.graveler.list_tasks(lake.admin, "lake", all_users=True)
+    assert [each.task_id for each in everything.tasks] == [*mine, other]
+
+
+async def test_a_user_has_no_access_to_the_tasks_of_others(lake: Service) -> None:
+    graveler, ann = lake.graveler, await lake.as_user("ann", "Developer")
+    name = task_id(lake)
+    await graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    for work in (
+        graveler.get_task(ann, "lake", name),
+        graveler.cancel_task(ann, "lake", name),
+        graveler.wait_task(ann, "lake", name),
+        graveler.list_tasks(ann, "lake", all_users=True),
+    ):
+        assert await reason_of(work) is Reason.ACCESS_DENIED
+    own = task_id(lake, 2)
+    await graveler.start_merge(ann, a_merge(), task_id=own)
+    await graveler.get_task(ann, "lake", own)
+    await graveler.get_task(lake.admin, "lake", own)
+
+
+async def test_a_user_has_a_limited_number_of_open_tasks(lake: Service) -> None:
+    handler_of(lake, ".TaskService")._runner.works.clear()
+    names = [task_id(lake, number) for number in range(17)]
+    for name in names[:16]:
+        await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    refused = lake.graveler.start_merge(lake.admin, a_merge(), task_id=names[16])
+    assert await reason_of(refused) is Reason.OVERLOADED
+    await lake.graveler.cancel_task(lake.admin, "lake", names[0])
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=names[16])
+
+
+def test_a_preview_that_is_too_long_is_shortened_and_says_where_it_goes_on() -> None:
+    conflicts = [
+        merge_pb.MergeConflict(path=f"{n:04}", base_entry=b"x" * 1_000) for n in range(999)
+    ]
+    answer = merge_pb.PreviewMergeResponse(conflicts=conflicts, conflict_count=999)
+    answer.prefixes.add(prefix="kept/")
+    kept = _fitting(answer)
+    assert 0 < kept.ByteSize() <= RESULT_BYTES_MAX
+    assert kept.next_after == kept.conflicts[-1].path
+    assert (kept.conflict_count, len(kept.prefixes)) == (999, 1)
