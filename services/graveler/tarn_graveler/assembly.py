@@ -37,7 +37,10 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
+from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.records import Repositories
+from tarn_graveler.repository.recovering import Recovering
+from tarn_graveler.repository.restoring import Restoring
 from tarn_graveler.repository.settings import RepositorySettings
 from tarn_graveler.uploads.completion import Completion
 from tarn_graveler.uploads.daily_partitions import DailyUploads
@@ -123,6 +126,9 @@ class Graveler:
     uploads: Uploads
     page_keys: PageKeys
     settings: RepositorySettings
+    dumping: Dumping
+    restoring: Restoring
+    recovering: Recovering
     clock: Clock
 
     @property
@@ -173,12 +179,14 @@ def assemble(
     committing = Committing(
         branches, commits, path_records, layers, builder, publications, cleaning, clock
     )
+    tags = Tags(kv, repositories, clock, names)
+    repository_settings = RepositorySettings(kv, repositories, clock, ids)
     return Graveler(
         repositories=repositories,
         branches=branches,
         commits=commits,
         committed=committed,
-        tags=Tags(kv, repositories, clock, names),
+        tags=tags,
         names=names,
         refs=refs,
         reflog=reflog,
@@ -197,6 +205,11 @@ def assemble(
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        settings=RepositorySettings(kv, repositories, clock, ids),
+        settings=repository_settings,
+        dumping=Dumping(kv, repositories, repository_settings),
+        restoring=Restoring(
+            repositories, repository_settings, branches, tags, commits, rows, committed, blocks
+        ),
+        recovering=Recovering(blocks),
         clock=clock,
     )
