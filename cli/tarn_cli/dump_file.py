@@ -256,7 +256,7 @@ class DumpFile:
         """Yields the lines of a kind."""
         with self.open(MEMBERS[kind]) as file:
             while line := file.readline(LINE_BYTES_MAX + 1):
-                yield line.removesuffix(b"\n").decode()
+                yield line.removesuffix(b"\n").decode(errors="replace")
 
     def close(self) -> None:
         """Closes the file."""

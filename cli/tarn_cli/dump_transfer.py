@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, TypeVar
 
 from tarn.client.graveler import GravelerClient
-from tarn.core.dump import LINE_BYTES_MAX, BranchLine, to_line
+from tarn.core.commit import Commit, commit_id_of
+from tarn.core.dump import LINE_BYTES_MAX, BranchLine, NoteLine, ReflogLine, from_line, to_line
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.rpc.wire.call import Call
 from tarn_cli.dump_file import MEMBERS, Dumped, DumpFile, DumpFolder
@@ -21,6 +22,8 @@ __all__ = ["Restored", "Transfer"]
 
 RECOVERY = "recover"
 """The `restore_id` of every recovery: it always restores the same thing, the contents of its namespace."""
+
+_R = TypeVar("_R", BranchLine, ReflogLine, Commit)
 
 _PAGE = 1000
 _REQUEST_LINES = 500
@@ -57,6 +60,7 @@ class Transfer:
         graveler: the server.
         call: returns the context of a new call.
         progress: called with a line about the progress.
+        page_size: lines or files of a page.
     """
 
     def __init__(
@@ -64,29 +68,36 @@ class Transfer:
         graveler: GravelerClient,
         call: Callable[[], Call],
         progress: Callable[[str], None] = lambda _: None,
+        *,
+        page_size: int = _PAGE,
     ) -> None:
         self._graveler = graveler
         self._call = call
         self._progress = progress
+        self._page_size = page_size
         self._known: set[bytes] = set()
+        self._lines = 0
 
     async def dump(self, repository_id: str, folder: DumpFolder) -> None:
         """Reads the pages that a dump lacks."""
-        count = 0
         while not folder.is_complete:
-            page = await self._graveler.read_dump(
-                self._call(), repository_id, page_size=_PAGE, page_token=folder.page_token
-            )
-            found = page.repository
-            dumped = Dumped(
-                repository_id,
-                found.instance_uid,
-                found.storage_namespace,
-                found.default_branch_id,
-            )
-            folder.append(page.lines, dumped, page.next_page_token)
-            count += len(page.lines)
-            self._progress(f"dumped {count} lines")
+            await self.dump_page(repository_id, folder)
+
+    async def dump_page(self, repository_id: str, folder: DumpFolder) -> None:
+        """Reads the next page of a dump."""
+        page = await self._graveler.read_dump(
+            self._call(), repository_id, page_size=self._page_size, page_token=folder.page_token
+        )
+        found = page.repository
+        dumped = Dumped(
+            repository_id,
+            found.instance_uid,
+            found.storage_namespace,
+            found.default_branch_id,
+        )
+        folder.append(page.lines, dumped, page.next_page_token)
+        self._lines += len(page.lines)
+        self._progress(f"dumped {self._lines} lines")
 
     async def restore(
         self,
@@ -110,10 +121,10 @@ class Transfer:
             await write(file.lines("settings"))
             with file.open(MEMBERS["commit"]) as commits:
                 await self._write_commits(commits, write, done)
-            newest: dict[str, int] = {}
+            newest: dict[BranchId, int] = {}
             for line in file.lines("branch"):
-                fields = json.loads(line)
-                newest[fields["branch_id"]] = fields["head_sequence"]
+                branch = _record(line, BranchLine)
+                newest[branch.branch_id] = branch.head_sequence
             done.reflog_entries = await write(_until(file.lines("reflog"), newest))
             done.branches = await write(file.lines("branch"), _REQUEST_REFS)
             done.tags = await write(file.lines("tag"), _REQUEST_REFS)
@@ -128,7 +139,7 @@ class Transfer:
             CliError: NOT_FOUND: the namespace names no such default branch.
         """
         done = Restored()
-        notes: dict[str, list[tuple[int, str]]] = {}
+        notes: dict[BranchId, list[tuple[int, str]]] = {}
         async with self._bare(
             done, repository_id, storage_namespace, default_branch_id, RECOVERY
         ) as write:
@@ -157,21 +168,21 @@ class Transfer:
         self,
         repository_id: str,
         spool: IO[bytes],
-        notes: dict[str, list[tuple[int, str]]],
+        notes: dict[BranchId, list[tuple[int, str]]],
         done: Restored,
     ) -> None:
         token, count = "", 0
         while True:
             page = await self._graveler.read_namespace(
-                self._call(), repository_id, RECOVERY, page_size=_PAGE, page_token=token
+                self._call(), repository_id, RECOVERY, page_size=self._page_size, page_token=token
             )
             for line in page.lines:
-                fields = json.loads(line)
-                if fields["kind"] == "commit":
+                record = from_line(line)
+                if isinstance(record, Commit):
                     spool.write(line.encode() + b"\n")
-                    continue
-                note = fields["time_us"], fields["commit_id"]
-                notes.setdefault(fields["branch_id"], []).append(note)
+                elif isinstance(record, NoteLine):
+                    note = record.time_us, str(record.commit_id)
+                    notes.setdefault(record.branch_id, []).append(note)
             done.damaged += page.damaged_paths
             count += len(page.lines)
             self._progress(f"read {count} files")
@@ -211,17 +222,17 @@ class Transfer:
         offset = 0
         file.seek(0)
         while line := file.readline(LINE_BYTES_MAX + 1):
-            order.append((json.loads(line)["generation"], offset))
+            order.append((_record(_text(line), Commit).generation, offset))
             offset += len(line)
         order.sort()
 
         def chosen() -> Iterator[str]:
             for _, at in order:
                 file.seek(at)
-                text = file.readline(LINE_BYTES_MAX + 1).removesuffix(b"\n").decode()
-                fields = json.loads(text)
-                if all(bytes.fromhex(each) in self._known for each in fields["parents"]):
-                    self._known.add(bytes.fromhex(fields["commit_id"]))
+                text = _text(file.readline(LINE_BYTES_MAX + 1))
+                commit = _record(text, Commit)
+                if all(bytes.fromhex(each) in self._known for each in commit.parents):
+                    self._known.add(bytes.fromhex(commit_id_of(commit)))
                     yield text
                 else:
                     done.left_out += 1
@@ -260,15 +271,28 @@ class _Writer:
         self._progress(f"restored {self._total} lines")
 
 
-def _until(lines: Iterable[str], newest: dict[str, int]) -> Iterator[str]:
+def _until(lines: Iterable[str], newest: dict[BranchId, int]) -> Iterator[str]:
     """Yields the entries of reflogs that are not newer than the dumped record of their branch."""
     for line in lines:
-        fields = json.loads(line)
-        branch_id = fields["branch_id"]
-        if branch_id not in newest or fields["sequence"] <= newest[branch_id]:
+        found = _record(line, ReflogLine)
+        last = newest.get(found.branch_id)
+        if last is None or found.entry.sequence <= last:
             yield line
 
 
-def _branch_line(branch_id: str, time_us: int, commit_id: str) -> str:
-    line = BranchLine(BranchId(branch_id), CommitId(commit_id), time_us, 0)
+def _record(line: str, kind: type[_R]) -> _R:
+    """Returns the record of a line of one member; raises `TarnError` INVALID for another one."""
+    record = from_line(line)
+    if not isinstance(record, kind):
+        text = f"line {line[:80]!a} of the dump is not a {kind.__name__}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
+    return record
+
+
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\n").decode(errors="replace")
+
+
+def _branch_line(branch_id: BranchId, time_us: int, commit_id: str) -> str:
+    line = BranchLine(branch_id, CommitId(commit_id), time_us, 0)
     return to_line(line)

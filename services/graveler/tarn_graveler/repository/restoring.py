@@ -13,7 +13,7 @@ from dataclasses import replace
 from tarn.block.committed import Committed
 from tarn.block.port import BlockNotFoundError, BlockStore
 from tarn.core.commit import Commit, commit_id_of
-from tarn.core.dump import BranchLine, Line, ReflogLine, TagLine
+from tarn.core.dump import BranchLine, Line, NoteLine, ReflogLine, TagLine
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, RepositoryId
@@ -141,6 +141,9 @@ class Restoring:
                 TAG_EXISTS, SETTINGS_CHANGED: something else is there; INVALID: a wrong generation, or a line that
                 is not restored; UNAVAILABLE, OUTCOME_UNKNOWN: repeat the call.
         """
+        if any(isinstance(each, NoteLine) for each in records):
+            text = "a note is not restored: it belongs to a recovery, which chooses the heads of branches by notes"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="lines")
         for each in records:
             if isinstance(each, Settings):
                 await self._restore_settings(repository, each)
