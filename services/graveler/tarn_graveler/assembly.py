@@ -180,7 +180,7 @@ def assemble(
         branches, commits, path_records, layers, builder, publications, cleaning, clock
     )
     tags = Tags(kv, repositories, clock, names)
-    repository_settings = RepositorySettings(kv, repositories, clock, ids)
+    rules = RepositorySettings(kv, repositories, clock, ids)
     return Graveler(
         repositories=repositories,
         branches=branches,
@@ -205,11 +205,9 @@ def assemble(
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        settings=repository_settings,
-        dumping=Dumping(kv, repositories, repository_settings),
-        restoring=Restoring(
-            repositories, repository_settings, branches, tags, commits, rows, committed, blocks
-        ),
+        settings=rules,
+        dumping=Dumping(kv, repositories, rules),
+        restoring=Restoring(repositories, rules, branches, tags, commits, rows, committed, blocks),
         recovering=Recovering(blocks),
         clock=clock,
     )

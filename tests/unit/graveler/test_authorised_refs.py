@@ -44,6 +44,7 @@ OTHERS = {
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
     "from_merge_base", "names_only",
     "if_match", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
+    "restore_id", "lines",
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -322,6 +323,9 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
             await service.graveler.create_commit(service.admin, "lake", MAIN, "two")
             await service.put("c", 1)
             await service.put("d", 1)
+        if method.name == "ReadNamespace":
+            request.repository_id, request.restore_id = "lake-a", "1"
+            await begin_restore(service, "lake-a", "1")
         page: Any = await service.transport.unary(of, method.name, request, ann)
         assert page.next_page_token, method.name
         request.page_token = page.next_page_token
@@ -330,4 +334,19 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, ann)
         walked.append(method.name)
-    assert len(walked) == 12, walked
+    assert len(walked) == 14, walked
+
+
+async def begin_restore(service: Service, name: str, restore_id: str) -> None:
+    """Replaces a repository by a bare one with its namespace."""
+    graveler, admin = service.graveler, service.admin
+    place = (await graveler.get_repository(admin, name)).storage_namespace
+    await graveler.delete_repository(admin, name)
+    await graveler.begin_restore(admin, name, place, default_branch_id=MAIN, restore_id=restore_id)
+
+
+async def test_who_may_not_read_every_ref_gets_no_dump(service: Service, eve: Call) -> None:
+    graveler = service.graveler
+    assert await reason_of(graveler.read_dump(eve, "lake")) is Reason.ACCESS_DENIED
+    await begin_restore(service, "lake", "1")
+    assert await reason_of(graveler.read_namespace(eve, "lake", "1")) is Reason.ACCESS_DENIED
