@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from tarn.core.dump import LINE_BYTES_MAX
 from tarn_cli.exits import CliError, Exit
@@ -103,9 +103,9 @@ class DumpFolder:
                     raise CliError(Exit.FAILURE, text, "give --restart")
                 file.truncate(sizes.get(name, 0))
 
-    def _read_state(self) -> dict[str, object] | None:
+    def _read_state(self) -> Mapping[str, Any] | None:
         try:
-            found: dict[str, object] = json.loads((self._folder / _STATE).read_text())
+            found: Mapping[str, Any] = json.loads((self._folder / _STATE).read_text())
         except FileNotFoundError:
             return None
         return found
