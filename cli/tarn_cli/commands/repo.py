@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tarn_cli.commands import dump as dumps
 from tarn_cli.commands.rules import COMMANDS
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Record, shown_time
@@ -109,5 +110,5 @@ def delete(session: Session, repository: str, yes: bool) -> None:
     session.output.remark(f"deleted {name}")
 
 
-for _command in COMMANDS:
+for _command in (*COMMANDS, *dumps.COMMANDS):
     repo.add_command(_command)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tarn.client.commits import CommitClient
 from tarn.client.diffs import DiffClient
+from tarn.client.dumps import DumpClient
 from tarn.client.entries import EntryClient, ListingPage, Located
 from tarn.client.merges import MergeClient
 from tarn.client.reflogs import ReflogClient
@@ -24,6 +25,7 @@ __all__ = ["GravelerClient", "ListingPage", "Located"]
 
 class GravelerClient(
     RepositoryClient,
+    DumpClient,
     SettingsClient,
     RefClient,
     ReflogClient,

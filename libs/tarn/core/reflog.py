@@ -69,7 +69,13 @@ def leave_outbox(branch: Branch, durable: AbstractSet[bytes]) -> Branch:
 
 
 def begin_reflog(
-    branch: Branch, cause: Cause, newest: HeadChange | None, *, entry_id: bytes, now_us: int
+    branch: Branch,
+    cause: Cause,
+    newest: HeadChange | None,
+    *,
+    entry_id: bytes,
+    now_us: int,
+    continues: bool = False,
 ) -> Branch:
     """Returns a new branch with the entry of its creation, which continues the reflog of its name.
 
@@ -79,6 +85,8 @@ def begin_reflog(
         newest: the newest entry of an earlier branch of this name; None if there is none.
         entry_id: unique for each branch.
         now_us: the time of the caller.
+        continues: the branch of `newest` was never deleted: this one is its copy, restored from a dump. So the
+            name has had a head all the time.
     """
     time_us = now_us if newest is None else max(now_us, newest.time_us + 1)
     entry = HeadChange(
@@ -88,7 +96,7 @@ def begin_reflog(
         operation=cause.operation,
         user_id=cause.user_id,
         incarnation=branch.incarnation,
-        old_commit_id=None,
+        old_commit_id=newest.new_commit_id if continues and newest is not None else None,
         new_commit_id=branch.commit_id,
         old_since_us=0 if newest is None else newest.time_us,
     )

@@ -59,6 +59,8 @@ class Repository:
     Attributes:
         is_deleted: deletion has begun; the repository is treated as absent.
         is_pending: creation has begun; every operation except creation treats the repository as absent.
+        restore_id: the restore that is not finished; every operation except restore and deletion treats the
+            repository as absent. Empty: there is none.
     """
 
     repository_id: RepositoryId
@@ -68,11 +70,12 @@ class Repository:
     create_time_us: int
     is_deleted: bool = False
     is_pending: bool = False
+    restore_id: str = ""
 
     @property
     def is_served(self) -> bool:
         """Whether users see the repository."""
-        return not (self.is_deleted or self.is_pending)
+        return not (self.is_deleted or self.is_pending or self.restore_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +313,7 @@ def encode_repository(repository: Repository) -> bytes:
         create_time_us=repository.create_time_us,
         is_deleted=repository.is_deleted,
         is_pending=repository.is_pending,
+        restore_id=repository.restore_id,
     ).SerializeToString()
 
 
@@ -324,6 +328,7 @@ def decode_repository(value: bytes) -> Repository:
         record.create_time_us,
         record.is_deleted,
         record.is_pending,
+        record.restore_id,
     )
 
 

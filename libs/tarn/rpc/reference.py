@@ -12,6 +12,7 @@ from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
     diff_service_pb2,
+    dump_service_pb2,
     entry_service_pb2,
     merge_service_pb2,
     reflog_service_pb2,
@@ -26,6 +27,7 @@ __all__ = ["describe"]
 
 _FILES = (
     repository_service_pb2,
+    dump_service_pb2,
     settings_service_pb2,
     branch_service_pb2,
     tag_service_pb2,

@@ -38,7 +38,10 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
+from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.records import Repositories
+from tarn_graveler.repository.recovering import Recovering
+from tarn_graveler.repository.restoring import Restoring
 from tarn_graveler.repository.settings import RepositorySettings
 from tarn_graveler.tasks.records import TaskRecords
 from tarn_graveler.tasks.runner import TaskRunner
@@ -127,12 +130,19 @@ class Graveler:
     page_keys: PageKeys
     settings: RepositorySettings
     task_runner: TaskRunner
+    restoring: Restoring
+    dumping: Dumping
     clock: Clock
 
     @property
     def merge_branches(self) -> MergeBranches:
         """What-if merges."""
         return MergeBranches(self.merges, self.branches, self.publications)
+
+    @property
+    def recovering(self) -> Recovering:
+        """Reading of namespaces."""
+        return Recovering(self.restoring.blocks)
 
     @property
     def range_reverts(self) -> RangeReverts:
@@ -167,9 +177,7 @@ def assemble(
     conditional = ConditionalStaging(kv, branches, layers, settings.clock_skew_seconds)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
-    task_records, drops = TaskRecords(kv, clock), DropList(kv, keys, clock)
-    task_runner = TaskRunner(task_records, drops, repositories, clock, ids, tasks)
-    cleaning.look_at_task = task_runner.look
+    task_runner = _task_runner(kv, keys, cleaning, repositories, clock, ids, tasks)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     builder = builder or InlineBuilder(kv, committed)
@@ -180,12 +188,14 @@ def assemble(
     committing = Committing(
         branches, commits, path_records, layers, builder, publications, cleaning, clock
     )
+    tags = Tags(kv, repositories, clock, names)
+    rules = RepositorySettings(kv, repositories, clock, ids)
     return Graveler(
         repositories=repositories,
         branches=branches,
         commits=commits,
         committed=committed,
-        tags=Tags(kv, repositories, clock, names),
+        tags=tags,
         names=names,
         refs=refs,
         reflog=reflog,
@@ -204,7 +214,25 @@ def assemble(
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        settings=RepositorySettings(kv, repositories, clock, ids),
         task_runner=task_runner,
+        settings=rules,
+        dumping=Dumping(kv, repositories, rules),
+        restoring=Restoring(repositories, rules, branches, tags, commits, rows, committed, blocks),
         clock=clock,
     )
+
+
+def _task_runner(
+    kv: Kv,
+    keys: InstallationKeys,
+    cleaning: TokenCleanup,
+    repositories: Repositories,
+    clock: Clock,
+    ids: IdSource,
+    tasks: TaskSet,
+) -> TaskRunner:
+    """Builds the runner of tasks, and lets the cleaner hand it the tasks that are due."""
+    drops = DropList(kv, keys, clock)
+    runner = TaskRunner(TaskRecords(kv, clock), drops, repositories, clock, ids, tasks)
+    cleaning.look_at_task = runner.look
+    return runner

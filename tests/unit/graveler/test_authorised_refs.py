@@ -28,12 +28,16 @@ from tarn_graveler.handlers.log import said_position
 from tarn_graveler.history.ancestry import Position
 from tarn_graveler.history.walk import LISTED
 from tarn_proto.graveler.v1 import entry_service_pb2
+from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
 REFS = {
     "ref", "left_ref", "right_ref", "source_ref", "destination_ref", "target_ref", "branch_id", "tag_id",
     "since_ref", "exclude_ref",
 }  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
+
+NESTED = ("merge", "preview")
+"""Fields that hold a request of another rpc, whose fields are walked, too."""
 
 OTHERS = {
     "repository_id", "instance_uid", "storage_namespace", "default_branch_id", "path", "paths", "prefix",
@@ -44,6 +48,8 @@ OTHERS = {
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
     "from_merge_base", "names_only",
     "if_match", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
+    "restore_id", "lines",
+    "task_id", "all_users", "timeout_ms", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -108,6 +114,18 @@ def requests(service: Service) -> Iterator[tuple[Descriptor, Callable[[Message, 
             return service.transport.unary(of, name, request, call)
 
         yield method.input_type, unary
+        for nested in [each for each in method.input_type.fields if each.name in NESTED]:
+
+            def wrapped(
+                request: Message,
+                call: Call,
+                outer: Any = method.input_type,
+                field: str = nested.name,
+                unary: Any = unary,
+            ) -> Any:
+                return unary(GetMessageClass(outer)(**{field: request}), call)
+
+            yield cast("Descriptor", nested.message_type), wrapped
     stream = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
     for field in entry_service_pb2.Operation.DESCRIPTOR.oneofs_by_name["operation"].fields:
 
@@ -149,7 +167,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
     """A new rpc or field fails here until it is listed as a ref or not, and authorised if it is a ref."""
     uid = (await service.graveler.get_repository(service.admin, "lake")).instance_uid
     walked = set()
-    for of, send in requests(service):
+    for index, (of, send) in enumerate(requests(service)):
         fields = set(of.fields_by_name)
         assert fields <= REFS | OTHERS, f"{of.name}: say of {fields - REFS - OTHERS} if it is a ref"
         refs = in_sandbox(of)
@@ -165,13 +183,13 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
                 if f"{of.name}.{name}" in COMPARED:
                     allowed.add(Reason.UPLOAD_NOT_FOUND)
                 assert await outcome(work) in allowed, f"{of.name}.{name} = {ref!r}"
-                walked.add((of.name, name))
+                walked.add((index, of.name, name))
         # The refusals above were caused by those refs: in the sandbox nothing is denied.
         if refs:
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 45, sorted(walked)
+    assert len(walked) == 49, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -322,6 +340,15 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
             await service.graveler.create_commit(service.admin, "lake", MAIN, "two")
             await service.put("c", 1)
             await service.put("d", 1)
+        if method.name == "ReadNamespace":
+            request.repository_id, request.restore_id = "lake-a", "1"
+            await begin_restore(service, "lake-a", "1")
+        if method.name == "ListTasks":
+            for source in ("ta", "tb"):
+                wish = PreviewMergeRequest(
+                    repository_id="lake", destination_ref=MAIN, source_ref=source
+                )
+                await service.graveler.start_preview(ann, wish)
         page: Any = await service.transport.unary(of, method.name, request, ann)
         assert page.next_page_token, method.name
         request.page_token = page.next_page_token
@@ -330,4 +357,19 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
         )
         await service.transport.unary(of, method.name, request, ann)
         walked.append(method.name)
-    assert len(walked) == 12, walked
+    assert len(walked) == 15, walked
+
+
+async def begin_restore(service: Service, name: str, restore_id: str) -> None:
+    """Replaces a repository by a bare one with its namespace."""
+    graveler, admin = service.graveler, service.admin
+    place = (await graveler.get_repository(admin, name)).storage_namespace
+    await graveler.delete_repository(admin, name)
+    await graveler.begin_restore(admin, name, place, default_branch_id=MAIN, restore_id=restore_id)
+
+
+async def test_who_may_not_read_every_ref_gets_no_dump(service: Service, eve: Call) -> None:
+    graveler = service.graveler
+    assert await reason_of(graveler.read_dump(eve, "lake")) is Reason.ACCESS_DENIED
+    await begin_restore(service, "lake", "1")
+    assert await reason_of(graveler.read_namespace(eve, "lake", "1")) is Reason.ACCESS_DENIED

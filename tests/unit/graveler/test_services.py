@@ -31,6 +31,12 @@ PLAUSIBLE = {
     "target_ref": "main",
     "paths": ["a"],
     "manifest_hash": bytes(32),
+    "merge": merge_service_pb2.MergeRequest(
+        repository_id="lake", branch_id="main", source_ref="main"
+    ),
+    "preview": merge_service_pb2.PreviewMergeRequest(
+        repository_id="lake", destination_ref="main", source_ref="main"
+    ),
 }
 """Arguments that are valid except for permissions."""
 
@@ -50,7 +56,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 46
+    assert seen == 57
 
 
 async def test_every_hot_operation_refuses_a_call_without_a_token(service: Service) -> None:

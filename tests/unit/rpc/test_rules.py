@@ -88,6 +88,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         Action.DELETE_REPO,
         Action.WRITE_REPO,
         Action.WRITE_RULES,
+        Action.ATTACH_NAMESPACE,
         Action.WRITE_USERS,
     }
     assert [rule.name for rule in RULES if rule.read_only and rule.action in writing] == []

@@ -30,7 +30,7 @@ UPLOAD_STATE_COMPLETED: UploadState
 UPLOAD_STATE_ABORTED: UploadState
 
 class RepositoryRecord(_message.Message):
-    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch", "create_time_us", "is_deleted", "is_pending")
+    __slots__ = ("repository_id", "instance_uid", "storage_namespace", "default_branch", "create_time_us", "is_deleted", "is_pending", "restore_id")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
     STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class RepositoryRecord(_message.Message):
     CREATE_TIME_US_FIELD_NUMBER: _ClassVar[int]
     IS_DELETED_FIELD_NUMBER: _ClassVar[int]
     IS_PENDING_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     instance_uid: str
     storage_namespace: str
@@ -45,7 +46,8 @@ class RepositoryRecord(_message.Message):
     create_time_us: int
     is_deleted: bool
     is_pending: bool
-    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ..., is_pending: _Optional[bool] = ...) -> None: ...
+    restore_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., storage_namespace: _Optional[str] = ..., default_branch: _Optional[str] = ..., create_time_us: _Optional[int] = ..., is_deleted: _Optional[bool] = ..., is_pending: _Optional[bool] = ..., restore_id: _Optional[str] = ...) -> None: ...
 
 class NamespaceRecord(_message.Message):
     __slots__ = ("instance_uid", "repository_id", "is_final")

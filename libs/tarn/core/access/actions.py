@@ -49,6 +49,8 @@ class Action(enum.StrEnum):
     """Objects and uploads of a branch, and the branches, tags and commits themselves."""
     WRITE_RULES = "WriteRules"
     """Protected and hidden branches, read-only and the default branch of a repository."""
+    ATTACH_NAMESPACE = "AttachNamespace"
+    """Making a repository over an existing storage namespace: restore and recovery (docs/design/dump.md)."""
     READ_USERS = "ReadUsers"
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"

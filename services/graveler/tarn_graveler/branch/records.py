@@ -236,6 +236,8 @@ class Branches:
         cause: Cause = _CREATION,
         *,
         undone: HeadChange | None = None,
+        create_time_us: int = 0,
+        continues: bool = False,
     ) -> Branch:
         """Creates a branch at a commit, in constant time.
 
@@ -245,17 +247,22 @@ class Branches:
             cause: who creates it, and how.
             undone: the deletion that a restore undoes. If the name has had another branch since, its last head is
                 another one, and the creation is refused.
+            create_time_us: time to record; 0 for now.
+            continues: as `begin_reflog`.
 
         Raises:
             TarnError: BRANCH_EXISTS, TAG_EXISTS; REF_MOVED; OUTCOME_UNKNOWN.
         """
         now_us, entry_id = self._clock.now_us(), self.new_op_id()
-        bare = Branch(b"", self.new_token(), (), commit_id, create_time_us=now_us)
+        begin_us = create_time_us or now_us
+        bare = Branch(b"", self.new_token(), (), commit_id, create_time_us=begin_us)
         newest: HeadChange | None = None
 
         def made(nonce: bytes) -> Branch:
             branch = replace(bare, incarnation=nonce)
-            return begin_reflog(branch, cause, newest, entry_id=entry_id, now_us=now_us)
+            return begin_reflog(
+                branch, cause, newest, entry_id=entry_id, now_us=now_us, continues=continues
+            )
 
         def encode(nonce: bytes, is_pending: bool) -> bytes:
             return encode_branch(made(nonce), is_pending=is_pending)

@@ -18,14 +18,15 @@ from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
 from tarn_graveler.repository.records import Reservation, repository_not_found
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
-__all__ = ["RepositoryHandler"]
+__all__ = ["RepositoryHandler", "repository_message"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["RepositoryService"])
 
 _PAGE = 1000
 
 
-def _message(repository: Repository) -> pb.Repository:
+def repository_message(repository: Repository) -> pb.Repository:
+    """Returns a repository as the wire shows it."""
     return pb.Repository(
         repository_id=repository.repository_id,
         instance_uid=repository.instance_uid,
@@ -67,7 +68,7 @@ class RepositoryHandler:
             if error.kind is not Kind.UNKNOWN_OUTCOME:
                 await self._give_back(reservation)
             raise
-        return pb.CreateRepositoryResponse(repository=_message(reservation.repository))
+        return pb.CreateRepositoryResponse(repository=repository_message(reservation.repository))
 
     async def _fill(self, repository: Repository, committer: str) -> None:
         """Creates the first commit and the default branch."""
@@ -106,7 +107,7 @@ class RepositoryHandler:
     ) -> pb.GetRepositoryResponse:
         """Returns one repository."""
         repository, _ = await self._guard.enter_repository(call, _RULES["GetRepository"], request)
-        return pb.GetRepositoryResponse(repository=_message(repository))
+        return pb.GetRepositoryResponse(repository=repository_message(repository))
 
     async def ListRepositories(
         self, request: pb.ListRepositoriesRequest, call: Call
@@ -125,7 +126,7 @@ class RepositoryHandler:
         if len(found) == limit:
             next_token = tokens.encode(found[-1].repository_id)
         visible = [
-            _message(repository)
+            repository_message(repository)
             for repository in found
             if repository.is_served
             and grant.allows(

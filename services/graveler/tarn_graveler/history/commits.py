@@ -90,6 +90,21 @@ class Commits:
         self._remember(repository, commit_id, commit)
         return commit_id
 
+    async def add_rows(self, repository: Repository, commits: Sequence[Commit]) -> None:
+        """Stores the rows of commits whose objects are in the bucket, for a restore.
+
+        Raises:
+            TarnError: UNAVAILABLE: rows may be missing; repeat the call.
+        """
+        groups = []
+        for commit in commits:
+            row = RepositoryKeys.commit(commit_id_of(commit))
+            groups.append(Group(row, ((row, _encode(commit)),)))
+        partition = self._repositories.keys_of(repository).commits
+        for error in filter(None, await self._kv.set_many(partition, groups)):
+            text = f"some of {len(commits)} commits could not be stored: {error.message}"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text) from error
+
     def _remember(self, repository: Repository, commit_id: str, commit: Commit) -> None:
         self._cached.put((repository.instance_uid, commit_id), commit)
 

@@ -31,13 +31,20 @@ class Tags:
         self._clock = clock
         self._names = names
 
-    async def create(self, repository: Repository, tag_id: TagId, commit_id: CommitId) -> Tag:
-        """Creates a tag of a commit.
+    async def create(
+        self,
+        repository: Repository,
+        tag_id: TagId,
+        commit_id: CommitId,
+        *,
+        create_time_us: int = 0,
+    ) -> Tag:
+        """Creates a tag of a commit; `create_time_us` is the time to record, 0 for now.
 
         Raises:
             TarnError: TAG_EXISTS, BRANCH_EXISTS; OUTCOME_UNKNOWN.
         """
-        tag = Tag(commit_id, self._clock.now_us())
+        tag = Tag(commit_id, create_time_us or self._clock.now_us())
 
         def encode(nonce: bytes, is_pending: bool) -> bytes:
             return encode_tag(replace(tag, nonce=nonce, is_pending=is_pending))

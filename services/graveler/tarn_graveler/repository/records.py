@@ -52,6 +52,14 @@ def repository_not_found(repository_id: str) -> TarnError:
     return TarnError(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, text, repository=repository_id)
 
 
+def _not_served(repository: Repository) -> TarnError:
+    name = repository.repository_id
+    if repository.is_deleted or repository.is_pending:
+        return repository_not_found(name)
+    text = f"repository {name} is being restored; it exists for users once its restore is finished"
+    return TarnError(Kind.NOT_FOUND, Reason.REPOSITORY_NOT_FOUND, text, repository=name)
+
+
 def _exists(repository_id: str) -> TarnError:
     text = f"repository {repository_id} already exists"
     return TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text, repository=repository_id)
@@ -112,7 +120,7 @@ class Repositories:
         begin = self._clock.monotonic()
         repository, _ = await self.read(parse_repository_id(repository_id))
         if not repository.is_served:
-            raise repository_not_found(repository_id)
+            raise _not_served(repository)
         self._cached.put(repository_id, repository, begin + _CACHE_SECONDS)
         return repository
 
@@ -132,13 +140,15 @@ class Repositories:
         return decode_repository(found.value), found
 
     async def require(self, repository: Repository) -> None:
-        """Reads the record afresh and checks that this instance still exists, live or pending.
+        """Reads the record afresh and checks that this instance still exists, live, pending or in the same restore.
 
         Raises:
             TarnError: REPOSITORY_NOT_FOUND.
         """
         current, _ = await self.read(repository.repository_id)
-        if current.instance_uid != repository.instance_uid or current.is_deleted:
+        # A late call of a restore must not write to a repository that users see by now.
+        is_other_stage = current.restore_id != repository.restore_id
+        if current.instance_uid != repository.instance_uid or current.is_deleted or is_other_stage:
             self.forget(repository.repository_id)
             raise repository_not_found(repository.repository_id)
 
@@ -158,11 +168,16 @@ class Repositories:
             self.forget(after.repository_id)  # read again in the meantime
 
     async def reserve(
-        self, repository_id: RepositoryId, storage_namespace: str, default_branch: BranchId
+        self,
+        repository_id: RepositoryId,
+        storage_namespace: str,
+        default_branch: BranchId,
+        restore_id: str = "",
     ) -> Reservation:
         """Places a pending record and wins its namespace; it is not visible before `publish`.
 
-        A namespace serves one repository for good: two would collect each other's blocks as garbage.
+        A namespace serves one repository for good: two would collect each other's blocks as garbage. Only a restore
+        (with a `restore_id`) may take that of a deleted repository, whose blocks it needs.
 
         Raises:
             TarnError: REPOSITORY_EXISTS if the name or the namespace is taken; UNAVAILABLE.
@@ -173,7 +188,9 @@ class Repositories:
             default = f"{self._namespace_prefix}{repository_id}-{uid[-8:].decode()}"
             namespace = checked or self._namespace(default)
             now = self._clock.now_us()
-            return Repository(repository_id, uid.decode(), namespace, default_branch, now)
+            return Repository(
+                repository_id, uid.decode(), namespace, default_branch, now, restore_id=restore_id
+            )
 
         made: dict[bytes, Repository] = {}
 
@@ -215,7 +232,7 @@ class Repositories:
 
         def holder_of(value: bytes) -> Holder:
             held = decode_namespace(value)
-            if held.is_final:
+            if held.is_final and not repository.restore_id:
                 raise taken
             key = self._keys.repository(held.repository_id)
             return Holder(self._keys.graveler, key, held.instance_uid.encode(), _look, taken)
@@ -224,7 +241,14 @@ class Repositories:
             reservation.claim,
             self._keys.graveler,
             self._keys.namespace(namespace),
-            encode_namespace(Namespace(repository.repository_id, repository.instance_uid)),
+            encode_namespace(
+                # That of a restore holds blocks already: if the restore fails, no creation may take it.
+                Namespace(
+                    repository.repository_id,
+                    repository.instance_uid,
+                    is_final=bool(repository.restore_id),
+                )
+            ),
             holder_of,
         )
 

@@ -1,0 +1,116 @@
+"""Reads what commits left in a storage namespace, for a recovery without the KV (docs/design/dump.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tarn.aio.parallel import for_each
+from tarn.block.port import BlockInfo, BlockKey, BlockStore
+from tarn.core.commit import Commit, commit_id_of, from_json
+from tarn.core.dump import LINE_BYTES_MAX, NoteLine, to_line
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import CommitId, parse_branch_id
+from tarn.kv.records import Repository
+from tarn_graveler.repository.dumping import PAGE_BYTES
+from tarn_graveler.repository.restoring import COMMITS
+
+__all__ = ["NamespacePage", "Recovering"]
+
+_NOTES = "_tarn/refs/"
+_COMMIT = re.compile(re.escape(COMMITS) + r"([0-9a-f]{64})\.json")
+_NOTE = re.compile(re.escape(_NOTES) + r"([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
+_READS_AT_ONCE = 16
+
+
+@dataclass(slots=True)
+class NamespacePage:
+    """Some files of a namespace.
+
+    Attributes:
+        lines: commits and notes.
+        damaged: paths of files that cannot be used.
+        cursor: where the next page begins; empty if there is none.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    cursor: str = ""
+
+
+class Recovering:
+    """Reads namespaces."""
+
+    def __init__(self, blocks: BlockStore) -> None:
+        self._blocks = blocks
+
+    async def page(self, repository: Repository, cursor: str, limit: int) -> NamespacePage:
+        """Returns what up to `limit` files hold: first those of commits, then notes of branch heads.
+
+        Raises:
+            TarnError: errors of the block store.
+        """
+        section, _, after = (cursor or f"{COMMITS}:").partition(":")
+        namespace = repository.storage_namespace
+        files = await self._blocks.list_page(
+            namespace, section, section + after if after else "", limit
+        )
+        page = NamespacePage()
+        taken = _first(files)
+        if section == COMMITS:
+            await self._read_commits(namespace, taken, page)
+        else:
+            for info in taken:
+                _add_note(info.path, page)
+        if len(taken) < len(files) or len(files) == limit:
+            page.cursor = f"{section}:{taken[-1].path[len(section) :]}"
+        elif section == COMMITS:
+            page.cursor = f"{_NOTES}:"
+        return page
+
+    async def _read_commits(
+        self, namespace: str, files: Sequence[BlockInfo], page: NamespacePage
+    ) -> None:
+        found: dict[str, Commit] = {}
+
+        async def read(info: BlockInfo) -> None:
+            named = _COMMIT.fullmatch(info.path)
+            if named is None or info.size > LINE_BYTES_MAX:
+                return
+            data = await self._blocks.read(BlockKey(namespace, info.path))
+            try:
+                commit = from_json(data)
+            except TarnError as error:
+                if error.kind is not Kind.CORRUPT:
+                    raise
+                return
+            if commit_id_of(commit) == named[1]:
+                found[info.path] = commit
+
+        await for_each(files, read, _READS_AT_ONCE)
+        page.lines += [to_line(found[info.path]) for info in files if info.path in found]
+        page.damaged += [info.path for info in files if info.path not in found]
+
+
+def _first(files: Sequence[BlockInfo]) -> Sequence[BlockInfo]:
+    """Returns as many files as a page may hold; at least one if there is any."""
+    size = 0
+    for count, info in enumerate(files, 1):
+        size += min(info.size, LINE_BYTES_MAX)
+        if size >= PAGE_BYTES:
+            return files[:count]
+    return files
+
+
+def _add_note(path: str, page: NamespacePage) -> None:
+    """The path says all that the note says."""
+    named = _NOTE.fullmatch(path)
+    try:
+        if named is None:
+            raise ValueError(path)
+        note = NoteLine(parse_branch_id(named[1]), CommitId(named[3]), int(named[2]))
+    except (TarnError, ValueError):
+        page.damaged.append(path)
+        return
+    page.lines.append(to_line(note))

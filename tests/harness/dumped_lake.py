@@ -1,0 +1,88 @@
+"""A lake with all that a dump holds, and what users see of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from graveler_service import Service
+
+from tarn_cli.dump_file import DumpFile, DumpFolder
+from tarn_cli.dump_transfer import Restored, Transfer
+from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
+
+__all__ = ["commit", "dump", "fill", "restore", "shown", "transfer"]
+
+
+def transfer(service: Service, page_size: int = 1000) -> Transfer:
+    return Transfer(service.graveler, lambda: service.admin, page_size=page_size)
+
+
+async def commit(service: Service, branch: str, path: str, size: int) -> str:
+    service.clock.advance(1)
+    await service.put(path, size, branch)
+    made = await service.graveler.create_commit(service.admin, "lake", branch, f"{path} {size}")
+    return made.commit.commit_id
+
+
+async def fill(service: Service) -> None:
+    """Gives the lake a merge, a tag, rules, metadata, a deleted branch and an uncommitted object."""
+    graveler, admin = service.graveler, service.admin
+    await commit(service, "main", "a", 1)
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    await commit(service, "dev", "b", 2)
+    await commit(service, "main", "c", 3)
+    await graveler.merge(admin, "lake", "main", "dev")
+    await graveler.create_tag(admin, "lake", "v1", "dev")
+    await graveler.create_branch(admin, "lake", "gone", "main")
+    await commit(service, "gone", "d", 4)
+    await graveler.delete_branch(admin, "lake", "gone")
+    protection = settings_pb.Protection(pattern="main", blocked=[settings_pb.CHANGE_KIND_FORCE])
+    etag = (await graveler.get_settings(admin, "lake")).etag
+    etag = await graveler.set_rules(
+        admin, "lake", protections=[protection], hidden_patterns=["tmp-*"], if_match=etag
+    )
+    await graveler.set_metadata(admin, "lake", {"owner": "ann"}, if_match=etag)
+    await service.put("e", 5)
+
+
+async def shown(service: Service, *, of_bucket: bool = False) -> dict[str, Any]:
+    """Returns all that users see of the lake; with `of_bucket`, only what a recovery can know."""
+    graveler, admin = service.graveler, service.admin
+    branches = (await graveler.list_branches(admin, "lake")).branches
+    commits = (await graveler.list_commits(admin, "lake", "main")).commits
+    paths = (await graveler.list_entries(admin, "lake", "main~0")).paths
+    found: dict[str, Any] = {
+        "heads": {each.branch_id: each.commit_id for each in branches},
+        "log": [(each.commit_id, each.message, list(each.parent_ids)) for each in commits],
+        "paths": list(paths),
+    }
+    if not of_bucket:
+        found_settings = await graveler.get_settings(admin, "lake")
+        found_settings.ClearField("etag")
+        found["settings"] = str(found_settings)
+        tags = (await graveler.list_tags(admin, "lake")).tags
+        found["tags"] = [(each.tag_id, each.commit_id) for each in tags]
+        times = [each.create_time.ToMicroseconds() for each in branches]
+        found["times"] = times + [each.create_time.ToMicroseconds() for each in tags]
+        deleted = (await graveler.list_deleted_branches(admin, "lake")).branches
+        found["deleted"] = [(each.branch_id, each.commit_id) for each in deleted]
+        reflog = (await graveler.list_reflog(admin, "lake", "main")).entries
+        found["reflog"] = [
+            (each.time.ToMicroseconds(), each.operation, each.new_commit_id)
+            for each in reflog
+            if each.operation != 8  # the restore itself
+        ]
+    return found
+
+
+async def dump(service: Service, path: Path) -> None:
+    folder = DumpFolder(path, "lake")
+    await transfer(service).dump("lake", folder)
+    folder.finish(0)
+    folder.close()
+
+
+async def restore(service: Service, path: Path, name: str = "lake") -> Restored:
+    with DumpFile(path) as file:
+        return await transfer(service).restore(name, file)

@@ -1,0 +1,172 @@
+"""Dumps of a repository, as the command line makes them, over graveler's real services."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dumped_lake import commit, dump, fill, restore, shown, transfer
+from graveler_service import Service, reason_of, running_service
+
+from tarn.core.errors import Reason
+from tarn_cli.dump_file import DumpFile, DumpFolder
+from tarn_cli.exits import CliError, Exit
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running_service(tmp_path) as made:
+        yield made
+
+
+async def test_a_dump_beside_writers_restores_what_the_refs_were_when_they_were_read(
+    service: Service, tmp_path: Path
+) -> None:
+    """Later entries of reflogs, later commits and later branches are left out."""
+    await fill(service)
+    before = await shown(service)
+    folder = DumpFolder(tmp_path / "lake.tar", "lake")
+    work, count = transfer(service, page_size=2), 0
+    while not folder.is_complete:
+        await work.dump_page("lake", folder)
+        count += 1
+        # After each page, each branch moves on, so that later sections hold what the branches do not.
+        await commit(service, "main", f"later-{count}", count)
+        await commit(service, "dev", f"later-{count}", count)
+    folder.finish(0)
+    folder.close()
+    await service.graveler.delete_repository(service.admin, "lake")
+    await restore(service, tmp_path / "lake.tar")
+    heads = (await shown(service))["heads"]
+    assert heads["dev"] == before["heads"]["dev"], "dev was on the first page"
+    newest = (await service.graveler.list_reflog(service.admin, "lake", "dev")).entries
+    assert newest[0].old_commit_id == heads["dev"], "no entry between the head and the restore"
+    for branch in ("main", "dev"):
+        found = await service.graveler.list_commits(service.admin, "lake", branch)
+        assert found.commits[-1].generation == 0, "the whole history is there"
+
+
+async def rewritten(service: Service, path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Writes a dump of those lines that `keep` accepts."""
+    await dump(service, path.with_name("all.tar"))
+    folder = DumpFolder(path, "lake")
+    with DumpFile(path.with_name("all.tar")) as file:
+        kinds = ("settings", "branch", "tag", "reflog", "commit")
+        lines = [line for kind in kinds for line in file.lines(kind) if keep(json.loads(line))]
+        folder.append(lines, file.dumped, "")
+    folder.finish(0)
+    folder.close()
+
+
+async def test_a_commit_without_all_of_its_ancestors_is_left_out(
+    service: Service, tmp_path: Path
+) -> None:
+    """Its parent was made after the page that would hold it was read, and itself before its own page."""
+    await service.graveler.create_branch(service.admin, "lake", "late", "main")
+    parent = await commit(service, "late", "a", 1)
+    child = await commit(service, "late", "a", 2)
+    await fill(service)
+    await rewritten(
+        service,
+        tmp_path / "lake.tar",
+        lambda line: line.get("branch_id") != "late" and line.get("commit_id") != parent,
+    )
+    await service.graveler.delete_repository(service.admin, "lake")
+    done = await restore(service, tmp_path / "lake.tar")
+    assert done.left_out == 1
+    for ref in (parent, child):
+        work = service.graveler.get_commit(service.admin, "lake", ref)
+        assert await reason_of(work) in (Reason.REF_NOT_FOUND, Reason.COMMIT_NOT_FOUND)
+
+
+async def test_an_interrupted_dump_continues_after_its_last_whole_page(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    await dump(service, tmp_path / "whole.tar")
+    pages = 0
+    while True:
+        folder = DumpFolder(tmp_path / "lake.tar", "lake")
+        if folder.is_complete:
+            break
+        await transfer(service, page_size=2).dump_page("lake", folder)
+        pages += 1
+        folder.close()
+        # A page that was appended, but not recorded.
+        for path in (tmp_path / "lake.tar.partial").glob("*.jsonl"):
+            with path.open("a") as file:
+                file.write('{"kind":"bra')
+    assert pages > 6
+    folder.finish(0)
+    folder.close()
+    for kind in ("settings", "branch", "tag", "reflog", "commit"):
+        with DumpFile(tmp_path / "whole.tar") as whole, DumpFile(tmp_path / "lake.tar") as parts:
+            assert list(parts.lines(kind)) == list(whole.lines(kind)), kind
+    assert not (tmp_path / "lake.tar.partial").exists()
+    assert (tmp_path / "lake.tar").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_dump_does_not_continue_one_of_another_life_of_the_repository(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    folder = DumpFolder(tmp_path / "lake.tar", "lake")
+    await transfer(service, page_size=2).dump_page("lake", folder)
+    await service.graveler.delete_repository(service.admin, "lake")
+    await service.graveler.create_repository(service.admin, "lake")
+    assert await reason_of(transfer(service).dump("lake", folder)) is Reason.INVALID_PAGE_TOKEN
+    folder.close()
+    await transfer(service).dump("lake", DumpFolder(tmp_path / "lake.tar", "lake", restart=True))
+
+
+async def test_a_dump_of_a_repository_that_another_replica_deletes_ends_as_not_found(
+    service: Service, tmp_path: Path
+) -> None:
+    """Its partitions are emptied, so pages would look like those of a repository without commits."""
+    await fill(service)
+    folder = DumpFolder(tmp_path / "lake.tar", "lake")
+    await transfer(service, page_size=2).dump_page("lake", folder)
+    async with service.another_replica() as other:
+        await other.graveler.delete_repository(other.admin, "lake")
+    assert await reason_of(transfer(service).dump("lake", folder)) is Reason.REPOSITORY_NOT_FOUND
+    folder.close()
+
+
+async def test_a_file_is_written_by_one_dump_and_never_replaced(
+    service: Service, tmp_path: Path
+) -> None:
+    first = DumpFolder(tmp_path / "lake.tar", "lake")
+    with pytest.raises(CliError, match="another process"):
+        DumpFolder(tmp_path / "lake.tar", "lake")
+    await transfer(service).dump("lake", first)
+    (tmp_path / "lake.tar").write_text("mine")
+    with pytest.raises(CliError, match="created meanwhile"):
+        first.finish(0)
+    first.close()
+    with pytest.raises(CliError, match="exists already"):
+        DumpFolder(tmp_path / "lake.tar", "lake")
+    assert (tmp_path / "lake.tar").read_text() == "mine"
+
+
+async def test_a_dump_with_any_byte_changed_is_refused(service: Service, tmp_path: Path) -> None:
+    await fill(service)
+    await dump(service, tmp_path / "lake.tar")
+    good = (tmp_path / "lake.tar").read_bytes()
+    bad = tmp_path / "bad.tar"
+    with DumpFile(tmp_path / "lake.tar") as file:
+        contents = [file._tar.getmember(name) for name in file._tar.getnames()]
+    for member in contents:
+        for at in (0, member.size // 2, member.size - 1):
+            changed = bytearray(good)
+            changed[member.offset_data + at] ^= 1
+            bad.write_bytes(changed)
+            with pytest.raises(CliError) as raised:
+                DumpFile(bad)
+            assert raised.value.exit_code is Exit.FAILURE, (member.name, at)
+    for size in (0, 100, len(good) // 2, contents[-1].offset_data - 512):
+        bad.write_bytes(good[:size])
+        with pytest.raises(CliError):
+            DumpFile(bad)

@@ -1,0 +1,443 @@
+"""Restores and recoveries of a repository, as the command line does them, over graveler's real services."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dumped_lake import commit, dump, fill, restore, shown, transfer
+from graveler_service import Service, reason_of, running_service
+from lake import Replicas, Running, ended, reached
+
+from tarn.block.port import BlockKey
+from tarn.client.access import Access
+from tarn.client.graveler import GravelerClient
+from tarn.core.commit import Commit, commit_id_of
+from tarn.core.dump import NoteLine, from_line, to_line
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.mem import MemKv
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.wire.call import Call
+from tarn.testing.clock import RestlessClock
+from tarn_cli.dump_file import DumpFile
+from tarn_cli.dump_transfer import Transfer
+from tarn_cli.exits import CliError
+from tarn_graveler.application import endpoints_of
+from tarn_graveler.fsck.check import check
+from tarn_graveler.fsck.progress import Progress
+from tarn_graveler.fsck.session import FsckOptions
+from tarn_graveler.fsck.state import open_state
+from tarn_graveler.repository.claiming import PATIENCE_SECONDS
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running_service(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    made = Running()
+    yield made
+    await made.close()
+
+
+async def test_a_restored_repository_shows_what_the_dumped_one_did(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    before = await shown(service)
+    long_ago = (await service.graveler.get_commit(service.admin, "lake", "main@{2}")).commit_id
+    await dump(service, tmp_path / "lake.tar")
+    await service.graveler.delete_repository(service.admin, "lake")
+    done = await restore(service, tmp_path / "lake.tar")
+    assert (done.branches, done.tags, done.left_out) == (2, 1, 0)
+    assert await shown(service) == before
+    assert await service.size("main", "b") == 2
+    again = (await service.graveler.get_commit(service.admin, "lake", "main@{3}")).commit_id
+    assert again == long_ago, "the restore itself is one more change"
+
+
+class InterruptedRestoreError(Exception):
+    """The restore ends here."""
+
+
+async def restored_until(service: Service, path: Path, calls: int) -> None:
+    """Restores a dump, but the process dies after some calls."""
+    left = calls
+
+    def call() -> Call:
+        nonlocal left
+        if not left:
+            raise InterruptedRestoreError
+        left -= 1
+        return service.admin
+
+    with DumpFile(path) as file:
+        await Transfer(service.graveler, call).restore("lake", file)
+
+
+async def test_an_interrupted_restore_is_invisible_and_is_finished_by_repeating_it(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    before = await shown(service)
+    await dump(service, tmp_path / "lake.tar")
+    await service.graveler.delete_repository(service.admin, "lake")
+    graveler, admin = service.graveler, service.admin
+    for calls in range(1, 20):
+        try:
+            await restored_until(service, tmp_path / "lake.tar", calls)
+        except InterruptedRestoreError:
+            work: Awaitable[object] = graveler.create_branch(admin, "lake", "x", "main")
+            assert await reason_of(work) is Reason.REPOSITORY_NOT_FOUND
+            assert not (await graveler.list_repositories(admin)).repositories
+            work = graveler.create_repository(admin, "lake")
+            assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+        else:
+            break
+    assert calls == 7, "begin, settings, commits, reflogs, branches, tags, finish"
+    assert await shown(service) == before
+    await restore_fails(service, tmp_path / "lake.tar", Reason.REPOSITORY_EXISTS)
+
+
+async def restore_fails(service: Service, path: Path, reason: Reason, name: str = "lake") -> None:
+    assert await reason_of(restore(service, path, name)) is reason
+
+
+async def test_what_another_repository_has_is_not_restored_over(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    await dump(service, tmp_path / "first.tar")
+    await restore_fails(service, tmp_path / "first.tar", Reason.REPOSITORY_EXISTS)
+    await restore_fails(service, tmp_path / "first.tar", Reason.REPOSITORY_EXISTS, "other")
+    await commit(service, "main", "z", 9)
+    await dump(service, tmp_path / "second.tar")
+    await service.graveler.delete_repository(service.admin, "lake")
+    with pytest.raises(InterruptedRestoreError):
+        await restored_until(service, tmp_path / "first.tar", 3)
+    await restore_fails(service, tmp_path / "second.tar", Reason.REPOSITORY_EXISTS)
+    await restore_fails(service, tmp_path / "first.tar", Reason.REPOSITORY_EXISTS, "other")
+    await service.graveler.delete_repository(service.admin, "lake")
+    await restore(service, tmp_path / "second.tar", "other")
+    assert (await service.graveler.lookup(service.admin, "other", "main", "z")).entry
+
+
+async def test_only_a_restore_takes_the_namespace_of_a_deleted_repository(
+    service: Service, tmp_path: Path
+) -> None:
+    """Also after a restore that was given up, and after one that failed before it was visible."""
+    graveler, admin = service.graveler, service.admin
+    namespace = (await graveler.get_repository(admin, "lake")).storage_namespace
+    await fill(service)
+    await dump(service, tmp_path / "lake.tar")
+
+    async def refused() -> None:
+        work = graveler.create_repository(admin, "thief", storage_namespace=namespace)
+        assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+
+    await graveler.delete_repository(admin, "lake")
+    await refused()
+    with pytest.raises(InterruptedRestoreError):
+        await restored_until(service, tmp_path / "lake.tar", 2)
+    await refused()
+    await graveler.delete_repository(admin, "lake")
+    await refused()
+    await restore(service, tmp_path / "lake.tar")
+    await refused()
+    await graveler.delete_repository(admin, "lake")
+    await restore(service, tmp_path / "lake.tar", "again")
+
+
+async def test_a_restore_that_dies_before_it_begins_leaves_the_namespace_to_restores(
+    service: Service, running: Running, tmp_path: Path
+) -> None:
+    graveler, admin = service.graveler, service.admin
+    namespace = (await graveler.get_repository(admin, "lake")).storage_namespace
+    await dump(service, tmp_path / "lake.tar")
+    await graveler.delete_repository(admin, "lake")
+    gate = service.replicas.kv.hold("set_if", InstallationKeys.namespace(namespace), after=True)
+    async with service.replicas.replica() as dying:
+        begun = dying.restoring.begin(RepositoryId("lake"), namespace, BranchId("main"), "1")
+        task = running.start(begun)
+        await reached(gate)
+        task.cancel()
+        await ended(task)
+
+    async def later(work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """The work, after it has waited for the dead creation."""
+        task = running.start(work)
+        for _ in range(100):
+            if task.done():
+                break
+            service.clock.advance(PATIENCE_SECONDS / 4)
+            await asyncio.sleep(0.01)
+        return task
+
+    thief = graveler.create_repository(admin, "thief", storage_namespace=namespace)
+    assert await reason_of(await later(thief)) is Reason.REPOSITORY_EXISTS
+    await (await later(restore(service, tmp_path / "lake.tar", "other")))
+
+
+async def bare(service: Service, path: Path, calls: int) -> tuple[str, str]:
+    """Leaves a restore unfinished; returns its id, and the instance of the bare repository."""
+    with pytest.raises(InterruptedRestoreError):
+        await restored_until(service, path, calls)
+    with DumpFile(path) as file:
+        dumped, digest = file.dumped, file.digest
+    found = await service.graveler.begin_restore(
+        service.admin,
+        "lake",
+        dumped.storage_namespace,
+        default_branch_id=dumped.default_branch_id,
+        restore_id=digest,
+    )
+    return digest, found.instance_uid
+
+
+async def test_a_late_call_of_a_restore_changes_nothing_that_users_see(
+    service: Service, running: Running, tmp_path: Path
+) -> None:
+    """A call that was sent before the end creates a branch that a user has deleted meanwhile."""
+    graveler, admin = service.graveler, service.admin
+    await fill(service)
+    await dump(service, tmp_path / "lake.tar")
+    await graveler.delete_repository(admin, "lake")
+    restore_id, uid = await bare(service, tmp_path / "lake.tar", 4)
+    with DumpFile(tmp_path / "lake.tar") as file:
+        branches = list(file.lines("branch"))
+    dev = next(line for line in branches if '"dev"' in line)
+    gate = service.replicas.kv.hold("get_many", RepositoryKeys.branch("dev"))
+    late = running.start(graveler.restore_records(admin, "lake", restore_id, [dev]))
+    await reached(gate)
+    await restore(service, tmp_path / "lake.tar")
+    await graveler.delete_branch(admin, "lake", "dev")
+    gate.open()
+    assert await reason_of(late) is Reason.REPOSITORY_NOT_FOUND
+    assert await reason_of(graveler.get_branch(admin, "lake", "dev")) is Reason.BRANCH_NOT_FOUND
+    work = graveler.restore_records(admin, "lake", restore_id, [dev])
+    assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+    await graveler.finish_restore(admin, "lake", restore_id, uid)
+
+
+async def test_records_that_do_not_fit_are_refused(service: Service, tmp_path: Path) -> None:
+    graveler, admin = service.graveler, service.admin
+    await fill(service)
+    await dump(service, tmp_path / "lake.tar")
+    await graveler.delete_repository(admin, "lake")
+    restore_id, uid = await bare(service, tmp_path / "lake.tar", 1)
+    with DumpFile(tmp_path / "lake.tar") as file:
+        commits = sorted(file.lines("commit"), key=lambda line: json.loads(line)["generation"])
+        main = next(line for line in file.lines("branch") if '"main"' in line)
+        (tag,) = file.lines("tag")
+        settings = next(file.lines("settings"))
+
+    async def refused(line: str, reason: Reason, *more: str) -> None:
+        work = graveler.restore_records(admin, "lake", restore_id, [line, *more])
+        assert await reason_of(work) is reason
+
+    first = from_line(commits[0])
+    assert isinstance(first, Commit)
+    await refused(commits[1], Reason.COMMIT_NOT_FOUND)
+    await refused(commits[1], Reason.COMMIT_NOT_FOUND, commits[0])
+    await refused(to_line(replace(first, generation=1)), Reason.INVALID_ARGUMENT)
+    await refused(main, Reason.COMMIT_NOT_FOUND)
+    elsewhere = replace(first, metarange_id=MetarangeId("ef" * 32))
+    fields = {"commit_id": commit_id_of(elsewhere)}
+    lost = json.dumps({**json.loads(main), **fields})
+    await refused(lost, Reason.COMMIT_NOT_FOUND, to_line(elsewhere))
+    await refused(
+        to_line(NoteLine(BranchId("main"), CommitId("ab" * 32), 1)), Reason.INVALID_ARGUMENT
+    )
+    await refused(main, Reason.INVALID_ARGUMENT, *[main] * 500)
+    work = graveler.finish_restore(admin, "lake", restore_id, uid)
+    assert await reason_of(work) is Reason.BRANCH_NOT_FOUND
+    with pytest.raises(InterruptedRestoreError):
+        await restored_until(service, tmp_path / "lake.tar", 6)
+    other = {"commit_id": json.loads(commits[0])["commit_id"]}
+    await refused(json.dumps({**json.loads(main), **other}), Reason.BRANCH_EXISTS)
+    await refused(json.dumps({**json.loads(tag), **other}), Reason.TAG_EXISTS)
+    await refused(json.dumps({**json.loads(settings), "hidden": []}), Reason.SETTINGS_CHANGED)
+    work = graveler.finish_restore(admin, "lake", restore_id, "another")
+    assert await reason_of(work) is Reason.REPOSITORY_NOT_FOUND
+    await restore(service, tmp_path / "lake.tar")
+
+
+async def test_only_the_restore_that_began_continues(service: Service, tmp_path: Path) -> None:
+    graveler, admin = service.graveler, service.admin
+    await dump(service, tmp_path / "lake.tar")
+    await graveler.delete_repository(admin, "lake")
+    restore_id, uid = await bare(service, tmp_path / "lake.tar", 1)
+    with DumpFile(tmp_path / "lake.tar") as file:
+        namespace, commits = file.dumped.storage_namespace, list(file.lines("commit"))
+    for place, branch, which in (
+        ("local://other", "main", restore_id),
+        (namespace, "dev", restore_id),
+        (namespace, "main", "another"),
+    ):
+        work: Awaitable[object] = graveler.begin_restore(
+            admin, "lake", place, default_branch_id=branch, restore_id=which
+        )
+        assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+    for work in (
+        graveler.restore_records(admin, "lake", "another", commits),
+        graveler.restore_records(admin, "lake", "", commits),
+        graveler.read_namespace(admin, "lake", "another"),
+    ):
+        assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+    await restore(service, tmp_path / "lake.tar")
+    work = graveler.read_namespace(admin, "lake", restore_id)
+    assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+    assert (await graveler.get_repository(admin, "lake")).instance_uid == uid
+
+
+async def test_a_check_finds_nothing_wrong_in_a_restored_repository(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    await dump(service, tmp_path / "lake.tar")
+    await service.graveler.delete_repository(service.admin, "lake")
+
+    async def found() -> set[str]:
+        clock = RestlessClock(service.clock.now_us() + 2 * 86_400_000_000)
+        options, state = FsckOptions(), tmp_path / "fsck.state"
+        state.unlink(missing_ok=True)
+        opened = open_state(state, options.scope(), clock.now_us())
+        kv = service.replicas.kv._kv
+        assert isinstance(kv, MemKv)
+        await check(
+            installation_id="test",
+            kv=kv,
+            blocks=service.replicas.blocks,
+            state=opened,
+            options=options,
+            clock=clock,
+            progress=Progress(),
+        )
+        codes = {each.code.label for each in opened.findings()}
+        opened.close()
+        return codes
+
+    with pytest.raises(InterruptedRestoreError):
+        await restored_until(service, tmp_path / "lake.tar", 6)
+    assert await found() == set()
+    await restore(service, tmp_path / "lake.tar")
+    # The test stages entries without blocks.
+    assert await found() <= {"block-missing", "entry-invalid"}
+
+
+async def test_a_namespace_without_commits_is_refused(service: Service, tmp_path: Path) -> None:
+    await dump(service, tmp_path / "lake.tar")
+    with DumpFile(tmp_path / "lake.tar") as file:
+        work = transfer(service).restore("other", file, "local://typo")
+        assert await reason_of(work) is Reason.INVALID_ARGUMENT
+
+
+async def test_who_may_not_attach_a_namespace_may_not_restore(
+    service: Service, tmp_path: Path
+) -> None:
+    await dump(service, tmp_path / "lake.tar")
+    dev = await service.as_user("dee", "Developer")
+    graveler = service.graveler
+    await graveler.read_dump(dev, "lake")
+    for work in (
+        graveler.begin_restore(dev, "x-1", "local://x", default_branch_id="main", restore_id="1"),
+        graveler.restore_records(dev, "lake", "1", []),
+        graveler.finish_restore(dev, "lake", "1", "1"),
+        graveler.read_dump(service.anonymous, "lake"),
+    ):
+        with pytest.raises(TarnError) as raised:
+            await work
+        assert raised.value.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
+
+
+# ---- another installation, and the recovery
+
+
+@asynccontextmanager
+async def another_installation(service: Service, folder: Path) -> AsyncIterator[Service]:
+    """Yields an empty installation over the same blocks."""
+    replicas = Replicas(folder)
+    replicas.clock, replicas.blocks = service.clock, service.replicas.blocks
+    replicas.count = 50  # other random ids
+    async with replicas.replica() as graveler:
+        endpoints = endpoints_of(graveler, Access(service.auth, service.clock))
+        transport = InProcessTransport(endpoints, service.clock)
+        yield replace(service, graveler=GravelerClient(transport), replicas=replicas)
+        await transport.close()
+    await replicas.tasks.close()
+
+
+async def test_another_installation_restores_a_dump(service: Service, tmp_path: Path) -> None:
+    await fill(service)
+    before = await shown(service)
+    await dump(service, tmp_path / "lake.tar")
+    async with another_installation(service, tmp_path / "other") as other:
+        await restore(other, tmp_path / "lake.tar")
+        assert await shown(other) == before
+        assert await other.size("main", "c") == 3
+
+
+async def test_what_commits_left_in_the_bucket_is_recovered(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    before = await shown(service, of_bucket=True)
+    namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
+    async with another_installation(service, tmp_path / "other") as other:
+        done = await transfer(other, page_size=2).recover("lake", namespace, "main")
+        after = await shown(other, of_bucket=True)
+        assert set(after["heads"]) == {"main", "dev", "gone"}, "deleted branches come back"
+        del after["heads"]["gone"]
+        assert after == before
+        assert (done.damaged, done.left_out, done.unheaded) == ([], 0, [])
+        assert await other.size("main", "c") == 3
+
+
+async def test_a_recovery_leaves_out_damaged_commits_and_what_descends_from_them(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    blocks = service.replicas.blocks
+    namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
+    good = (await service.graveler.get_branch(service.admin, "lake", "main")).commit_id
+    bad = await commit(service, "main", "x", 7)
+    await commit(service, "main", "x", 8)
+    await service.graveler.create_branch(service.admin, "lake", "lost", bad)
+    await commit(service, "lost", "y", 1)
+    path = f"_tarn/commits/{bad}.json"
+    data = await blocks.read(BlockKey(namespace, path))
+    await blocks.delete_many(namespace, [path])
+    await blocks.put(BlockKey(namespace, path), data.replace(b'"x 7"', b'"x 9"'))
+    await blocks.put(BlockKey(namespace, "_tarn/refs/main/notes.txt"), b"")
+    misnamed = f"_tarn/commits/{'0' * 64}.json"
+    await blocks.put(BlockKey(namespace, misnamed), data)
+    async with another_installation(service, tmp_path / "other") as other:
+        done = await transfer(other).recover("lake", namespace, "main")
+        assert done.damaged == [*sorted([path, misnamed]), "_tarn/refs/main/notes.txt"]
+        assert (done.left_out, done.unheaded) == (2, ["lost"])
+        assert (await other.graveler.get_branch(other.admin, "lake", "main")).commit_id == good
+
+
+async def test_a_recovery_without_its_default_branch_names_the_others_and_stays_invisible(
+    service: Service, tmp_path: Path
+) -> None:
+    await fill(service)
+    namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
+    async with another_installation(service, tmp_path / "other") as other:
+        with pytest.raises(CliError, match="no intact note of branch trunk") as raised:
+            await transfer(other).recover("lake", namespace, "trunk")
+        assert "dev, gone, main" in raised.value.hint
+        assert not (await other.graveler.list_repositories(other.admin)).repositories
+        await other.graveler.delete_repository(other.admin, "lake")
+        await transfer(other).recover("lake", namespace, "dev")
