@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from graveler_service import Service
@@ -132,6 +133,54 @@ async def test_a_token_that_its_record_still_names_is_not_dropped(lake: Lake) ->
     for _ in range(3):
         await lake.drop_everything_removed()
     assert await lake.get("x") == 1
+
+
+async def abandon(lake: Lake) -> Partition:
+    """A change that announced its token dies; its compare-and-set lands later. Returns the token's partition."""
+    await lake.put("x", 1)
+    token = await lake.staging_rows()
+    await lake.graveler.cleaning.announce(lake.main, (await record(lake)).tokens)
+    return token
+
+
+async def land(lake: Lake) -> None:
+    fresh = lake.graveler.branches.new_token()
+    await BranchHandle(lake.graveler.branches, lake.main).change(
+        lambda now, op_id: replace(seal(now, fresh, op_id), sealed=())
+    )
+
+
+async def test_a_token_that_is_looked_at_after_a_long_downtime_is_still_dropped(lake: Lake) -> None:
+    """Its next look must not be registered behind the checkpoint, which the same pass moves to now."""
+    await lake.graveler.cleaning.drop_due()
+    token = await abandon(lake)
+    lake.clock.advance(1_500)  # no replica runs
+    await lake.graveler.cleaning.drop_due()  # the record still names the token
+    await land(lake)
+    for _ in range(10):
+        lake.clock.advance(300)
+        await lake.graveler.cleaning.drop_due()
+    assert await lake.kv.scan(token, b"", None, 10) == []
+
+
+async def test_a_second_drop_follows_the_first_one_later_also_after_a_long_downtime(
+    lake: Lake,
+) -> None:
+    """A queued write may land between them."""
+    await lake.graveler.cleaning.drop_due()
+    token = await lake.staging_rows()
+    await lake.put("x", 1)
+    await lake.commit()
+    lake.clock.advance(100)
+    await lake.graveler.cleaning.drop_due()
+    lake.clock.advance(50_000)
+    assert await lake.graveler.cleaning.drop_due() > 0
+    assert await lake.kv.scan(token, b"", None, 10) == []
+    row = Group(b"late", ((b"late", b"1"),))
+    assert await lake.kv.set_many(token, [row]) == [None]
+    lake.clock.advance(3_700)
+    await lake.graveler.cleaning.drop_due()
+    assert await lake.kv.scan(token, b"", None, 10) == []
 
 
 async def test_a_token_is_dropped_between_one_and_two_drop_delays_after_it_was_found_unnamed(

@@ -190,25 +190,31 @@ class TokenCleanup:
         if branch is None or not branch.names(owner.token_id):
             delay_us = max(self._drop_delay_us, 1)
             late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
-            steps = 1 + -(
-                -late_us // delay_us
-            )  # at least the drop delay from now; most replicas compute the same row
+            # At least the drop delay from now; most replicas compute the same row.
+            steps = 1 + -(-late_us // delay_us)
             await self._add_or_raise(Drop(drop.partition, drop.drop_time_us + steps * delay_us))
             return
         looks = owner.look_count + 1
-        delay_us = min(self._drop_delay_us << min(looks, 32), _LOOK_US_MAX)
-        # Computed from the row, not from the clock, so that every replica adds the same row.
-        again = replace(drop, drop_time_us=drop.drop_time_us + delay_us)
+        pause_us = min(self._drop_delay_us << min(looks, 32), _LOOK_US_MAX)
+        again = replace(drop, drop_time_us=self._after(drop, pause_us))
         again = replace(again, owner=replace(owner, look_count=looks))
         await self._add_or_raise(again)
+
+    def _after(self, drop: Drop, pause_us: int) -> int:
+        """Returns the first time later than now that is a whole number of pauses after the time of a row.
+
+        Computed from the row, so that every replica adds the same row. Later than now, also if no replica ran for days:
+        a pass moves the checkpoint to the time of its begin, and does not read again what is before it.
+        """
+        late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
+        return drop.drop_time_us + (late_us // max(pause_us, 1) + 1) * max(pause_us, 1)
 
     async def _drop(self, drop: Drop) -> None:
         await self._kv.drop_partition(drop.partition)
         if drop.count:
             return
-        # Every replica computes the same row.
-        again = replace(drop, drop_time_us=drop.drop_time_us + _SECOND_DROP_US, count=1)
-        await self._add_or_raise(again)
+        time_us = self._after(drop, _SECOND_DROP_US)
+        await self._add_or_raise(replace(drop, drop_time_us=time_us, count=1))
 
     async def _add_or_raise(self, drop: Drop) -> None:
         (error,) = await self._list.add([drop])
