@@ -40,6 +40,8 @@ LINE_BYTES_MAX = 1 << 20
 """Greatest size of a line. A commit has at most 128 KiB of text, which JSON makes at most six times as long."""
 
 _NUMBER_MAX = (1 << 62) - 1
+_TIME_US_MAX = 253_370_764_800_000_000
+"""Begin of the year 9999: the wire ends with it, and a reflog orders its entries by times that only grow."""
 _ID_BYTES_MAX = 64
 
 _T = TypeVar("_T", str, int, bool, list[object], dict[str, object])
@@ -146,24 +148,25 @@ def from_line(text: str) -> Line:
                 return BranchLine(
                     parse_branch_id(_text(fields, "branch_id")),
                     parse_commit_id(_text(fields, "commit_id")),
-                    _number(fields, "create_time_us"),
+                    _time(fields, "create_time_us"),
                     _number(fields, "head_sequence"),
                 )
             case "tag":
                 return TagLine(
                     parse_tag_id(_text(fields, "tag_id")),
                     parse_commit_id(_text(fields, "commit_id")),
-                    _number(fields, "create_time_us"),
+                    _time(fields, "create_time_us"),
                 )
             case "reflog":
                 return _entry_from(fields)
             case "commit":
+                _time(fields, "create_time_us")
                 return from_json(text.encode())
             case "note":
                 return NoteLine(
                     parse_branch_id(_text(fields, "branch_id")),
                     parse_commit_id(_text(fields, "commit_id")),
-                    _number(fields, "time_us"),
+                    _time(fields, "time_us"),
                 )
             case kind:
                 raise ValueError(f"its kind {kind!r} is unknown")
@@ -205,7 +208,10 @@ def _settings_from(fields: dict[str, object]) -> Settings:
             Protection(
                 _text(each, "pattern"),
                 frozenset(_KINDS[kind] for kind in _texts(each, "blocked")),
-                tuple(ExemptUser(_text(user, "user_id"), _hex(user, "user_uid")) for user in users),
+                tuple(
+                    ExemptUser(parse_user_id(_text(user, "user_id")), _hex(user, "user_uid"))
+                    for user in users
+                ),
                 frozenset(_texts(each, "exempt_roles")),
             )
         )
@@ -238,14 +244,14 @@ def _entry_from(fields: dict[str, object]) -> ReflogLine:
     entry = HeadChange(
         entry_id=_hex(fields, "entry_id"),
         sequence=_number(fields, "sequence"),
-        time_us=_number(fields, "time_us"),
+        time_us=_time(fields, "time_us"),
         # An operation that this version does not know is no reason to refuse a dump.
         operation=_OPERATIONS.get(_text(fields, "operation"), HeadOperation.OTHER),
         user_id=parse_user_id(user) if user else "",
         incarnation=_hex(fields, "incarnation"),
         old_commit_id=parse_commit_id(old) if old else None,
         new_commit_id=parse_commit_id(new) if new else None,
-        old_since_us=_number(fields, "old_since_us"),
+        old_since_us=_time(fields, "old_since_us"),
     )
     return ReflogLine(parse_branch_id(_text(fields, "branch_id")), entry)
 
@@ -265,11 +271,15 @@ def _texts(fields: dict[str, object], name: str) -> list[str]:
     return [_of(str, each) for each in _of(list, fields[name])]
 
 
-def _number(fields: dict[str, object], name: str) -> int:
+def _number(fields: dict[str, object], name: str, most: int = _NUMBER_MAX) -> int:
     value = _of(int, fields[name])
-    if not 0 <= value <= _NUMBER_MAX:
-        raise ValueError(f"{name} is {value}, not 0 to {_NUMBER_MAX}")
+    if not 0 <= value <= most:
+        raise ValueError(f"{name} is {value}, not 0 to {most}")
     return value
+
+
+def _time(fields: dict[str, object], name: str) -> int:
+    return _number(fields, name, _TIME_US_MAX)
 
 
 def _hex(fields: dict[str, object], name: str) -> bytes:

@@ -18,7 +18,7 @@ from lake import Replicas, Running, ended, reached
 from tarn.block.port import BlockKey
 from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
-from tarn.core.commit import Commit, commit_id_of
+from tarn.core.commit import Commit, commit_id_of, from_json, to_json
 from tarn.core.dump import NoteLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId
@@ -422,9 +422,16 @@ async def test_a_recovery_leaves_out_damaged_commits_and_what_descends_from_them
     await blocks.put(BlockKey(namespace, "_tarn/refs/main/notes.txt"), b"")
     misnamed = f"_tarn/commits/{'0' * 64}.json"
     await blocks.put(BlockKey(namespace, misnamed), data)
+    # Intact by its id, but of a time that no clock shows.
+    forged = replace(from_json(data), create_time_us=1 << 60)
+    of_forged = f"_tarn/commits/{commit_id_of(forged)}.json"
+    await blocks.put(BlockKey(namespace, of_forged), to_json(forged))
+    of_note = f"_tarn/refs/main/{'9' * 20}-{good}.json"
+    await blocks.put(BlockKey(namespace, of_note), b"{}")
     async with another_installation(service, tmp_path / "other") as other:
         done = await transfer(other).recover("lake", namespace, "main")
-        assert done.damaged == [*sorted([path, misnamed]), "_tarn/refs/main/notes.txt"]
+        notes = [of_note, "_tarn/refs/main/notes.txt"]
+        assert done.damaged == [*sorted([path, misnamed, of_forged]), *notes]
         assert (done.left_out, done.unheaded) == (2, ["lost"])
         assert (await other.graveler.get_branch(other.admin, "lake", "main")).commit_id == good
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -54,7 +56,7 @@ RECORDS: list[Line] = [
         BranchId("main"),
         HeadChange(b"\1" * 16, 2, 9, HeadOperation.CHERRY_PICK, "", b"\2" * 16, COMMIT, None, 7),
     ),
-    Commit((), MetarangeId(COMMIT), "ann", ODD, -1, 0),
+    Commit((), MetarangeId(COMMIT), "ann", ODD, 1, 0),
     Commit((COMMIT, COMMIT), MetarangeId(COMMIT), ODD, "", 1, 3, (("k", ODD),)),
     NoteLine(BranchId("main"), COMMIT, 5),
 ]
@@ -85,6 +87,18 @@ BAD: dict[str, Callable[[], str]] = {
     "a negative sequence": lambda: changed(BRANCH, head_sequence=-1),
     "a sequence above any key": lambda: changed(ENTRY, sequence=1 << 63),
     "a truth value as a number": lambda: changed(BRANCH, head_sequence=True),
+    "a time after the year 9998": lambda: changed(BRANCH, create_time_us=253_370_764_800_000_001),
+    "an entry after the year 9998": lambda: changed(ENTRY, time_us=1 << 61),
+    "a commit after the year 9998": lambda: to_line(
+        replace(cast("Commit", FIRST), create_time_us=1 << 61)
+    ),
+    "a commit before 1970": lambda: to_line(replace(cast("Commit", FIRST), create_time_us=-2)),
+    "an exempt user with a slash": lambda: to_line(RECORDS[1]).replace(
+        '"user_id":"ann"', '"user_id":"a/b"'
+    ),
+    "an exempt user that is a surrogate": lambda: to_line(RECORDS[1]).replace(
+        '"user_id":"ann"', r'"user_id":"\ud800"'
+    ),
     "a time as text": lambda: changed(TAG, create_time_us="5"),
     "an empty entry id": lambda: changed(ENTRY, entry_id=""),
     "a long incarnation": lambda: changed(ENTRY, incarnation="00" * 65),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from tarn.aio.parallel import for_each
 from tarn.block.port import BlockInfo, BlockKey, BlockStore
-from tarn.core.commit import Commit, commit_id_of, from_json
-from tarn.core.dump import LINE_BYTES_MAX, NoteLine, to_line
+from tarn.core.commit import commit_id_of, from_json
+from tarn.core.dump import LINE_BYTES_MAX, NoteLine, from_line, to_line
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import CommitId, parse_branch_id
 from tarn.kv.records import Repository
@@ -72,7 +72,7 @@ class Recovering:
     async def _read_commits(
         self, namespace: str, files: Sequence[BlockInfo], page: NamespacePage
     ) -> None:
-        found: dict[str, Commit] = {}
+        found: dict[str, str] = {}
 
         async def read(info: BlockInfo) -> None:
             named = _COMMIT.fullmatch(info.path)
@@ -81,15 +81,19 @@ class Recovering:
             data = await self._blocks.read(BlockKey(namespace, info.path))
             try:
                 commit = from_json(data)
+                line = to_line(commit)
+                from_line(
+                    line
+                )  # a commit that no restore accepts must not stop the recovery of the others
             except TarnError as error:
-                if error.kind is not Kind.CORRUPT:
+                if error.kind not in (Kind.CORRUPT, Kind.INVALID):
                     raise
                 return
             if commit_id_of(commit) == named[1]:
-                found[info.path] = commit
+                found[info.path] = line
 
         await for_each(files, read, _READS_AT_ONCE)
-        page.lines += [to_line(found[info.path]) for info in files if info.path in found]
+        page.lines += [found[info.path] for info in files if info.path in found]
         page.damaged += [info.path for info in files if info.path not in found]
 
 
@@ -109,8 +113,9 @@ def _add_note(path: str, page: NamespacePage) -> None:
     try:
         if named is None:
             raise ValueError(path)
-        note = NoteLine(parse_branch_id(named[1]), CommitId(named[3]), int(named[2]))
+        line = to_line(NoteLine(parse_branch_id(named[1]), CommitId(named[3]), int(named[2])))
+        from_line(line)  # the time may be one that no clock shows
     except (TarnError, ValueError):
         page.damaged.append(path)
         return
-    page.lines.append(to_line(note))
+    page.lines.append(line)
