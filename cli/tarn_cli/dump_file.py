@@ -72,8 +72,7 @@ class DumpFolder:
             raise CliError(Exit.CONFLICT, f"{target} exists already", "name another file")
         self._target = target
         self._folder = target.with_name(target.name + ".partial")
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._lock = os.open(self._folder, os.O_RDONLY)
+        self._lock = self._open_folder()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -103,11 +102,29 @@ class DumpFolder:
                     raise CliError(Exit.FAILURE, text, "give --restart")
                 file.truncate(sizes.get(name, 0))
 
+    def _open_folder(self) -> int:
+        """Opens the folder, unless somebody else made it: who can write to it leads each file elsewhere by a link."""
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            text = f"folder {self._folder} cannot be used: {error.strerror}"
+            raise CliError(Exit.CONFLICT, text, "name another file") from error
+        if os.fstat(opened).st_uid != os.geteuid():
+            os.close(opened)
+            text = f"{self._folder} belongs to another user"
+            raise CliError(Exit.CONFLICT, text, "name another file")
+        return opened
+
     def _read_state(self) -> Mapping[str, Any] | None:
         try:
             found: Mapping[str, Any] = json.loads((self._folder / _STATE).read_text())
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            self.close()
+            text = f"{self._folder / _STATE} is damaged: {error}"
+            raise CliError(Exit.FAILURE, text, "give --restart") from error
         return found
 
     def append(self, lines: Sequence[str], dumped: Dumped, page_token: str) -> None:
@@ -247,9 +264,12 @@ class DumpFile:
 
     def open(self, name: str) -> IO[bytes]:
         """Opens a member; the caller closes it."""
-        file = self._tar.extractfile(name)
-        if file is None:
-            raise ValueError(f"{name} is not a file")
+        info = self._tar.getmember(name)
+        # Other kinds lead to other members, or have a size that no byte in the file stands for.
+        if not info.isreg() or info.issparse():
+            raise ValueError(f"{name} is not a plain file")
+        file = self._tar.extractfile(info)
+        assert file is not None, "it is a file"
         return file
 
     def lines(self, kind: str) -> Iterator[str]:

@@ -24,12 +24,16 @@ RECOVERY = "recover"
 """The `restore_id` of every recovery: it always restores the same thing, the contents of its namespace."""
 
 _R = TypeVar("_R", BranchLine, ReflogLine, Commit)
+_T = TypeVar("_T")
 
 _PAGE = 1000
 _REQUEST_LINES = 500
 _REQUEST_REFS = 50
 """A ref costs three compare-and-sets, one after the other."""
 _REQUEST_BYTES = 1 << 20
+_TRIES = 5
+_PAUSE_SECONDS = 1.0
+_REPEATED = (Kind.UNAVAILABLE, Kind.UNKNOWN_OUTCOME, Kind.DEADLINE)
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ class Transfer:
         call: returns the context of a new call.
         progress: called with a line about the progress.
         page_size: lines or files of a page.
+        sleep: waits for some seconds, before a call is repeated; None: no call is repeated.
     """
 
     def __init__(
@@ -70,8 +75,10 @@ class Transfer:
         progress: Callable[[str], None] = lambda _: None,
         *,
         page_size: int = _PAGE,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         self._graveler = graveler
+        self._sleep = sleep
         self._call = call
         self._progress = progress
         self._page_size = page_size
@@ -200,21 +207,43 @@ class Transfer:
         restore_id: str,
     ) -> AsyncIterator[_Writer]:
         """Yields what writes lines to a bare repository, which becomes visible after the block."""
-        begun = await self._graveler.begin_restore(
-            self._call(),
-            repository_id,
-            namespace,
-            default_branch_id=default_branch_id,
-            restore_id=restore_id,
+        begun = await self._repeated(
+            lambda: self._graveler.begin_restore(
+                self._call(),
+                repository_id,
+                namespace,
+                default_branch_id=default_branch_id,
+                restore_id=restore_id,
+            )
         )
 
         async def send(lines: list[str]) -> None:
-            await self._graveler.restore_records(self._call(), repository_id, restore_id, lines)
+            await self._repeated(
+                lambda: self._graveler.restore_records(
+                    self._call(), repository_id, restore_id, lines
+                )
+            )
 
         yield _Writer(send, self._progress)
-        done.repository = await self._graveler.finish_restore(
-            self._call(), repository_id, restore_id, begun.instance_uid
+        done.repository = await self._repeated(
+            lambda: self._graveler.finish_restore(
+                self._call(), repository_id, restore_id, begun.instance_uid
+            )
         )
+
+    async def _repeated(self, send: Callable[[], Awaitable[_T]]) -> _T:
+        """Makes a call of a restore; repeats it if a replica is away or an answer was lost.
+
+        A restore of millions of commits makes thousands of calls: one lost answer must not end it. All may be repeated.
+        """
+        for attempt in range(_TRIES):
+            try:
+                return await send()
+            except TarnError as error:
+                if self._sleep is None or error.kind not in _REPEATED or attempt == _TRIES - 1:
+                    raise
+                await self._sleep(_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
 
     async def _write_commits(self, file: IO[bytes], write: _Writer, done: Restored) -> None:
         """Writes the commits of a file, parents first, except those without all of their ancestors."""

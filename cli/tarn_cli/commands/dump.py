@@ -77,6 +77,7 @@ def restore(
     Example:
       tarn repo restore lake lake.dump
     """
+    from tarn.rpc.process.system import SystemClock
     from tarn_cli.connection import Connection
     from tarn_cli.dump_file import DumpFile
     from tarn_cli.dump_transfer import Transfer
@@ -89,7 +90,7 @@ def restore(
     ):
 
         async def work(tarn: Connection) -> Restored:
-            transfer = Transfer(tarn.graveler, tarn.call, status.update)
+            transfer = Transfer(tarn.graveler, tarn.call, status.update, sleep=SystemClock().sleep)
             return await transfer.restore(name, opened, storage_namespace, default)
 
         done = session.run(work)
@@ -113,6 +114,7 @@ def recover(session: Session, repository: str, storage_namespace: str, default_b
     Example:
       tarn repo recover lake --storage-namespace s3://bucket/lake-1f2e3d4c
     """
+    from tarn.rpc.process.system import SystemClock
     from tarn_cli.connection import Connection
     from tarn_cli.dump_transfer import Transfer
 
@@ -121,7 +123,7 @@ def recover(session: Session, repository: str, storage_namespace: str, default_b
     with session.output.progress_console.status(f"recovering {name}") as status:
 
         async def work(tarn: Connection) -> Restored:
-            transfer = Transfer(tarn.graveler, tarn.call, status.update)
+            transfer = Transfer(tarn.graveler, tarn.call, status.update, sleep=SystemClock().sleep)
             return await transfer.recover(name, storage_namespace, default)
 
         done = session.run(work)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import tarfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -170,3 +173,67 @@ async def test_a_dump_with_any_byte_changed_is_refused(service: Service, tmp_pat
         bad.write_bytes(good[:size])
         with pytest.raises(CliError):
             DumpFile(bad)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, "sparse"])
+async def test_a_dump_whose_member_is_no_plain_file_is_refused(
+    service: Service, tmp_path: Path, kind: bytes | str
+) -> None:
+    """A link leads to another member; a sparse file has any number of bytes in a small tar."""
+    await fill(service)
+    await dump(service, tmp_path / "lake.tar")
+    with (
+        tarfile.open(tmp_path / "lake.tar") as good,
+        tarfile.open(tmp_path / "bad.tar", "w", format=tarfile.PAX_FORMAT) as bad,
+    ):
+        for info in good.getmembers():
+            data = good.extractfile(info)
+            if info.name == "tags.jsonl" and kind == "sparse":
+                # One block of data; the rest is a hole.
+                info.pax_headers = {
+                    "GNU.sparse.map": f"0,{info.size}",
+                    "GNU.sparse.size": str(info.size),
+                }
+            elif info.name == "tags.jsonl" and isinstance(kind, bytes):
+                info.type, info.linkname, info.size = kind, "../../etc/passwd", 0
+                bad.addfile(info)
+                info.name, info.type, info.size = "../../etc/passwd", tarfile.REGTYPE, 1
+                data = io.BytesIO(b"x")
+            bad.addfile(info, data)
+    with pytest.raises(CliError, match=r"tags.jsonl is not a plain file"):
+        DumpFile(tmp_path / "bad.tar")
+
+
+async def test_a_folder_of_another_user_or_behind_a_link_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner could lead each file of the dump elsewhere."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a.tar.partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CliError, match="cannot be used"):
+        DumpFolder(tmp_path / "a.tar", "lake")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (tmp_path / "b.tar.partial").mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(CliError, match="another user"):
+        DumpFolder(tmp_path / "b.tar", "lake")
+    monkeypatch.undo()
+    DumpFolder(tmp_path / "b.tar", "lake").close()
+    with pytest.raises(CliError, match="cannot be used"):
+        DumpFolder(tmp_path / "absent" / "c.tar", "lake")
+
+
+async def test_a_damaged_state_is_named_and_a_restart_discards_it(
+    service: Service, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake.tar"
+    folder = DumpFolder(target, "lake")
+    await transfer(service, page_size=1).dump_page("lake", folder)
+    folder.close()
+    (tmp_path / "lake.tar.partial" / "state.json").write_text("{")
+    with pytest.raises(CliError, match=r"state.json is damaged") as raised:
+        DumpFolder(target, "lake")
+    assert "--restart" in raised.value.hint
+    folder = DumpFolder(target, "lake", restart=True)
+    assert folder.page_token == ""
+    folder.close()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from dumped_lake import commit, dump, fill, restore, shown, transfer
@@ -108,6 +108,42 @@ async def test_an_interrupted_restore_is_invisible_and_is_finished_by_repeating_
     assert calls == 7, "begin, settings, commits, reflogs, branches, tags, finish"
     assert await shown(service) == before
     await restore_fails(service, tmp_path / "lake.tar", Reason.REPOSITORY_EXISTS)
+
+
+class _Losing:
+    """A client that loses the answer to the first call of each method of a restore."""
+
+    def __init__(self, graveler: GravelerClient) -> None:
+        self._graveler = graveler
+        self.lost: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            answer = await getattr(self._graveler, name)(*args, **more)
+            if name not in self.lost:
+                self.lost.add(name)
+                raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "no answer")
+            return answer
+
+        return call
+
+
+async def test_a_restore_goes_on_after_lost_answers(service: Service, tmp_path: Path) -> None:
+    await fill(service)
+    before = await shown(service)
+    await dump(service, tmp_path / "lake.tar")
+    await service.graveler.delete_repository(service.admin, "lake")
+    losing, pauses = _Losing(service.graveler), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    restoring = Transfer(cast("GravelerClient", losing), lambda: service.admin, sleep=sleep)
+    with DumpFile(tmp_path / "lake.tar") as file:
+        await restoring.restore("lake", file)
+    assert losing.lost == {"begin_restore", "restore_records", "finish_restore"}
+    assert pauses == [1.0, 1.0, 1.0]
+    assert await shown(service) == before
 
 
 async def restore_fails(service: Service, path: Path, reason: Reason, name: str = "lake") -> None:
