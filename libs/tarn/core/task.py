@@ -133,6 +133,7 @@ class Task:
         digest: SHA-256 of the request as it was sent.
         create_time_us: time of the start.
         begin_sequence: the branch's newest change of the head before the first run; 0 if the work changes no branch.
+        incarnation: the life of the branch at the start; empty if the work changes no branch.
         state: how far it is.
         epoch: number of runs begun. Invariant: each claim increases it by one.
         runner: the process of the newest run.
@@ -156,6 +157,7 @@ class Task:
     digest: bytes
     create_time_us: int
     begin_sequence: int = 0
+    incarnation: bytes = b""
     state: TaskState = TaskState.PENDING
     epoch: int = 0
     runner: bytes = b""

@@ -33,6 +33,7 @@ def encode_task(task: Task) -> bytes:
         done_count=task.progress.done,
         total_count=task.progress.total,
         begin_sequence=task.begin_sequence,
+        incarnation=task.incarnation,
         end_time_us=task.end_time_us,
         result=task.result,
     )
@@ -70,6 +71,7 @@ def decode_task(value: bytes) -> Task:
         digest=record.digest,
         create_time_us=record.create_time_us,
         begin_sequence=record.begin_sequence,
+        incarnation=record.incarnation,
         state=state,
         epoch=record.epoch,
         runner=record.runner,

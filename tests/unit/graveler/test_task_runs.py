@@ -355,6 +355,22 @@ async def test_a_rule_that_was_set_after_the_start_blocks_the_merge(
     assert await head(lake) == before
 
 
+async def test_a_task_does_not_reach_a_branch_that_took_over_the_name(lake: Service) -> None:
+    graveler, admin, name = lake.graveler, lake.admin, task_id(lake)
+    await graveler.set_default_branch(admin, "lake", "side")
+    handler_of(lake, ".TaskService")._runner.works.clear()
+    await graveler.start_merge(admin, a_merge(), task_id=name)
+    await graveler.delete_branch(admin, "lake", "main")
+    await graveler.create_branch(admin, "lake", "main", "side~1")
+    before = await head(lake)
+    lake.clock.advance(LEASE_S + 1)
+    async with lake.another_replica() as other:
+        await look(other)
+        task = await done(other, name)
+    assert task.error.reason == Reason.BRANCH_NOT_FOUND
+    assert await head(lake) == before
+
+
 async def test_a_task_does_not_reach_a_repository_that_took_over_the_name(lake: Service) -> None:
     name = task_id(lake)
     handler_of(lake, ".TaskService")._runner.works.clear()

@@ -229,6 +229,41 @@ async def test_a_user_has_a_limited_number_of_open_tasks(lake: Service) -> None:
     await lake.graveler.start_merge(lake.admin, a_merge(), task_id=names[16])
 
 
+async def test_a_user_does_not_use_up_the_tasks_of_others(
+    lake: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarn_graveler.tasks.runner._DAILY_OF_USER_MAX", 2)
+    monkeypatch.setattr("tarn_graveler.tasks.runner._DAILY_MAX", 3)
+    graveler, ann = lake.graveler, await lake.as_user("ann", "Developer")
+    for number in range(2):
+        await graveler.start_merge(ann, a_merge(), task_id=task_id(lake, number))
+    refused = graveler.start_merge(ann, a_merge(), task_id=task_id(lake, 2))
+    assert await reason_of(refused) is Reason.OVERLOADED
+    await graveler.start_merge(lake.admin, a_merge(), task_id=task_id(lake, 3))
+    refused = graveler.start_merge(lake.admin, a_merge(), task_id=task_id(lake, 4))
+    assert await reason_of(refused) is Reason.OVERLOADED
+
+
+async def test_a_list_holds_no_requests_and_results_and_leaves_out_a_damaged_task(
+    lake: Service,
+) -> None:
+    """A user's thousand tasks would fill the memory; a damaged one would stop every start for days."""
+    for number in (1, 2):
+        await lake.graveler.start_merge(lake.admin, a_merge(), task_id=task_id(lake, number))
+        await done(lake, task_id(lake, number))
+    repository = await repository_of(lake)
+    keys = InstallationKeys("test").of_repository(repository.repository_id, repository.instance_uid)
+    rows, key = keys.tasks(int(task_id(lake)[:12], 16) // 86_400_000), keys.task(task_id(lake))
+    (found,) = await lake.replicas.kv.get_many(rows, [key])
+    assert found is not None
+    await lake.replicas.kv.set_if(rows, key, b"\xff", found.predicate)
+    runner = handler_of(lake, ".TaskService")._runner
+    (task,) = (await runner.page(repository, None, "", 10)).tasks
+    assert (task.task_id, task.request, task.result) == (task_id(lake, 2), b"", b"")
+    assert task.failure is not None  # nothing to merge
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=task_id(lake, 3))
+
+
 def test_a_preview_that_is_too_long_is_shortened_and_says_where_it_goes_on() -> None:
     conflicts = [
         merge_pb.MergeConflict(path=f"{n:04}", base_entry=b"x" * 1_000) for n in range(999)

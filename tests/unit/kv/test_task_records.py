@@ -23,6 +23,7 @@ TASK = Task(
     digest=b"digest",
     create_time_us=1,
     begin_sequence=2,
+    incarnation=b"\x03" * 16,
     state=TaskState.FAILED,
     epoch=3,
     runner=b"runner",

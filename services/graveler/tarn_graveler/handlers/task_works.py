@@ -14,7 +14,7 @@ from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.records import BranchName, branch_not_found
 from tarn_graveler.handlers.merges import choice_of, commit_of, preview_message
 from tarn_graveler.handlers.requests import paging
 from tarn_graveler.tasks.run import Run
@@ -52,7 +52,8 @@ class MergeWork:
         """Makes the merge; see `Work`.
 
         Raises:
-            TarnError: as `Merges.merge`; BRANCH_PROTECTED or REPOSITORY_READ_ONLY by the rules of now.
+            TarnError: as `Merges.merge`; BRANCH_NOT_FOUND also if the name has another branch by now;
+                BRANCH_PROTECTED or REPOSITORY_READ_ONLY by the rules of now.
         """
         task, request = run.task, pb.MergeRequest.FromString(run.task.request)
         name = BranchName(repository, BranchId(request.branch_id))
@@ -74,11 +75,22 @@ class MergeWork:
             run.may_stop = True
             # Minutes may have passed since the start.
             await self._settings.require(repository, name.branch_id, ChangeKind.MERGE, caller)
+            # After the seal, and no life of a branch comes back: so the sealed record is of the life at the start.
+            await self._require_branch(name, task)
             return await self._merges.propose(repository, head_id, into, wish)
 
         cause = Cause(HeadOperation.MERGE, task.user_id)
         new = await self._moves.move(name, propose, cause=cause, before_publish=run.before_publish)
         return _merged(new)
+
+    async def _require_branch(self, name: BranchName, task: Task) -> None:
+        """Refuses a branch that was created since the start of a task under the name of its branch.
+
+        Raises:
+            TarnError: BRANCH_NOT_FOUND.
+        """
+        if (await self._branches.fresh(name)).branch.incarnation != task.incarnation:
+            raise branch_not_found(name)
 
     async def settle(self, repository: Repository, run: Run) -> bytes | None:
         """Finds the merge of an earlier attempt, which after this can have no effect any more; see `Work`.

@@ -8,6 +8,7 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from tarn.core.access.policy import Grant
+from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import TaskId, parse_branch_id
 from tarn.core.task import Start, Task, TaskKind, TaskState
@@ -96,7 +97,7 @@ class TaskHandler:
             resolved.message = wish.message or about
             resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
             task = await self._start(
-                repository, request.task_id, start, grant, about, resolved, before.head_sequence
+                repository, request.task_id, start, grant, about, resolved, before
             )
         return pb.StartMergeResponse(task=_message(task))
 
@@ -122,7 +123,7 @@ class TaskHandler:
             resolved.CopyFrom(wish)
             resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
             resolved.destination_ref = await self._refs.commit_of(repository, wish.destination_ref)
-            task = await self._start(repository, request.task_id, start, grant, about, resolved, 0)
+            task = await self._start(repository, request.task_id, start, grant, about, resolved)
         return pb.StartPreviewResponse(task=_message(task))
 
     async def _started(self, repository: Repository, task_id: str, start: Start) -> Task | None:
@@ -137,8 +138,9 @@ class TaskHandler:
         grant: Grant,
         about: str,
         resolved: Message,
-        begin_sequence: int,
+        branch: Branch | None = None,
     ) -> Task:
+        """Starts a task that changes `branch`, or none."""
         task = Task(
             task_id=TaskId(task_id) if task_id else self._runner.new_id(),
             repository_id=repository.repository_id,
@@ -151,7 +153,8 @@ class TaskHandler:
             request=resolved.SerializeToString(deterministic=True),
             digest=start.digest,
             create_time_us=self._clock.now_us(),
-            begin_sequence=begin_sequence,
+            begin_sequence=branch.head_sequence if branch else 0,
+            incarnation=branch.incarnation if branch else b"",
         )
         return await self._runner.start(repository, task)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import structlog
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
@@ -23,6 +25,8 @@ _DAYS_SHOWN = 3
 """Days before today that may have tasks to show: a day's run and a day's retention, begun late on a day."""
 _SCAN = 64
 """Rows of one read: a row may have half a megabyte."""
+
+_log = structlog.get_logger()
 
 
 def task_not_found(task_id: str) -> TarnError:
@@ -129,7 +133,9 @@ class TaskRecords:
             raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
     async def scan(self, keys: RepositoryKeys, after: str = "") -> AsyncIterator[Task]:
-        """Yields all records, oldest first; also void and expired ones.
+        """Yields all records, oldest first, without their requests and results; also void and expired ones.
+
+        Together these may have hundreds of megabytes. A damaged record is left out: it must not stop all starts.
 
         Args:
             keys: those of the repository.
@@ -141,7 +147,14 @@ class TaskRecords:
             start = keys.task(after) + b"\0" if after else keys.task("")
             end = after_prefix(keys.task(""))
             async for _, value in rows_of(self._kv, keys.tasks(day), start, end, _SCAN):
-                yield decode_task(value)
+                try:
+                    task = decode_task(value)
+                except TarnError as error:
+                    _log.error(
+                        "cannot read a task", partition=keys.tasks(day).name, error=error.message
+                    )
+                    continue
+                yield replace(task, request=b"", result=b"")
 
     async def page(
         self, keys: RepositoryKeys, user: tuple[UserId, bytes] | None, after: str, limit: int

@@ -56,6 +56,8 @@ _OPEN_MAX = 16
 """Tasks of one user in one repository that have not ended."""
 _DAILY_MAX = 1_000
 """Tasks of one repository and day: each start reads their records."""
+_DAILY_OF_USER_MAX = 250
+"""Those of one user, who must not use up the tasks of all others."""
 _BEAT_SECONDS = 5.0
 """Pause between renewals of a lease; also how soon a request to cancel is noticed."""
 _ATTEMPTS = 4
@@ -149,13 +151,18 @@ class TaskRunner:
 
     async def _limit(self, keys: RepositoryKeys, task: Task) -> None:
         """Refuses a start beyond the limits, which starts at the same time may exceed by a few."""
-        open_count = daily_count = 0
+        open_count = own_count = daily_count = 0
         day = day_of_task(task.task_id)
         async for each in self._records.scan(keys):
-            open_count += not each.state.is_ended and each.user_id == task.user_id
-            daily_count += day_of_task(each.task_id) == day
+            is_own, is_of_day = each.user_id == task.user_id, day_of_task(each.task_id) == day
+            open_count += is_own and not each.state.is_ended
+            own_count += is_own and is_of_day
+            daily_count += is_of_day
         if open_count >= _OPEN_MAX:
             text = f"you have {open_count} tasks in this repository that have not ended; wait for one or cancel one"
+            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
+        if own_count >= _DAILY_OF_USER_MAX:
+            text = f"you had {own_count} tasks in this repository today, the most of one day; call the rpc itself"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         if daily_count >= _DAILY_MAX:
             text = f"the repository had {daily_count} tasks today, the most of one day; call the rpc itself instead"
