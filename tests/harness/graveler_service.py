@@ -16,6 +16,7 @@ from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import UserId
 from tarn.kv.mem import MemKv
+from tarn.kv.port import Kv
 from tarn.kv.records import Repository
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.rules import Rule
@@ -92,9 +93,9 @@ class Service:
 
 
 @asynccontextmanager
-async def running_service(folder: Path) -> AsyncIterator[Service]:
-    """Yields one replica with a repository `lake`, and its admin."""
-    replicas = Replicas(folder)
+async def running_service(folder: Path, kv: Kv | None = None) -> AsyncIterator[Service]:
+    """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
+    replicas = Replicas(folder, kv)
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)

@@ -16,7 +16,7 @@ from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.listing.breaks import BreakRule
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.mem import MemKv
-from tarn.kv.port import Partition
+from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.faults.gates import GatedKv, HeldOperation
@@ -125,10 +125,10 @@ class Lake:
 class Replicas:
     """Makes replicas of one installation."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kv: Kv | None = None) -> None:
         self.directory = directory
         self.clock = ManualClock()
-        self.kv = GatedKv(MemKv())
+        self.kv = GatedKv(kv or MemKv())
         self.blocks = MemBlockStore(self.clock)
         self.tasks = TaskSet()
         self.count = 0

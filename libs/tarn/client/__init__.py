@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tarn.client.failures import TarnCallError
     from tarn.client.paging import Listing
     from tarn.client.sync_client import Client
+    from tarn.client.task_operations import Task, TaskState
     from tarn.client.values import (
         Branch,
         Change,
@@ -50,6 +51,8 @@ __all__ = [
     "Side",
     "Tag",
     "TarnCallError",
+    "Task",
+    "TaskState",
     "TlsFiles",
     "User",
 ]
@@ -59,6 +62,8 @@ _MODULES = {
     "Client": "tarn.client.sync_client",
     "Listing": "tarn.client.paging",
     "TarnCallError": "tarn.client.failures",
+    "Task": "tarn.client.task_operations",
+    "TaskState": "tarn.client.task_operations",
     "TlsFiles": "tarn.rpc.process.tls",
 }
 

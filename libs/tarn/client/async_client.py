@@ -96,6 +96,10 @@ class AsyncClient(Operations):
         request_id = f"{self._name}-{self._ids.nonce().hex()[:16]}"
         return Call(request_id, "", self._clock.monotonic() + self._timeout_s)
 
+    def new_task_id(self) -> str:
+        """Returns an id for a new task. It is valid for 15 minutes."""
+        return self._ids.uuid7().hex()
+
     async def log_in(self) -> str:
         """Logs in now, unless it has, and returns the caller token: a secret, valid for about an hour.
 

@@ -9,6 +9,7 @@ from tarn.client.commits import ChangesPage
 from tarn.client.merge_operations import MergeOperations
 from tarn.client.object_operations import ObjectOperations
 from tarn.client.paging import Listing, listing
+from tarn.client.task_operations import TaskOperations
 from tarn.client.values import (
     Branch,
     Change,
@@ -23,7 +24,7 @@ from tarn.client.values import (
 __all__ = ["Operations"]
 
 
-class Operations(MergeOperations, ObjectOperations):
+class Operations(MergeOperations, TaskOperations, ObjectOperations):
     """The calls of a client. Every method raises a class of `tarn.client.errors`.
 
     A *ref* is a branch, a tag, a commit id or a unique prefix of one, or a branch with a moment, such as `main@{2}`;

@@ -213,6 +213,10 @@ class Client:
         """See `AsyncClient.log_in`."""
         return self.run(AsyncClient.log_in)
 
+    def new_task_id(self) -> str:
+        """See `AsyncClient.new_task_id`."""
+        return self._client.new_task_id()
+
     def with_timeout(self, seconds: float) -> Self:
         """See `AsyncClient.with_timeout`."""
         other = copy.copy(self)
@@ -262,6 +266,13 @@ class Client:
     list_conflicts = BlockingListing(Operations.list_conflicts)
     revert = Blocking(Operations.revert)
     cherry_pick = Blocking(Operations.cherry_pick)
+
+    start_merge = Blocking(Operations.start_merge)
+    start_preview = Blocking(Operations.start_preview)
+    get_task = Blocking(Operations.get_task)
+    wait_task = Blocking(Operations.wait_task)
+    cancel_task = Blocking(Operations.cancel_task)
+    list_tasks = BlockingListing(Operations.list_tasks)
 
     get_object = Blocking(Operations.get_object)
     list_objects = BlockingListing(Operations.list_objects)
