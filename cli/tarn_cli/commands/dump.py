@@ -131,7 +131,7 @@ def recover(session: Session, repository: str, storage_namespace: str, default_b
     for branch_id in done.unheaded:
         session.output.remark(f"branch {branch_id} is not recovered: no commit of it is intact")
     for path in done.damaged[:10]:
-        session.output.remark(f"{path} cannot be used")
+        session.output.remark(f"{path!a} cannot be used")
 
 
 def _record(name: str, done: Restored) -> Record:
