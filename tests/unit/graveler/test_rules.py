@@ -25,6 +25,7 @@ from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.repository.settings import RULES_CACHE_SECONDS
 from tarn_proto.graveler.v1 import entry_service_pb2
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
+from tarn_proto.graveler.v1.merge_service_pb2 import MergeRequest
 
 PLAUSIBLE: dict[str, Any] = {
     "repository_id": "lake",
@@ -38,6 +39,7 @@ PLAUSIBLE: dict[str, Any] = {
     "destination_ref": "main",
     "manifest_hash": bytes(32),
     "expected_commit_id": "0" * 64,
+    "merge": MergeRequest(repository_id="lake", branch_id="dev", source_ref="main"),
 }
 """Arguments of any change. They are valid, as far as anything is checked before the rules are."""
 
