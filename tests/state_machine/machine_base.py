@@ -151,9 +151,8 @@ class MachineBase(RuleBasedStateMachine):
     @rule()
     def clean(self) -> None:
         self.run(self.lab.clean())
-        self.call = self.run(
-            self.lab.log_in()
-        )  # time has passed: the caller token may have expired
+        # Time has passed: the caller token may have expired.
+        self.call = self.run(self.lab.log_in())
 
 
 def _check_refusal(expected: RefusedError, error: TarnError) -> None:
