@@ -67,7 +67,7 @@ class Values:
             _, address, body = self._joined[joined]
             agrees = (entry.address, entry.size) == (address, len(body))
             return joined if agrees and not is_tombstone(packed) else -1000 - joined
-        unnamed = pack(replace(entry, operation_id="", mtime_us=0))
+        unnamed = pack(replace(entry, operation_id="", mtime_us=0, judged_move_us=0))
         agrees = entry.address == _address(entry.size) and unnamed == packed_value(entry.size)
         return entry.size if agrees and not is_tombstone(packed) else -1000 - entry.size
 

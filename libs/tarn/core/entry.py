@@ -9,7 +9,8 @@ Layout (little-endian), version 1; golden bytes in `docs/formats/entry.md`:
     10     8    mtime, microseconds since the epoch
     18     16   address: UUIDv7 of the block; zeros with an external address
     34     16   MD5 of the body, or of the parts' MD5s for a multipart ETag
-    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation and external address
+    50     16   identity: BLAKE2b-128 over size, MD5 and the tail without lineage, operation, judged move and external
+                address
     66     …    tail: fields `tag u8, length u16, bytes`, tags ascending, each at most once
 
 The head has a fixed size, so that a million entries become Arrow columns by slicing, without a Python object
@@ -40,6 +41,8 @@ __all__ = [
     "etag_of",
     "identity_of",
     "is_tombstone",
+    "judged_at",
+    "judged_move_of",
     "listed_of",
     "operation_of",
     "pack",
@@ -61,6 +64,7 @@ _LISTED_MASK = FLAG_TOMBSTONE << 8 | 0xFF
 _FIELD = struct.Struct("<BH")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
+_I64 = struct.Struct("<q")
 _ZERO = bytes(16)
 
 
@@ -78,11 +82,12 @@ class TailTag:
     CHECKSUMS = 9
     LINEAGE = 10
     OPERATION = 11
+    JUDGED_MOVE = 12
     EXTERNAL_ADDRESS = 15
 
 
-_NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION})
-"""Fields that identify the writer; they are not part of the identity."""
+_NO_IDENTITY = frozenset({TailTag.LINEAGE, TailTag.OPERATION, TailTag.JUDGED_MOVE})
+"""Fields about the write; they are not part of the identity."""
 
 _TEXT_FIELDS = (
     (TailTag.CONTENT_TYPE, "content_type"),
@@ -139,6 +144,8 @@ class Entry:
         checksums: at most one per algorithm.
         lineage: the S3A audit header of the writing job, or empty.
         operation_id: of a conditional write: identifies it, so that a repeated attempt finds an earlier one.
+        judged_move_us: of a conditional write: `Branch.move_time_us` of the record by which graveler judged its
+            condition (rule 9); 0 for any other entry.
         external_address: location of the bytes if they are not in the namespace, else empty.
     """
 
@@ -156,6 +163,7 @@ class Entry:
     expires: str = ""
     lineage: str = ""
     operation_id: str = ""
+    judged_move_us: int = 0
     external_address: str = ""
     checksums: tuple[Checksum, ...] = field(default=())
 
@@ -179,6 +187,8 @@ def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
         fields.append((TailTag.METADATA, _strings(pairs)))
     if entry.etag_parts:
         fields.append((TailTag.ETAG_PARTS, _U32.pack(entry.etag_parts)))
+    if entry.judged_move_us:
+        fields.append((TailTag.JUDGED_MOVE, _I64.pack(entry.judged_move_us)))
     if entry.checksums:
         parts = [
             part.encode()
@@ -231,6 +241,29 @@ def operation_of(packed: bytes) -> str:
     if len(packed) == HEAD_BYTES:
         return ""
     return unpack(packed).operation_id
+
+
+def judged_move_of(packed: bytes) -> int:
+    """`Entry.judged_move_us` of a packed entry.
+
+    Raises:
+        EntryCorruptError: as `unpack`.
+    """
+    return 0 if len(packed) == HEAD_BYTES else unpack(packed).judged_move_us
+
+
+def judged_at(packed: bytes, move_time_us: int) -> bytes:
+    """Returns the packed entry with another `Entry.judged_move_us`. Its identity and all other fields stay.
+
+    Raises:
+        EntryCorruptError: as `unpack`, for damage in the tail.
+    """
+    fields = _read_tail(packed)
+    fields.pop(TailTag.JUDGED_MOVE, None)
+    if move_time_us:
+        fields[TailTag.JUDGED_MOVE] = _I64.pack(move_time_us)
+    tail = (_FIELD.pack(tag, len(value)) + value for tag, value in sorted(fields.items()))
+    return packed[:HEAD_BYTES] + b"".join(tail)
 
 
 def is_tombstone(packed: bytes | memoryview) -> bool:
@@ -342,11 +375,15 @@ def unpack(packed: bytes) -> Entry:
     parts = fields.get(TailTag.ETAG_PARTS, bytes(4))
     if len(parts) != 4:
         raise EntryCorruptError("a part count of the wrong size", packed)
+    judged = fields.get(TailTag.JUDGED_MOVE, bytes(8))
+    if len(judged) != 8:
+        raise EntryCorruptError("a judged move of the wrong size", packed)
     return Entry(
         size,
         mtime_us,
         address,
         md5,
+        judged_move_us=_I64.unpack(judged)[0],
         etag_parts=_U32.unpack(parts)[0],
         metadata=tuple(zip(pairs[::2], pairs[1::2], strict=True)),
         checksums=tuple(

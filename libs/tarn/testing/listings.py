@@ -128,6 +128,8 @@ def entries() -> st.SearchStrategy[Entry]:
         content_language=text,
         expires=text,
         lineage=text,
+        operation_id=text,
+        judged_move_us=st.integers(0, 2**62),
         external_address=text,
         checksums=st.lists(
             st.builds(Checksum, names, text, st.booleans()),

@@ -174,7 +174,7 @@ def assemble(
     layers = Layers(kv, repositories, commits, committed)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, branches, layers, tasks)
-    conditional = ConditionalStaging(kv, branches, layers, settings.clock_skew_seconds)
+    conditional = ConditionalStaging(kv, branches, layers)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     task_runner = _task_runner(kv, keys, cleaning, repositories, clock, ids, tasks)

@@ -18,6 +18,8 @@ from tarn.core.entry import (
     etag_of,
     identity_of,
     is_tombstone,
+    judged_at,
+    judged_move_of,
     listed_of,
     pack,
     unpack,
@@ -106,6 +108,8 @@ def test_identity_excludes_address_time_and_operation(one: Entry, other: Entry) 
         mtime_us=other.mtime_us,
         address=other.address,
         lineage=other.lineage,
+        operation_id=other.operation_id,
+        judged_move_us=other.judged_move_us,
         external_address=other.external_address,
     )
     assert identity_of(pack(one)) == identity_of(pack(moved))
@@ -194,6 +198,18 @@ def test_a_listing_shows_no_damaged_entry_and_no_tombstone(packed: bytes) -> Non
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
     assert unpack(pack(PLAIN) + b"\x63\2\0hi") == PLAIN
+
+
+@given(entries(), st.integers(0, 2**62))
+def test_the_move_by_which_a_condition_was_judged_is_set_and_taken_off(
+    entry: Entry, move_time_us: int
+) -> None:
+    judged = judged_at(pack(entry), move_time_us)
+    assert judged == pack(replace(entry, judged_move_us=move_time_us))
+    assert judged_move_of(judged) == move_time_us
+    assert judged_at(judged_at(judged, 7), move_time_us) == judged
+    later = judged_at(pack(entry), 0) + b"\x63\2\0hi"
+    assert judged_at(judged_at(later, 7), 0) == later, "fields of a later version stay"
 
 
 @pytest.mark.parametrize(

@@ -163,10 +163,37 @@ async def test_a_conditional_write_over_what_a_merge_brought_is_not_acknowledged
     assert await refused(again) is Reason.OUTCOME_UNKNOWN
 
 
-async def test_a_repeated_conditional_write_counts_if_it_began_after_the_merge(lake: Lake) -> None:
+async def test_a_conditional_write_that_began_while_the_last_step_of_a_merge_was_sent_is_not_acknowledged(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """Its time is later than that of the merge, which is read before the compare-and-set is sent."""
+    source = await branch_with(lake, {"p": 2})
+    first, last = hold_change(other, 1), hold_change(other, 3)
+    merging = running.start(merge(other, source))
+    await reached(first)
+    # This seals: the merge is published over the newer seal, with a staging token that takes conditional writes.
+    await lake.graveler.conditional.stage(lake.main, "q", mine(1, "q"), NEW)
+    first.open()
+    await reached(last)
+    lake.clock.advance(10)
+    gate = lake.kv.hold("set_if", lake.row_key("p"))
+    row = mine(1, "mine", lake.clock.now_us())
+    create = running.start(lake.graveler.conditional.stage(lake.main, "p", row, NEW))
+    await reached(gate)
+    last.open()
+    await merging
+    gate.open()
+    assert await refused(create) is Reason.OUTCOME_UNKNOWN
+    again = mine(1, "mine", lake.clock.now_us() + 1)
+    repeated = lake.graveler.conditional.stage(lake.main, "p", again, NEW)
+    assert await refused(repeated) is Reason.OUTCOME_UNKNOWN
+
+
+async def test_a_repeated_conditional_write_counts_if_it_was_judged_after_the_merge(
+    lake: Lake,
+) -> None:
     source = await branch_with(lake, {"p": 2})
     await merge(lake, source)
-    lake.clock.advance(10)
     row = mine(1, "mine", lake.clock.now_us())
     assert await lake.graveler.conditional.stage(lake.main, "q", row, NEW) is False
     await lake.commit()

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from tarn.core.branch import Branch, TokenKind
 from tarn.core.condition import WriteCondition
-from tarn.core.entry import identity_of, is_tombstone, operation_of, unpack
+from tarn.core.entry import identity_of, is_tombstone, judged_at, judged_move_of, operation_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
@@ -73,10 +73,9 @@ class _Write:
         packed: the entry of this call.
         operation_id: operation that the entry names.
         condition: condition on the state of the path immediately before the write.
-        value: the row to write: `packed`, or the row of an earlier call of the same operation.
-        skew_us: greatest difference between the wall clocks of two machines.
+        value: the row to write: `packed`, or the row of an earlier call of the same operation; it says by which
+            record its condition was judged (`Entry.judged_move_us`).
         written: whether a row of this call is written, in any token.
-        judged_move_us: `Branch.move_time_us` of the record by which the condition was judged last.
     """
 
     path: str
@@ -84,9 +83,12 @@ class _Write:
     operation_id: str
     condition: WriteCondition
     value: bytes
-    skew_us: int
     written: bool = False
-    judged_move_us: int = 0
+
+    @property
+    def is_of_earlier_call(self) -> bool:
+        """Whether the row to write is that of an earlier call."""
+        return judged_at(self.value, 0) != judged_at(self.packed, 0)
 
     def judge(self, newest: _Newest, record: Branch) -> bool:
         """Evaluates the condition on the newest row of the path, read by a verified record.
@@ -103,9 +105,12 @@ class _Write:
         if row is None or not _is_repeated(row, self.packed, self.operation_id):
             with unknown_if(self.written):
                 self.condition.check(self.path, row)
-            self.judged_move_us = record.move_time_us
+            self.value = judged_at(self.value, record.move_time_us)
             return False
-        if not newest.is_staged and not self._is_judged(row, record):
+        # Outside the staging token, the row may have landed after a merge or a reset that brought other content,
+        # judged by the record before it (rule 9). The row's time would not tell: the time of a move is read before
+        # its compare-and-set lands.
+        if not newest.is_staged and judged_move_of(row) != record.move_time_us:
             text = (
                 f"{self.path}: a merge or a reset changed the branch during this write, so whether its "
                 "condition held is unknown; read the path before you repeat the write"
@@ -115,29 +120,14 @@ class _Write:
             self.value = row
         return newest.is_staged
 
-    def _is_judged(self, row: bytes, record: Branch) -> bool:
-        """Whether the operation's row, found outside the staging token, was judged over the content that lies
-        beneath it (rule 9).
-
-        It may have landed after a merge that brought other content, judged by the record before it. A
-        row of this call is compared by that record. The row of an earlier call is compared by time: a
-        call that began after the merge judged by a later record.
-        """
-        if self.written:
-            return self.judged_move_us == record.move_time_us
-        return not record.move_time_us or unpack(row).mtime_us > record.move_time_us + self.skew_us
-
 
 class ConditionalStaging:
     """Writes entries to staging tokens if a condition holds."""
 
-    def __init__(
-        self, kv: Kv, branches: Branches, layers: Layers, clock_skew_seconds: float
-    ) -> None:
+    def __init__(self, kv: Kv, branches: Branches, layers: Layers) -> None:
         self._kv = kv
         self._branches = branches
         self._layers = layers
-        self._skew_us = int(clock_skew_seconds * 1_000_000)
 
     async def stage(
         self, name: BranchName, path: str, packed: bytes, condition: WriteCondition
@@ -165,13 +155,13 @@ class ConditionalStaging:
             text = "the entry of a conditional write must name its operation"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
         handle = BranchHandle(self._branches, name)
-        write = _Write(path, packed, operation_id, condition, packed, self._skew_us)
+        write = _Write(path, packed, operation_id, condition, packed)
         for _ in range(TRIES):
             record = await handle.seal_unless(
                 _takes_registers, TokenKind.CONDITIONAL, written=write.written
             )
             if await self._write_on(handle, record, write):
-                return write.value != packed
+                return write.is_of_earlier_call
         text = (
             f"{path}: branch {name.branch_id} was sealed or committed, or the path was overwritten, during "
             f"all {TRIES} attempts of a conditional write; repeat the write"
