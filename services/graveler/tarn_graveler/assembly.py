@@ -37,6 +37,7 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
+from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.settings import RepositorySettings
 from tarn_graveler.uploads.completion import Completion
@@ -108,6 +109,7 @@ class Graveler:
     refs: Refs
     reflog: Reflog
     reading: Reading
+    iterators: Iterators
     staging: Staging
     conditional: ConditionalStaging
     cleaning: TokenCleanup
@@ -183,6 +185,7 @@ def assemble(
         refs=refs,
         reflog=reflog,
         reading=reading,
+        iterators=Iterators(kv, keys, repositories),
         staging=staging,
         conditional=conditional,
         cleaning=cleaning,
