@@ -185,7 +185,7 @@ def assemble(
         refs=refs,
         reflog=reflog,
         reading=reading,
-        iterators=Iterators(kv, keys, repositories),
+        iterators=Iterators(kv, keys, repositories, commits, layers, reading),
         staging=staging,
         conditional=conditional,
         cleaning=cleaning,

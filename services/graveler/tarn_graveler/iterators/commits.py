@@ -1,21 +1,29 @@
-"""Commits: the heads of all lines of history."""
+"""Commits: the heads of all lines of history, and the ancestors of a commit."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
-from tarn_graveler.iterators.cursor import Chunk, Source, chunks_of
+from tarn.kv.records import Repository
+from tarn_graveler.history.commits import Commits
+from tarn_graveler.history.walk import Order, Span, Walk, order_of
+from tarn_graveler.iterators.cursor import Chunk, Source, behind, chunks_of
 
-__all__ = ["COMMITS_AT_ONCE", "LineHeadSource"]
+__all__ = ["COMMITS_AT_ONCE", "AncestorSource", "LineHeadSource"]
 
 COMMITS_AT_ONCE = 100
 """Commits of one read. Messages and metadata have at most 128 KiB each, so a read holds at most 25 MB."""
 
 _FIRST_PARENTS_MAX = 5_000_000
 """First parents held in memory, 32 bytes each."""
+
+_STEPS_MAX = 20_000
+"""Commits that one read of ancestors passes: about 0.2 s if they are cached."""
 
 _ID = "S32"
 
@@ -76,3 +84,64 @@ class LineHeadSource:
         ids = np.frombuffer(found, _ID)
         ids.sort()
         return ids
+
+
+class AncestorSource:
+    """The commits of a part of history in the order of a walk (`tarn_graveler.history.walk`).
+
+    History can only be walked from its starts. So a read continues the walk of the last one; a seek forward walks to
+    the commit; a seek backward begins again. The key to seek is the id of a commit of the repository: if it is not
+    listed, the first commit behind its place in the order is next.
+
+    Args:
+        commits: reads commits.
+        repository: their repository.
+        span: the part of history.
+        prefix: only commits whose id starts with it.
+    """
+
+    def __init__(
+        self, commits: Commits, repository: Repository, span: Span, *, prefix: str = ""
+    ) -> None:
+        self._commits = commits
+        self._repository = repository
+        self._span = span
+        self._prefix = prefix
+        self._walk: Walk | None = None
+
+    async def read(self, start: str, count: int) -> Chunk[CommitId, Commit]:
+        """See `Source.read`.
+
+        Raises:
+            TarnError: COMMIT_NOT_FOUND, also for a `start` that is no commit; EXHAUSTED for a history that is too
+                wide; CORRUPT.
+        """
+        walk, self._walk = self._walk, None  # a walk that failed is not continued
+        if walk is None or walk.last is None or start != behind(walk.last):
+            walk = await self._at(walk, start)
+        items: list[tuple[CommitId, Commit]] = []
+        count, steps_max = min(count, COMMITS_AT_ONCE), walk.steps + _STEPS_MAX
+        while not walk.is_over and len(items) < count and walk.steps < steps_max:
+            passed = await walk.step()
+            if passed is not None and passed[0].startswith(self._prefix):
+                items.append(passed)
+        self._walk = walk
+        return Chunk(items, None if walk.is_over else walk.last)
+
+    async def _at(self, walk: Walk | None, start: str) -> Walk:
+        """Returns a walk whose next commit is the first one at a place or behind it."""
+        target = await self._order(start.removesuffix("\0")) if start else None
+        if walk is not None and walk.last is not None:
+            passed = await self._order(walk.last)
+            if target is None or target <= passed:
+                walk = None
+        if walk is None:
+            walk = Walk(partial(self._commits.get_many, self._repository), self._span)
+            await walk.add(self._span.starts)
+        if target is not None:
+            await walk.skip(target, inclusive=start.endswith("\0"))
+        return walk
+
+    async def _order(self, commit_id: str) -> Order:
+        commit = await self._commits.get(self._repository, CommitId(commit_id))
+        return order_of(CommitId(commit_id), commit)

@@ -10,9 +10,14 @@ from tarn.core.ids import BranchId, CommitId, RepositoryId, TagId
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository, Tag, decode_branch, decode_repository, decode_tag
-from tarn_graveler.history.commits import checked_commit
-from tarn_graveler.iterators.commits import COMMITS_AT_ONCE, LineHeadSource
+from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.reading import Reading
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.history.commits import Commits, checked_commit
+from tarn_graveler.history.walk import Span
+from tarn_graveler.iterators.commits import COMMITS_AT_ONCE, AncestorSource, LineHeadSource
 from tarn_graveler.iterators.cursor import Cursor
+from tarn_graveler.iterators.entries import EntrySource, StagedRow, StagedSource
 from tarn_graveler.iterators.heads import BranchHead, HeadSource
 from tarn_graveler.iterators.rows import RowSource
 from tarn_graveler.repository.records import Repositories
@@ -35,10 +40,16 @@ class Iterators:
         kv: Kv,
         keys: InstallationKeys,
         repositories: Repositories,
+        commits: Commits,
+        layers: Layers,
+        reading: Reading,
     ) -> None:
         self._kv = kv
         self._keys = keys
         self._repositories = repositories
+        self._commits = commits
+        self._layers = layers
+        self._reading = reading
 
     def repositories(
         self, *, prefix: str = "", limit: int | None = None
@@ -138,3 +149,23 @@ class Iterators:
         """The commits by id that are the first parent of no commit (see `LineHeadSource`)."""
         listed = self._commits_by_id(repository, prefix)
         return Cursor(LineHeadSource(self._commits_by_id(repository), listed), limit=limit)
+
+    def ancestors(
+        self, repository: Repository, span: Span, *, prefix: str = "", limit: int | None = None
+    ) -> Cursor[CommitId, Commit]:
+        """The commits of a part of history, greatest generation first (see `AncestorSource`)."""
+        source = AncestorSource(self._commits, repository, span, prefix=prefix)
+        return Cursor(source, limit=limit)
+
+    def staged(
+        self, name: BranchName, *, prefix: str = "", limit: int | None = None
+    ) -> Cursor[str, tuple[StagedRow, ...]]:
+        """The rows of a branch's tokens by path, newest first (see `StagedSource`)."""
+        source = StagedSource(self._kv, self._reading, self._layers, name, prefix=prefix)
+        return Cursor(source, limit=limit)
+
+    def entries(
+        self, repository: Repository, ref: str, *, prefix: str = "", limit: int | None = None
+    ) -> Cursor[str, bytes]:
+        """The listing of a ref by path, staged entries over committed ones; packed entries."""
+        return Cursor(EntrySource(self._reading, repository, ref, prefix=prefix), limit=limit)
