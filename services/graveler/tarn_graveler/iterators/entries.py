@@ -78,22 +78,19 @@ class StagedSource:
         self, branch: Branch, first: bytes, count: int
     ) -> Chunk[str, tuple[StagedRow, ...]]:
         found: dict[str, list[StagedRow]] = {}
-        ends: list[str] = []
+        may_follow = False
         for depth, token in enumerate(branch.tokens):
             partition = self._layers.partition(self._name, token)
             rows = await self._kv.scan(partition, first, self._end, count)
             paths = paths_of([key for key, _ in rows])
             for path, (_, packed) in zip(paths, rows, strict=True):
                 found.setdefault(path, []).append(StagedRow(depth, packed))
-            if len(rows) == count:
-                ends.append(paths[-1])
-        # Up to here, no token has rows that were not read.
-        horizon = min(ends, default=None)
-        known = sorted(path for path in found if horizon is None or path <= horizon)
-        listed = known[:count]
-        is_over = horizon is None and len(known) == len(listed)
+            may_follow = may_follow or len(rows) == count
+        # All rows of these paths were read: in each token, the first `count` paths of all are among its own first ones.
+        listed = sorted(found)[:count]
+        may_follow = may_follow or len(listed) < len(found)
         items = [(path, tuple(found[path])) for path in listed]
-        return Chunk(items, None if is_over else listed[-1])
+        return Chunk(items, listed[-1] if may_follow else None)
 
 
 class EntrySource:

@@ -153,13 +153,14 @@ class Read(Commits):
 LINE = [([number], 0) for number in range(30)]
 
 
-async def test_a_walk_that_failed_is_walked_again(lake: Lake) -> None:
+@pytest.mark.parametrize("place", [5, 6, 8])
+async def test_a_walk_that_failed_is_walked_again(lake: Lake, place: int) -> None:
     lake, made = await make(lake, LINE)
     line = listed(made, list(made)[-1])
     commits = Read(lake.graveler.commits)
     cursor = Cursor(AncestorSource(commits, lake.repository, Span.of(line[0])))
     first = [key for key, _ in (await cursor.page(5)).items]
-    commits.fails_at = line[8]
+    commits.fails_at = line[place]
     with pytest.raises(TarnError):
         await cursor.page(10)
     commits.fails_at = None
