@@ -55,6 +55,14 @@ def test_a_typical_session(tarn: RunningTarn, repository: str, tmp_path: Path) -
         ("branch", "main"),
         ("tag", "v1"),
     ]
+    tarn.ok("branch", "create", f"{lake}/zoo", "--from", "fix")
+    heads = [
+        (each["commit"], each["branch"])
+        for each in tarn.ok("--json", "branch", "list", lake, "--sort", "commit").json
+    ]
+    assert heads == sorted(heads)
+    assert {name for _, name in heads} == {"fix", "main", "zoo"}
+    tarn.ok("branch", "delete", f"{lake}/zoo", "--yes")
     tarn.ok("tag", "delete", f"{lake}/v1")
     tarn.ok("branch", "delete", f"{lake}/fix", "--yes")
     assert [each["branch"] for each in tarn.ok("--json", "branch", "list", lake).json] == ["main"]

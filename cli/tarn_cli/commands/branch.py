@@ -64,8 +64,15 @@ def create(session: Session, branch_uri: str, source: str) -> None:
 @click.argument("repository")
 @click.option("--prefix", default="", help="Only names with this prefix.")
 @click.option("--hidden", is_flag=True, help="Also branches that the repository's rules hide.")
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "commit"]),
+    default="name",
+    show_default=True,
+    help="Order of the list; by commit, branches with the same head stand together.",
+)
 @pass_session
-def list_(session: Session, repository: str, prefix: str, hidden: bool) -> None:
+def list_(session: Session, repository: str, prefix: str, hidden: bool, sort: str) -> None:
     """List the branches of a repository."""
     from tarn_cli.connection import collect
 
@@ -83,6 +90,8 @@ def list_(session: Session, repository: str, prefix: str, hidden: bool) -> None:
             lambda page: page.branches,
         )
     )
+    if sort == "commit":
+        found.sort(key=lambda each: (each.commit_id, each.branch_id))
     session.output.many(map(_record, found), ("branch", "commit", "created"), empty="no branches")
 
 

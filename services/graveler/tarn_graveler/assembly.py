@@ -38,6 +38,7 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
+from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
@@ -114,6 +115,7 @@ class Graveler:
     refs: Refs
     reflog: Reflog
     reading: Reading
+    iterators: Iterators
     staging: Staging
     conditional: ConditionalStaging
     cleaning: TokenCleanup
@@ -200,6 +202,7 @@ def assemble(
         refs=refs,
         reflog=reflog,
         reading=reading,
+        iterators=Iterators(kv, keys, repositories, commits, layers, reading),
         staging=staging,
         conditional=conditional,
         cleaning=cleaning,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lake import Lake, create_repository
 
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
+from tarn_graveler.iterators.cursor import Cursor
 
 NAMES = ["aaa", "abc", "bbb", "bbb-1", "bbb-2", "ccc"]
 
 
 async def page(lake: Lake, sort: str, prefix: str, after: str, limit: int) -> list[str]:
-    graveler, repository = lake.graveler, lake.repository
-    if sort == "branches":
-        return [n for n, _ in await graveler.branches.page(repository, prefix, after, limit)]
-    if sort == "tags":
-        return [n for n, _ in await graveler.tags.page(repository, prefix, after, limit)]
-    found = await graveler.repositories.page(prefix, after, limit)
-    return [each.repository_id for each in found]
+    iterators, repository = lake.graveler.iterators, lake.repository
+    cursors: dict[str, Cursor[Any, Any]] = {
+        "branches": iterators.branches(repository, prefix=prefix),
+        "tags": iterators.tags(repository, prefix=prefix),
+        "repositories": iterators.repositories(prefix=prefix),
+    }
+    cursors[sort].seek_behind(after)
+    return [name for name, _ in (await cursors[sort].page(limit)).items]
 
 
 async def make(lake: Lake, sort: str, name: str) -> None:

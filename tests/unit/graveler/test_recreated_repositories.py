@@ -81,7 +81,9 @@ async def test_lists_and_reflogs_of_the_old_life_are_refused(lake: Lake, other: 
     graveler = other.graveler
     works: list[Callable[[], Awaitable[object]]] = [
         lambda: graveler.tags.get(old, V1),
-        lambda: graveler.tags.page(old, "", "", 10),
+        lambda: graveler.iterators.tags(old).page(10),
+        lambda: graveler.iterators.branches(old).page(10),
+        lambda: graveler.iterators.commits(old).page(10),
         lambda: graveler.reflog.page(old, MAIN, "", 10),
         lambda: graveler.reflog.deleted(old, "", "", 10),
         lambda: graveler.reflog.deletion(old, MAIN),

@@ -149,7 +149,7 @@ async def test_a_slow_creator_does_not_publish_on_a_namespace_that_it_lost(
     held.open()
     error = await refusal(publishing)
     assert error.kind in {Kind.ALREADY_EXISTS, Kind.UNAVAILABLE}
-    served = [each for each in await lake.graveler.repositories.page("", "", 9) if each.is_served]
+    served = [each async for _, each in lake.graveler.iterators.repositories()]
     assert [each.repository_id for each in served if each.storage_namespace == HERE] == [name]
 
 

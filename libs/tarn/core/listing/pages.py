@@ -87,6 +87,7 @@ class PageRequest:
         rows_max: after about this many rows, end the page even if it is not full.
         with_tombstones: list tombstones too, that is the staged rows instead of the visible objects.
         rows_first: rows to request of each layer at first, unless `limit` is smaller.
+        from_path: list only paths from this one on; not together with `after`.
     """
 
     prefix: str = ""
@@ -96,12 +97,13 @@ class PageRequest:
     rows_max: int = 100_000
     with_tombstones: bool = False
     rows_first: int = 1000
+    from_path: str = ""
 
     @property
     def start(self) -> str:
         """The smallest path that the page may contain."""
         if not self.after:
-            return self.prefix
+            return max(self.prefix, self.from_path)
         rolled = _common_prefix(self.after, self.prefix, self.delimiter)
         if rolled is not None and rolled == self.after:
             return prefix_end(rolled) or self.prefix

@@ -27,7 +27,7 @@ from tarn.core.reflog import (
     note_head_change,
 )
 from tarn.core.value import hot_value
-from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import (
     Kv,
     OutcomeUnknownError,
@@ -213,19 +213,6 @@ class Branches:
 
     def _keep(self, place: tuple[str, str], value: bytes, branch: Branch) -> None:
         self._known.put(place, _Known(value, branch, self._clock.monotonic()))
-
-    async def page(
-        self, repository: Repository, prefix: str, after: str, limit: int
-    ) -> list[tuple[BranchId, Branch]]:
-        """Returns up to `limit` branches in byte order of their names.
-
-        Includes branches that are being created or deleted (`is_deleted`), because paging counts them.
-        """
-        start = RepositoryKeys.branch(after + "\0" if after >= prefix and after else prefix)
-        end = after_prefix(RepositoryKeys.branch(prefix))
-        rows = await self._kv.scan(self._repositories.keys_of(repository).refs, start, end, limit)
-        skip = len(RepositoryKeys.branch(""))
-        return [(BranchId(key[skip:].decode()), decode_branch(value)) for key, value in rows]
 
     # ---- changing
 

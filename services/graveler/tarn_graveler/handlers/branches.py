@@ -15,7 +15,7 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.attempts import unknown_if
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchName
-from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.handlers.requests import AccessGuard, page_of, timestamp
 from tarn_graveler.repository.default_branch import DefaultBranch
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import tag_service_pb2 as tag_pb
@@ -61,6 +61,7 @@ class BranchHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._branches = graveler.branches
+        self._iterators = graveler.iterators
         self._names = graveler.names
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
@@ -107,20 +108,17 @@ class BranchHandler:
         repository, grant = await self._guard.enter_repository(
             call, _BRANCH_RULES["ListBranches"], request
         )
-        limit = paging(request.page_size)
         tokens = await self._page_keys.tokens(
             grant.user_id,
             "BranchService.ListBranches",
             repository=request.repository_id,
             prefix=request.prefix,
         )
-        after = tokens.decode(request.page_token)
-        found = await self._branches.page(repository, request.prefix, after, limit)
-        next_token = tokens.encode(found[-1][0]) if len(found) == limit else ""
-        live = [(name, branch) for name, branch in found if not branch.is_deleted]
+        cursor = self._iterators.branches(repository, prefix=request.prefix)
+        found, next_token = await page_of(cursor, request, tokens)
         if not request.include_hidden:
-            live = await self._listed(repository, live)
-        lines = [_branch_message(name, branch) for name, branch in live]
+            found = await self._listed(repository, found)
+        lines = [_branch_message(name, branch) for name, branch in found]
         return branch_pb.ListBranchesResponse(branches=lines, next_page_token=next_token)
 
     async def _listed(
@@ -192,6 +190,7 @@ class TagHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._tags = graveler.tags
+        self._iterators = graveler.iterators
         self._refs = graveler.refs
         self._page_keys = graveler.page_keys
 
@@ -224,17 +223,15 @@ class TagHandler:
         repository, grant = await self._guard.enter_repository(
             call, _TAG_RULES["ListTags"], request
         )
-        limit = paging(request.page_size)
         tokens = await self._page_keys.tokens(
             grant.user_id,
             "TagService.ListTags",
             repository=request.repository_id,
             prefix=request.prefix,
         )
-        after = tokens.decode(request.page_token)
-        found = await self._tags.page(repository, request.prefix, after, limit)
-        next_token = tokens.encode(found[-1][0]) if len(found) == limit else ""
-        lines = [_tag_message(name, tag) for name, tag in found if not tag.is_pending]
+        cursor = self._iterators.tags(repository, prefix=request.prefix)
+        found, next_token = await page_of(cursor, request, tokens)
+        lines = [_tag_message(name, tag) for name, tag in found]
         return tag_pb.ListTagsResponse(tags=lines, next_page_token=next_token)
 
     async def DeleteTag(

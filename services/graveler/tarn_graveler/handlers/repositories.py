@@ -14,15 +14,13 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.records import BranchName
-from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_graveler.handlers.requests import AccessGuard, page_of, timestamp
 from tarn_graveler.repository.records import Reservation, repository_not_found
 from tarn_proto.graveler.v1 import repository_service_pb2 as pb
 
 __all__ = ["RepositoryHandler", "repository_message"]
 
 _RULES = rules_of(pb.DESCRIPTOR.services_by_name["RepositoryService"])
-
-_PAGE = 1000
 
 
 def repository_message(repository: Repository) -> pb.Repository:
@@ -42,6 +40,7 @@ class RepositoryHandler:
     def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
         self._guard = guard
         self._repositories = graveler.repositories
+        self._iterators = graveler.iterators
         self._branches = graveler.branches
         self._commits = graveler.commits
         self._committed = graveler.committed
@@ -118,18 +117,13 @@ class RepositoryHandler:
         rule = _RULES["ListRepositories"]
         grant = await self._guard.enter(call, rule, rule.resource.of(request))
         each = rule.also["each"]
-        limit = paging(request.page_size)
         tokens = await self._page_keys.tokens(grant.user_id, rule.name, prefix=request.prefix)
-        after = tokens.decode(request.page_token)
-        found = await self._repositories.page(request.prefix, after, limit)
-        next_token = ""
-        if len(found) == limit:
-            next_token = tokens.encode(found[-1].repository_id)
+        cursor = self._iterators.repositories(prefix=request.prefix)
+        found, next_token = await page_of(cursor, request, tokens)
         visible = [
             repository_message(repository)
-            for repository in found
-            if repository.is_served
-            and grant.allows(
+            for _, repository in found
+            if grant.allows(
                 each.require_action(), each.resource.of_found(request, repository=repository)
             )
         ]
@@ -175,17 +169,14 @@ class RepositoryHandler:
         """
         keys = self._repositories.keys_of(repository)
         dead = [keys.refs, keys.commits, keys.changed, keys.reflog]
-        after = ""
-        while page := await self._branches.page(repository, "", after, _PAGE):
-            for branch_id, _ in page:
-                try:
-                    branch = await self._branches.mark_deleted(BranchName(repository, branch_id))
-                except TarnError as error:
-                    if error.reason is not Reason.BRANCH_NOT_FOUND:
-                        raise
-                    continue  # deleted since the page was read, or its creation was given up
-                dead += [keys.token(branch_id, token) for token in branch.tokens]
-            after = page[-1][0]
+        async for branch_id, _ in self._iterators.branch_records(repository):
+            try:
+                branch = await self._branches.mark_deleted(BranchName(repository, branch_id))
+            except TarnError as error:
+                if error.reason is not Reason.BRANCH_NOT_FOUND:
+                    raise
+                continue  # deleted since its record was read, or its creation was given up
+            dead += [keys.token(branch_id, token) for token in branch.tokens]
         dead += [keys.uploads(day) for day in await self._daily_uploads.days(repository)]
         if not await self._cleaning.register(dead):
             text = f"some of its {len(dead)} partitions could not be registered to be dropped"

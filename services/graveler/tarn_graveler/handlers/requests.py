@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -16,7 +16,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
-from tarn.rpc.wire.pagination import page_size
+from tarn.rpc.wire.pagination import PageTokens, page_size
+from tarn_graveler.iterators.cursor import Cursor
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.settings import RepositorySettings
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
@@ -27,6 +28,7 @@ __all__ = [
     "RepositoryRequest",
     "checked_metadata",
     "entry_to_store",
+    "page_of",
     "paging",
     "read_condition",
     "timestamp",
@@ -62,6 +64,38 @@ def entry_to_store(packed: bytes) -> Entry:
         text = f"the entry has {len(packed)} bytes; at most {ENTRY_BYTES_MAX} are allowed"
         raise TarnError(Kind.INVALID, Reason.METADATA_TOO_LARGE, text)
     return unpack(packed)
+
+
+KeyT = TypeVar("KeyT", bound=str)
+ValueT = TypeVar("ValueT")
+
+
+class ListRequest(Protocol):
+    """A request for a page of a listing."""
+
+    @property
+    def page_size(self) -> int:
+        """Most items; 0 for the default."""
+        ...
+
+    @property
+    def page_token(self) -> str:
+        """Token of the page; empty for the first one."""
+        ...
+
+
+async def page_of(
+    cursor: Cursor[KeyT, ValueT], request: ListRequest, tokens: PageTokens
+) -> tuple[list[tuple[KeyT, ValueT]], str]:
+    """Returns the page of a listing that a request asks for, and the token of the next page (empty: none).
+
+    Raises:
+        TarnError: INVALID for the page size or token; as the cursor.
+    """
+    count = paging(request.page_size)
+    cursor.seek_behind(tokens.decode(request.page_token))
+    page = await cursor.page(count)
+    return page.items, "" if page.next_after is None else tokens.encode(page.next_after)
 
 
 class CommitText(Protocol):

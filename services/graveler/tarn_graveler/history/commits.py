@@ -9,13 +9,14 @@ from tarn.block.port import BlockKey, BlockStore
 from tarn.core.commit import Commit, commit_id_of, to_json
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
-from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository, parse_record
+from tarn_graveler.iterators.rows import RowSource
 from tarn_graveler.repository.records import Repositories
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
-__all__ = ["Commits", "commit_not_found", "decode_commit"]
+__all__ = ["Commits", "checked_commit", "commit_not_found", "decode_commit"]
 
 _CACHED_MAX = 50_000
 _READ_AT_ONCE = 500
@@ -55,6 +56,19 @@ def decode_commit(value: bytes) -> Commit:
         metadata=tuple(sorted(record.metadata.items())),
         version=record.version,
     )
+
+
+def checked_commit(commit_id: CommitId, value: bytes) -> Commit:
+    """Decodes the commit of a row.
+
+    Raises:
+        TarnError: CORRUPT: the row is not that of the commit with this id.
+    """
+    commit = decode_commit(value)
+    if commit_id_of(commit) != commit_id:
+        text = f"the record of commit {commit_id} hashes to {commit_id_of(commit)}"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+    return commit
 
 
 class Commits:
@@ -144,10 +158,7 @@ class Commits:
         for commit_id, row in zip(commit_ids, rows, strict=True):
             if row is None:
                 raise commit_not_found(repository, commit_id)
-            commit = decode_commit(row.value)
-            if commit_id_of(commit) != commit_id:
-                text = f"the record of commit {commit_id} hashes to {commit_id_of(commit)}"
-                raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+            commit = checked_commit(commit_id, row.value)
             self._remember(repository, commit_id, commit)
             commits.append(commit)
         return commits
@@ -158,11 +169,11 @@ class Commits:
         Raises:
             TarnError: REF_AMBIGUOUS when there are several.
         """
-        start = RepositoryKeys.commit(prefix)
         partition = self._repositories.keys_of(repository).commits
-        rows = await self._kv.scan(partition, start, after_prefix(start), 2)
-        if len(rows) > 1:
+        root = RepositoryKeys.commit("")
+        rows = RowSource(self._kv, partition, root, lambda name, _: (name, None), prefix=prefix)
+        found = (await rows.read("", 2)).items
+        if len(found) > 1:
             text = f"several commits start with {prefix}"
             raise TarnError(Kind.INVALID, Reason.REF_AMBIGUOUS, text, ref=prefix)
-        skip = len(RepositoryKeys.commit(""))
-        return CommitId(rows[0][0][skip:].decode()) if rows else None
+        return CommitId(found[0][0]) if found else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, TagId, parse_tag_id
-from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Kv, PredicateFailedError, Versioned
 from tarn.kv.records import RefKind, Repository, Tag, decode_tag, encode_tag
 from tarn_graveler.history.ref_names import RefNames
@@ -70,22 +70,6 @@ class Tags:
         """
         tag, _ = await self._read(repository, tag_id)
         return tag
-
-    async def page(
-        self, repository: Repository, prefix: str, after: str, limit: int
-    ) -> list[tuple[TagId, Tag]]:
-        """Returns up to `limit` tags in byte order of their names, including pending ones (paging counts
-        them).
-        """
-        start = RepositoryKeys.tag(after + "\0" if after >= prefix and after else prefix)
-        end = after_prefix(RepositoryKeys.tag(prefix))
-        refs = self._repositories.keys_of(repository).refs
-        rows = await self._kv.scan(refs, start, end, limit)
-        # After the rows: a deletion that began before the scan is seen.
-        (closed,) = await self._kv.get_many(refs, [RepositoryKeys.CLOSED])
-        self._repositories.refuse_closed(repository, closed)
-        skip = len(RepositoryKeys.tag(""))
-        return [(TagId(key[skip:].decode()), decode_tag(value)) for key, value in rows]
 
     async def delete(self, repository: Repository, tag_id: str) -> None:
         """Removes a tag; its commit stays.

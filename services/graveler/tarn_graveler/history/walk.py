@@ -165,9 +165,9 @@ class Walk:
         await self.add(parents, order)
         return (commit_id, commit) if is_listed else None
 
-    async def skip(self, after: Order) -> None:
-        """Passes everything up to and including a place in the order."""
-        while self._listed and self._heap[0] <= after:
+    async def skip(self, place: Order, *, inclusive: bool = True) -> None:
+        """Passes everything before a place in the order, and the commit at that place if `inclusive`."""
+        while self._listed and (self._heap[0] < place or (inclusive and self._heap[0] == place)):
             await self.step()
 
 

@@ -26,7 +26,7 @@ from tarn.aio.ttl_cache import TtlCache
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId, parse_repository_id
-from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
 from tarn.kv.records import (
     Namespace,
@@ -357,12 +357,3 @@ class Repositories:
             return
         text = f"namespace {repository.storage_namespace} could not be marked; try again"
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
-
-    async def page(self, prefix: str, after: str, limit: int) -> list[Repository]:
-        """Returns up to `limit` records in byte order of their names, including marked ones (paging counts
-        them).
-        """
-        start = self._keys.repository(after + "\0" if after >= prefix and after else prefix)
-        end = after_prefix(self._keys.repository(prefix))
-        rows = await self._kv.scan(self._keys.graveler, start, end, limit)
-        return [decode_repository(value) for _, value in rows]
