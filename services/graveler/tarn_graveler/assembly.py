@@ -187,9 +187,6 @@ def assemble(
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
     moves = HeadMoves(branches, layers, changes, publications, cleaning, clock)
-    committing = Committing(
-        branches, commits, path_records, layers, builder, publications, cleaning, clock
-    )
     tags = Tags(kv, repositories, clock, names)
     rules = RepositorySettings(kv, repositories, clock, ids)
     return Graveler(
@@ -206,7 +203,9 @@ def assemble(
         staging=staging,
         conditional=conditional,
         cleaning=cleaning,
-        committing=committing,
+        committing=Committing(
+            branches, commits, path_records, layers, builder, publications, cleaning, clock
+        ),
         moves=moves,
         part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
         merges=Merges(commits, committed, moves, clock, path_records),
