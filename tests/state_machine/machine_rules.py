@@ -22,12 +22,11 @@ _KINDS = {
 }
 _PATTERNS = ["*", "main", "ma?n", "d*", "?tl", "fi?"]
 
+kinds = st.sampled_from(["commit", "write", "force", "merge", "delete"])
+exemptions = st.sampled_from(["", "", "", "user", "role"])
 protections = st.dictionaries(
     st.sampled_from(_PATTERNS),
-    st.tuples(
-        st.frozensets(st.sampled_from(sorted(_KINDS, reverse=True)), min_size=1, max_size=3),
-        st.sampled_from(["", "", "", "user", "role"]),
-    ),
+    st.tuples(st.frozensets(kinds, min_size=1, max_size=3), exemptions),
     min_size=1,
     max_size=2,
 )
@@ -41,7 +40,8 @@ class Settings(Merges):
         self.etags: list[str] = []
 
     @rule(
-        wanted=st.one_of(protections, st.just({})),
+        own=st.tuples(st.frozensets(kinds, max_size=3), exemptions),
+        wanted=st.one_of(st.just({}), protections),
         hidden=st.lists(st.sampled_from(_PATTERNS[1:5]), max_size=2, unique=True),
         is_outdated=rarely,
         at=numbers,
@@ -49,15 +49,27 @@ class Settings(Merges):
     )
     def set_rules(
         self,
+        own: tuple[frozenset[str], str],
         wanted: dict[str, tuple[frozenset[str], str]],
         hidden: list[str],
         is_outdated: bool,
         at: int,
         by: int,
     ) -> None:
-        """Replaces the rules, and tries what they may block: all but writes at once."""
+        """Replaces the rules, and tries what they may block on one branch: all but writes at once.
+
+        Args:
+            own: kinds to protect the branch from, perhaps none, and how the caller is exempt.
+            wanted: the same for patterns.
+            hidden: patterns of hidden branches.
+            is_outdated: use an old ETag.
+            at: chooses the branch.
+            by: chooses the replica.
+        """
         self.set_read_only(False, by)
+        wanted = {self.branch(at): own, **wanted} if own[0] else wanted
         made = tuple(Protection(pattern, *each) for pattern, each in sorted(wanted.items()))
+        self.put(at, "d", 1 + by % 4, 2, by + 1)  # the other replica caches the former rules
         is_outdated = is_outdated and len(self.etags) > 1
 
         def expected() -> None:
@@ -73,9 +85,9 @@ class Settings(Merges):
             hidden_patterns=hidden,
             if_match=self.etags[-2 if is_outdated else -1],
         )
-        if self.attempt("set_rules", expected, work):
-            self.read_rules(by + 1)
-        self.commit(at, by, allow_empty=True)
+        self.attempt("set_rules", expected, work)
+        self.commit(at, by + 1, allow_empty=True)
+        self.read_rules(by + 1)
         self.put(at, "d", 1 + by % 4, 1, by)
         self.delete(at, "e/1", by + 1)
         self.reset(at, None, "e/1", by)
