@@ -195,12 +195,15 @@ def timestamp_of(time: datetime | None) -> Timestamp | None:
     """Returns the message of a time; None for None.
 
     Raises:
-        ValueError: the time has no zone.
+        ValueError: the time has no zone, or its zone puts it outside the years 1 to 9999.
     """
     if time is None:
         return None
     if time.tzinfo is None:
         raise ValueError(f"the time {time} has no zone; for UTC, add tzinfo=datetime.UTC")
     sent = Timestamp()
-    sent.FromDatetime(time.astimezone(UTC))
+    try:
+        sent.FromDatetime(time.astimezone(UTC))
+    except OverflowError as error:
+        raise ValueError(f"the time {time} is not one of the years 1 to 9999 in UTC") from error
     return sent

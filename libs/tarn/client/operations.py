@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from tarn.client.calls import PAGE_SIZE
+from tarn.client.calls import PAGE_SIZE, several
 from tarn.client.commits import ChangesPage
 from tarn.client.history_operations import HistoryOperations
 from tarn.client.history_values import timestamp_of
@@ -255,6 +255,7 @@ class Operations(SettingsOperations, HistoryOperations, MergeOperations, ObjectO
             page_size: commits of a page.
         """
         begin, end = timestamp_of(since), timestamp_of(until)
+        paths, prefixes = several(paths, "paths"), several(prefixes, "prefixes")
         return listing(
             lambda token: self.graveler.list_commits(
                 self.call(),

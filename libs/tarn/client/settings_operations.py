@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tarn.client.calls import Calls
+from tarn.client.calls import Calls, several
 from tarn.client.errors import call_error
 from tarn.client.settings_values import Protection, RepositorySettings
 from tarn.core.errors import TarnError
@@ -50,7 +50,7 @@ class SettingsOperations(Calls):
             self.call(),
             repository_id,
             protections=[each.message() for each in protections],
-            hidden_patterns=hidden_patterns,
+            hidden_patterns=several(hidden_patterns, "hidden_patterns"),
             if_match=if_match,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tarn.client.calls import several
 from tarn.core.change_kind import ChangeKind
 from tarn.rpc.client.transport import garbled
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
@@ -62,6 +63,7 @@ class Protection:
 
         Raises:
             ValueError: a blocked kind is one that no protection can block.
+            TypeError: the exempt users or roles are one text.
         """
         if wrong := sorted(set(self.blocked) - _NUMBERS.keys()):
             names = ", ".join(_NUMBERS)
@@ -69,8 +71,8 @@ class Protection:
         return pb.Protection(
             pattern=self.pattern,
             blocked=sorted(_NUMBERS[each] for each in self.blocked),
-            exempt_user_ids=self.exempt_user_ids,
-            exempt_roles=self.exempt_roles,
+            exempt_user_ids=several(self.exempt_user_ids, "exempt_user_ids"),
+            exempt_roles=several(self.exempt_roles, "exempt_roles"),
         )
 
 

@@ -321,6 +321,27 @@ async def test_uncommitted_counts_do_not_mix_two_heads(tmp_path: Path) -> None:
         await asyncio.to_thread(work, served.address, served.options())
 
 
+async def test_one_text_is_not_taken_for_several(tmp_path: Path) -> None:
+    """A text is a sequence of texts, so its characters would become patterns or paths."""
+    async with served_service(tmp_path) as served, served.client() as tarn:
+        etag = (await tarn.get_settings("lake")).etag
+        with pytest.raises(
+            TypeError, match=r"hidden_patterns takes several texts, such as \['\*'\]"
+        ):
+            await tarn.set_rules("lake", protections=[], hidden_patterns="*", if_match=etag)
+        for wrong in ({"exempt_user_ids": "root"}, {"exempt_roles": "Admin"}):
+            rule = Protection("main", frozenset({ChangeKind.WRITE}), **wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="takes several texts"):
+                await tarn.set_rules("lake", protections=[rule], hidden_patterns=[], if_match=etag)
+        for name in ("paths", "prefixes"):
+            with pytest.raises(TypeError, match=name):
+                tarn.list_commits("lake", "main", **{name: "raw/"})  # type: ignore[arg-type]
+        assert (await tarn.get_settings("lake")).etag == etag
+        east = timezone(timedelta(hours=5))
+        with pytest.raises(ValueError, match="years 1 to 9999"):
+            tarn.list_commits("lake", "main", since=datetime(1, 1, 1, tzinfo=east))
+
+
 async def test_what_a_newer_server_sends_is_never_misread() -> None:
     """A protection with an unknown kind is refused, because setting the rules again would weaken it."""
     newer = settings_service_pb2.Protection(pattern="main")
