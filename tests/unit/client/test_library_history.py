@@ -163,7 +163,9 @@ async def test_differences_are_counted_by_folder_and_listed_by_name(tmp_path: Pa
         assert (raw.added_count, raw.changed_count, raw.removed_count) == (1, 1, 0)
         assert (raw.added_bytes, raw.removed_bytes) == (107, 5)
         assert (found.counts.added_count, found.counts.removed_count) == (1, 1)
-        assert (await tarn.summarize_uncommitted("lake", "dev", prefix="t")).folders == {}
+        only_top = await tarn.summarize_uncommitted("lake", "dev", prefix="t")
+        assert (only_top.counts.added_count, only_top.counts.removed_count) == (0, 1)
+        assert only_top.folders == {}
 
         await tarn.create_commit("lake", "dev", "work")
         changes = tarn.diff_names("lake", "main", "dev", from_merge_base=True, page_size=2)
