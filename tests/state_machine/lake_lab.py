@@ -25,6 +25,7 @@ from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.config import open_committed
+from tarn_graveler.repository.settings import RULES_CACHE_SECONDS
 
 __all__ = ["Lab", "running_lab"]
 
@@ -32,6 +33,13 @@ _SECRET = bytes(range(32))
 _DROP_DELAY_SECONDS = 60.0
 _RANGE_ROWS = 4
 """Mean number of rows of a range, so that listings of a few paths have several."""
+
+
+class LabClock(ShiftedClock):
+    """Its shift moves the wall clock and the clock that caches expire by."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.shift_seconds
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Lab:
     """
 
     clients: tuple[GravelerClient, ...]
-    clock: ShiftedClock
+    clock: LabClock
     replicas: tuple[Graveler, ...]
     _auth: AuthClient
     _key: tuple[str, str]
@@ -56,6 +64,10 @@ class Lab:
         )
         return replace(self._anonymous, caller_token=session.grant.caller_token)
 
+    def let_rules_settle(self) -> None:
+        """Lets the time pass after which every replica refuses writes by the newest rules."""
+        self.clock.shift_seconds += RULES_CACHE_SECONDS + 0.1
+
     async def clean(self) -> None:
         """Lets the drop delay pass; drops every token that no record names."""
         for replica in self.replicas:
@@ -66,7 +78,7 @@ class Lab:
 @asynccontextmanager
 async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[Lab]:
     """Yields two replicas on a store. Authorisation is real, in the same process."""
-    clock = ShiftedClock()
+    clock = LabClock()
     ids = SystemIds(clock)
     anonymous = Call("state machine", "", 1e9)
     async with AsyncExitStack() as stack:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Branch", "Choice", "Commit", "LakeModel", "Object", "RefusedError", "Side"]
+from model_reflog import Reflogs
+from model_rules import Rules
+
+__all__ = ["Branch", "Choice", "Commit", "Contents", "LakeModel", "Object", "RefusedError", "Side"]
 
 
 class Object(NamedTuple):
@@ -92,6 +95,10 @@ class LakeModel:
         self.commits = [Commit(0, (), {}, 0)]
         self.branches = {"main": Branch(0)}
         self.tags: dict[str, int] = {}
+        self.default = "main"
+        self.reflogs = Reflogs()
+        self.reflogs.add("main", "CREATE", None, 0)
+        self.rules = Rules()
 
     # ---- reading
 
@@ -147,16 +154,19 @@ class LakeModel:
 
     def put(self, branch: str, path: str, written: Object, *, only_new: bool = False) -> None:
         """Stages an object; with `only_new`, only at a path that has none."""
+        self._refuse_blocked(branch, "write")
         if only_new and path in self.contents(branch):
             raise RefusedError("PRECONDITION_FAILED")
         self.branches[branch].staged[path] = written
 
     def delete(self, branch: str, path: str) -> None:
         """Stages a deletion."""
+        self._refuse_blocked(branch, "write")
         self.branches[branch].staged[path] = None
 
     def commit(self, branch: str, *, allow_empty: bool = False) -> int:
         """Commits the staged changes; returns the new head."""
+        self._refuse_blocked(branch, "commit")
         found = self.branches[branch]
         changes = self.changes(branch)
         if not changes and not allow_empty:
@@ -164,20 +174,22 @@ class LakeModel:
         after = dict(self.commits[found.head].contents)
         for path, (_, new) in changes.items():
             _set(after, path, new)
-        return self._publish(branch, (found.head,), after)
+        return self._publish(branch, (found.head,), after, "COMMIT")
 
     def reset(self, branch: str, is_part: Callable[[str], bool] = lambda _: True) -> None:
         """Discards the staged changes of all paths, or of some."""
+        self._refuse_blocked(branch, "force")
         found = self.branches[branch]
         found.staged = {path: each for path, each in found.staged.items() if not is_part(path)}
 
     def move(self, branch: str, target: int, expected: int, *, force: bool) -> None:
         """Puts a branch on another commit."""
+        self._refuse_blocked(branch, "force")
         if not force:
             self._refuse_dirty(branch)
         if self.branches[branch].head != expected:
             raise RefusedError("REF_MOVED")
-        self.branches[branch] = Branch(target)
+        self._set_head(branch, target, "MOVE")
 
     # ---- commits from commits
 
@@ -192,6 +204,7 @@ class LakeModel:
         fast_forward_only: bool = False,
     ) -> int:
         """Merges a commit into a branch; returns the new head."""
+        self._refuse_blocked(branch, "merge")
         self._refuse_dirty(branch)
         head = self.branches[branch].head
         base = self.merge_base(head, source)
@@ -200,26 +213,28 @@ class LakeModel:
         if fast_forward_only:
             if base != head:
                 raise RefusedError("NOT_FAST_FORWARD")
-            self.branches[branch] = Branch(source)
+            self._set_head(branch, source, "MERGE")
             return source
         merged = self.merged(base, source, head, choice)
         if squash and merged == self.commits[head].contents and not allow_empty:
             raise RefusedError("NOTHING_TO_MERGE")
-        return self._publish(branch, (head,) if squash else (head, source), merged)
+        return self._publish(branch, (head,) if squash else (head, source), merged, "MERGE")
 
     def revert(
         self, branch: str, commit: int, parent: int, choice: Choice, *, allow_empty: bool
     ) -> int:
         """Undoes the change from a parent (by number, from 1; 0 for the only one) to a commit."""
-        older = self._compared_with(commit, parent)
-        return self._apply(branch, self.commits[commit].contents, older, choice, allow_empty)
+        self._refuse_blocked(branch, "commit")
+        older, newer = self._compared_with(commit, parent), self.commits[commit].contents
+        return self._apply(branch, newer, older, choice, allow_empty, "REVERT")
 
     def cherry_pick(
         self, branch: str, commit: int, parent: int, choice: Choice, *, allow_empty: bool
     ) -> int:
         """Makes the change from a parent (by number, from 1; 0 for the only one) to a commit again."""
-        older = self._compared_with(commit, parent)
-        return self._apply(branch, older, self.commits[commit].contents, choice, allow_empty)
+        self._refuse_blocked(branch, "commit")
+        older, newer = self._compared_with(commit, parent), self.commits[commit].contents
+        return self._apply(branch, older, newer, choice, allow_empty, "CHERRY_PICK")
 
     def revert_range(
         self,
@@ -236,6 +251,7 @@ class LakeModel:
         Returns:
             The new commits, oldest first.
         """
+        self._refuse_blocked(branch, "commit")
         contained = self.ancestors(since)
         line = [number for number in self.first_parents(last) if number not in contained]
         if parent > 1 or not line:
@@ -254,15 +270,18 @@ class LakeModel:
                 listings.append(after)
         if len(listings) == 1 or (squash and listings[-1] == listings[0]):
             raise RefusedError("NOTHING_TO_COMMIT")
-        return [
-            self._publish(branch, (self.branches[branch].head,), after)
-            for after in (listings[-1:] if squash else listings[1:])
-        ]
+        made = []
+        for contents in listings[-1:] if squash else listings[1:]:
+            head = self._make((head,), contents)
+            made.append(head)
+        self._set_head(branch, head, "REVERT")
+        return made
 
     def merge_branch(
         self, name: str, dest: int, source: int, choice: Choice, *, allow_empty: bool
     ) -> int:
         """Creates a branch at the merge of a commit into another one; returns the merge."""
+        self._refuse_blocked(name, "other")
         if name in self.branches:
             raise RefusedError("BRANCH_EXISTS")
         base = self.merge_base(dest, source)
@@ -270,8 +289,9 @@ class LakeModel:
             raise RefusedError("NOTHING_TO_MERGE")
         merged = self.merged(base, source, dest, choice)
         self._refuse_taken(name)
-        self.branches[name] = Branch(dest)
-        return self._publish(name, (dest, source), merged)
+        made = self._make((dest, source), merged)
+        self._set_head(name, made, "CREATE")
+        return made
 
     def merged(self, base: int, source: int, dest: int, choice: Choice) -> dict[str, Object]:
         """Returns the three-way merge of the contents of three commits."""
@@ -290,13 +310,62 @@ class LakeModel:
 
     def create_branch(self, branch: str, commit: int) -> None:
         """Creates a branch; a tag or a branch of that name refuses it."""
+        self._refuse_blocked(branch, "other")
         self._refuse_taken(branch)
-        self.branches[branch] = Branch(commit)
+        self._set_head(branch, commit, "CREATE")
 
     def create_tag(self, tag: str, commit: int) -> None:
         """Creates a tag; a tag or a branch of that name refuses it."""
+        self._refuse_blocked(tag, "other")
         self._refuse_taken(tag)
         self.tags[tag] = commit
+
+    def delete_tag(self, tag: str) -> None:
+        """Deletes a tag."""
+        self._refuse_blocked(tag, "other")
+        if tag not in self.tags:
+            raise RefusedError("TAG_NOT_FOUND")
+        del self.tags[tag]
+
+    def delete_branch(self, name: str) -> None:
+        """Deletes a branch that is not the default branch."""
+        self._refuse_blocked(name, "delete")
+        if name not in self.branches:
+            raise RefusedError("BRANCH_NOT_FOUND")
+        if name == self.default:
+            raise RefusedError("INVALID_ARGUMENT")
+        self.reflogs.add(name, "DELETE", self.branches.pop(name).head, None)
+
+    def restore_branch(self, name: str) -> int:
+        """Creates a deleted branch again; returns its head, which is its last one."""
+        self._refuse_blocked(name, "other")
+        if name in self.branches:
+            raise RefusedError("BRANCH_EXISTS")
+        head = self.reflogs.last_head(name)
+        if head is None:
+            raise RefusedError("BRANCH_NOT_FOUND")
+        self._refuse_taken(name)
+        self._set_head(name, head, "RESTORE")
+        return head
+
+    def set_default(self, name: str, expected: str) -> None:
+        """Makes a branch the default branch; `expected` is the present one, empty for any."""
+        self._refuse_blocked(name, "other")
+        if name not in self.branches:
+            raise RefusedError("BRANCH_NOT_FOUND")
+        if expected not in ("", self.default):
+            raise RefusedError("SETTINGS_CHANGED")
+        self.default = name
+
+    def _refuse_blocked(self, branch: str, kind: str) -> None:
+        if reason := self.rules.refusal(branch, kind):
+            raise RefusedError(reason)
+
+    def _set_head(self, branch: str, commit: int, operation: str) -> None:
+        """Creates a branch, or moves it, without uncommitted changes."""
+        old = self.branches[branch].head if branch in self.branches else None
+        self.reflogs.add(branch, operation, old, commit)
+        self.branches[branch] = Branch(commit)
 
     def _refuse_taken(self, name: str) -> None:
         if name in self.branches:
@@ -317,20 +386,32 @@ class LakeModel:
         return self.commits[parents[max(parent, 1) - 1]].contents
 
     def _apply(
-        self, branch: str, base: Contents, source: Contents, choice: Choice, allow_empty: bool
+        self,
+        branch: str,
+        base: Contents,
+        source: Contents,
+        choice: Choice,
+        allow_empty: bool,
+        operation: str,
     ) -> int:
         self._refuse_dirty(branch)
         head = self.branches[branch].head
         merged = _merged(base, source, self.commits[head].contents, choice)
         if merged == self.commits[head].contents and not allow_empty:
             raise RefusedError("NOTHING_TO_COMMIT")
-        return self._publish(branch, (head,), merged)
+        return self._publish(branch, (head,), merged, operation)
 
-    def _publish(self, branch: str, parents: tuple[int, ...], contents: Contents) -> int:
+    def _publish(
+        self, branch: str, parents: tuple[int, ...], contents: Contents, operation: str
+    ) -> int:
+        made = self._make(parents, contents)
+        self._set_head(branch, made, operation)
+        return made
+
+    def _make(self, parents: tuple[int, ...], contents: Contents) -> int:
         generation = 1 + max(self.commits[number].generation for number in parents)
         made = Commit(len(self.commits), parents, contents, generation)
         self.commits.append(made)
-        self.branches[branch] = Branch(made.number)
         return made.number
 
 

@@ -6,24 +6,41 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 from lake_lab import Lab
 from lake_model import Choice, LakeModel, RefusedError, Side
 
 from tarn.client.graveler import GravelerClient
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import TarnError
+from tarn.core.moments import iso_time
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
 T = TypeVar("T")
 
 PATHS = ["a", "a/b", "a/c", "b/d/e", "b/d/f", "b/g", "c/ü", "c/z", "d", "e/1", "e/2", "e/3"]
 BRANCHES = ["dev", "etl", "fix"]
+NAMES = [*BRANCHES, "main", "what-if"]
 TAGS = ["v1", "v2", "fix"]  # a branch may have the last name
 _PAIR = {Side.SOURCE: pb.MERGE_SIDE_SOURCE, Side.DEST: pb.MERGE_SIDE_DESTINATION}
+
+
+class Mark(NamedTuple):
+    """A moment between two operations.
+
+    Attributes:
+        time_us: Unix microseconds.
+        heads: the heads of the branches then.
+        commit_count: number of the commits that had been made.
+    """
+
+    time_us: int
+    heads: dict[str, int]
+    commit_count: int
+
 
 numbers = st.integers(min_value=0, max_value=2**16)
 paths = st.sampled_from(PATHS)
@@ -50,6 +67,8 @@ class MachineBase(RuleBasedStateMachine):
         self.repository = f"lake{next(self._repositories)}"
         self.uid = ""
         self.written = 0
+        self.marks: list[Mark] = []
+        self.are_rules_settled = True
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a call of the system to its end."""
@@ -84,6 +103,26 @@ class MachineBase(RuleBasedStateMachine):
             ) from None
         self.outcomes[name] += 1
         return result, self.run(work)
+
+    def attempt(
+        self, name: str, expected: Callable[[], object], work: Coroutine[Any, Any, Any]
+    ) -> bool:
+        """As `both`, for an operation without a result; returns whether it was made."""
+        try:
+            self.both(name, expected, work)
+        except RefusedError:
+            return False
+        return True
+
+    def settle_rules(self) -> None:
+        """Waits until every replica refuses writes by the newest rules."""
+        if not self.are_rules_settled:
+            self.lab.let_rules_settle()
+            self.log_in()
+            self.are_rules_settled = True
+
+    def log_in(self) -> None:
+        self.call = self.run(self.lab.log_in())
 
     def new_commit(
         self, name: str, expected: Callable[[], int], work: Coroutine[Any, Any, Any]
@@ -132,17 +171,31 @@ class MachineBase(RuleBasedStateMachine):
                 found[f"{name}^{place}"] = parent
             for steps, ancestor in enumerate(self.model.first_parents(commit)[:4]):
                 found[f"{name}~{steps}"] = ancestor
+        for name in NAMES:
+            for count in range(4):
+                head = self.head_before(name, count)
+                if head is not None:
+                    found[f"{name}@{{{count}}}"] = head
+            for mark in self.marks[-3:]:
+                if name in mark.heads:
+                    found[f"{name}@{{{iso_time(mark.time_us)}}}"] = mark.heads[name]
         texts = [*found, *self.ids]
         text = texts[number % len(texts)]
         return text, found[text] if text in found else self.ids.index(text)
+
+    def head_before(self, branch: str, count: int) -> int | None:
+        """Returns the model's head of a branch before its last `count` changes."""
+        found = self.model.branches.get(branch)
+        head = None if found is None else found.head
+        return self.model.reflogs.head_before(branch, count, head)
 
     def number_of(self, branch: str) -> int:
         """Returns a number for which `branch` and `ref` choose a branch."""
         return sorted(self.model.branches).index(branch)
 
-    @initialize()
     def create(self) -> None:
-        self.call = self.run(self.lab.log_in())
+        """Makes the repository."""
+        self.log_in()
         made = self.run(self.client(0).create_repository(self.call, self.repository))
         self.uid = made.instance_uid
         head = self.run(self.client(0).get_commit(self.call, self.repository, "main"))
@@ -151,8 +204,14 @@ class MachineBase(RuleBasedStateMachine):
     @rule()
     def clean(self) -> None:
         self.run(self.lab.clean())
+        self.are_rules_settled = True
         # Time has passed: the caller token may have expired.
-        self.call = self.run(self.lab.log_in())
+        self.log_in()
+
+    def mark(self) -> None:
+        """Remembers this moment."""
+        heads = {name: each.head for name, each in self.model.branches.items()}
+        self.marks.append(Mark(self.lab.clock.now_us(), heads, len(self.model.commits)))
 
 
 def _check_refusal(expected: RefusedError, error: TarnError) -> None:

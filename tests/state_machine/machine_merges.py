@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import initialize, rule
 from lake_model import RefusedError, Side
 from machine_base import (
     BRANCHES,
@@ -44,7 +44,22 @@ class Merges(Writes):
         branch = self.branch(at)
         if is_clean:
             self.commit_first(branch, by)
+        else:
+            self.put(at, "d", 1 + by % 4, 1, by)
         text, commit = self.ref(source)
+        self.merge_commit(branch, text, commit, side, below, kind, by)
+
+    def merge_commit(
+        self,
+        branch: str,
+        text: str,
+        commit: int,
+        side: Side | None,
+        below: str,
+        kind: str,
+        by: int,
+    ) -> None:
+        """Merges the commit of a ref into a branch."""
         options: dict[str, Any] = {
             "squash": kind == "squash",
             "allow_empty": kind == "allow-empty",
@@ -98,13 +113,113 @@ class Merges(Writes):
             return
         self.delete_branch(name, by)
         self.create_branch(name, self.number_of(dest), by)
+        if name not in self.model.branches:  # a rule of the repository forbids it
+            return
         self.load(self.number_of(dest), ours, by)
         self.load(self.number_of(name), theirs, by + 1)
         self.merge(self.number_of(dest), self.number_of(name), side, "", kind, by)
 
+    @initialize(
+        first=contents,
+        name=st.sampled_from(BRANCHES),
+        ours=contents,
+        theirs=contents,
+        side=sides,
+        by=numbers,
+    )
+    def begin(
+        self,
+        first: dict[str, int],
+        name: str,
+        ours: dict[str, int],
+        theirs: dict[str, int],
+        side: Side | None,
+        by: int,
+    ) -> None:
+        """Makes a repository with some history."""
+        self.create()
+        self.load(0, first, by)
+        self.diverge(name, 0, ours, theirs, side, "", by)
+
+    @rule(
+        name=st.sampled_from(BRANCHES),
+        at=numbers,
+        loads=st.tuples(contents, contents, contents, contents),
+        first_sides=st.tuples(sides, sides),
+        side=sides,
+        by=numbers,
+    )
+    def criss_cross(
+        self,
+        name: str,
+        at: int,
+        loads: tuple[dict[str, int], ...],
+        first_sides: tuple[Side | None, Side | None],
+        side: Side | None,
+        by: int,
+    ) -> None:
+        """Merges two branches into each other from the same two heads, changes both, and merges them again."""
+        dest = self.branch(at)
+        if name == dest or name in self.model.tags:
+            return
+        self.delete_branch(name, by)
+        self.create_branch(name, self.number_of(dest), by)
+        if name not in self.model.branches:  # a rule of the repository forbids it
+            return
+        pair = (dest, name)
+        for branch, changes in zip(pair, loads[:2], strict=True):
+            self.load(self.number_of(branch), changes, by)
+        heads = [self.model.branches[branch].head for branch in pair]
+        for branch, other, chosen in zip(pair, heads[::-1], first_sides, strict=True):
+            self.merge_commit(branch, self.ids[other], other, chosen, "", "", by)
+        parents = [self.model.commits[self.model.branches[branch].head].parents for branch in pair]
+        self.outcomes["criss_cross"] += parents == [tuple(heads), tuple(heads[::-1])]
+        for branch, changes in zip(pair, loads[2:], strict=True):
+            self.load(self.number_of(branch), changes, by + 1)
+        self.what_if(self.number_of(dest), self.number_of(name), side, by)
+        self.merge_commit(name, dest, self.model.branches[dest].head, side, "", "", by)
+
+    @rule(at=numbers, source=numbers, side=sides, by=numbers)
+    def what_if(self, at: int, source: int, side: Side | None, by: int) -> None:
+        """Previews a merge, makes it on a branch of its own, and then makes it: all three agree."""
+        dest = self.branch(at)
+        self.commit_first(dest, by)
+        _, commit = self.ref(source)
+        name, text = "what-if", self.ids[commit]
+        if dest == name:
+            return
+        self.delete_branch(name, by)
+        head = self.model.branches[dest].head
+        self.preview_of(dest, head, text, commit, side, "", by)
+        if name in self.model.branches:  # a rule forbids its deletion
+            return
+        before = len(self.model.commits)
+        self.merge_to_branch(name, dest, head, text, commit, side, by)
+        self.merge_commit(dest, text, commit, side, "", "", by + 1)
+        made = self.ids[before:]
+        if len(made) == 2:
+            listings = [
+                self.run(self.client(by).get_commit(self.call, self.repository, each)).metarange_id
+                for each in made
+            ]
+            assert listings[0] == listings[1]
+            self.outcomes["what_if"] += 1
+
     @rule(left=numbers, right=numbers, side=sides, below=st.sampled_from(["", "a/**"]), by=numbers)
     def preview(self, left: int, right: int, side: Side | None, below: str, by: int) -> None:
-        (dest_text, dest), (source_text, source) = self.ref(left), self.ref(right)
+        self.preview_of(*self.ref(left), *self.ref(right), side, below, by)
+
+    def preview_of(
+        self,
+        dest_text: str,
+        dest: int,
+        source_text: str,
+        source: int,
+        side: Side | None,
+        below: str,
+        by: int,
+    ) -> None:
+        """Compares the preview of a merge with the model."""
         choice, choices, default = choice_of(side, below)
         conflicts = self.model.conflicts(source, dest, choice)
 
@@ -259,7 +374,20 @@ class Merges(Writes):
         self, name: str, dest: int, source: int, side: Side | None, allow_empty: bool, by: int
     ) -> None:
         """Creates a branch at a merge."""
-        (dest_text, into), (source_text, merged) = self.ref(dest), self.ref(source)
+        self.merge_to_branch(name, *self.ref(dest), *self.ref(source), side, by, allow_empty)
+
+    def merge_to_branch(
+        self,
+        name: str,
+        dest_text: str,
+        into: int,
+        source_text: str,
+        merged: int,
+        side: Side | None,
+        by: int,
+        allow_empty: bool = False,
+    ) -> None:
+        """Creates a branch at the merge of a ref into another one."""
         choice, choices, default = choice_of(side, "")
         work = self.client(by).create_merge_branch(
             self.call,

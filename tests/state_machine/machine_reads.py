@@ -159,7 +159,7 @@ class Reads(MachineBase):
         if not self.ids:
             return
         client = self.client(0)
-        found = self.run(client.list_branches(self.call, self.repository))
+        found = self.run(client.list_branches(self.call, self.repository, include_hidden=True))
         assert {each.branch_id: each.commit_id for each in found.branches} == {
             name: self.ids[each.head] for name, each in sorted(self.model.branches.items())
         }

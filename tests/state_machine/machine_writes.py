@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from lake_model import Object, RefusedError
 from machine_base import (
-    BRANCHES,
+    NAMES,
     TAGS,
     MachineBase,
     contents,
@@ -26,13 +26,18 @@ class Writes(MachineBase):
 
     @rule(at=numbers, path=paths, version=st.integers(1, 4), address=st.integers(1, 2), by=numbers)
     def put(self, at: int, path: str, version: int, address: int, by: int) -> None:
+        self.settle_rules()
         branch = self.branch(at)
         entry = packed(version, address)
-        self.model.put(branch, path, Object(version, address))
-        self.run(self.client(by).stage(self.call, self.repository, self.uid, branch, path, entry))
+        self.attempt(
+            "put",
+            lambda: self.model.put(branch, path, Object(version, address)),
+            self.client(by).stage(self.call, self.repository, self.uid, branch, path, entry),
+        )
 
     @rule(at=numbers, path=paths, version=st.integers(1, 4), by=numbers)
     def create_object(self, at: int, path: str, version: int, by: int) -> None:
+        self.settle_rules()
         branch = self.branch(at)
         self.written += 1
         address = 1000 + self.written
@@ -41,20 +46,18 @@ class Writes(MachineBase):
         new = WriteCondition(if_none_match=True)
         client = self.client(by)
         work = client.stage(self.call, self.repository, self.uid, branch, path, entry, new)
-        try:
-            self.both(
-                "create_object",
-                lambda: self.model.put(branch, path, Object(version, address), only_new=True),
-                work,
-            )
-        except RefusedError:
-            return
+        self.attempt(
+            "create_object",
+            lambda: self.model.put(branch, path, Object(version, address), only_new=True),
+            work,
+        )
 
     @rule(at=numbers, path=paths, by=numbers)
     def delete(self, at: int, path: str, by: int) -> None:
+        self.settle_rules()
         branch = self.branch(at)
-        self.model.delete(branch, path)
-        self.run(self.client(by).unstage(self.call, self.repository, branch, path))
+        work = self.client(by).unstage(self.call, self.repository, branch, path)
+        self.attempt("delete", lambda: self.model.delete(branch, path), work)
 
     @rule(at=numbers, by=numbers, allow_empty=rarely)
     def commit(self, at: int, by: int, allow_empty: bool) -> None:
@@ -85,25 +88,28 @@ class Writes(MachineBase):
             else:
                 self.delete(at, path, by)
         self.commit(at, by, allow_empty=False)
+        self.mark()
 
-    @rule(at=numbers, by=numbers)
-    def reset(self, at: int, by: int) -> None:
+    @rule(
+        at=numbers,
+        prefix=st.sampled_from([None, None, "a", "a/", "b/d", "c/"]),
+        path=st.one_of(st.none(), paths),
+        by=numbers,
+    )
+    def reset(self, at: int, prefix: str | None, path: str | None, by: int) -> None:
+        """Discards all uncommitted changes, or those of a prefix, or of a path."""
         branch = self.branch(at)
-        self.model.reset(branch)
-        self.run(self.client(by).reset_branch(self.call, self.repository, branch))
+        part: dict[str, str] = {}
+        if prefix is not None:
+            part = {"prefix": prefix}
+        elif path is not None:
+            part = {"path": path}
 
-    @rule(at=numbers, prefix=st.sampled_from(["a", "a/", "b/d", "e/1", "c/"]), by=numbers)
-    def reset_prefix(self, at: int, prefix: str, by: int) -> None:
-        branch = self.branch(at)
-        self.model.reset(branch, lambda path: path.startswith(prefix))
-        self.run(self.client(by).reset_branch(self.call, self.repository, branch, prefix=prefix))
-        self.outcomes["reset_prefix"] += 1
+        def is_part(each: str) -> bool:
+            return each.startswith(prefix) if prefix is not None else path in (None, each)
 
-    @rule(at=numbers, path=paths, by=numbers)
-    def reset_path(self, at: int, path: str, by: int) -> None:
-        branch = self.branch(at)
-        self.model.reset(branch, lambda each: each == path)
-        self.run(self.client(by).reset_branch(self.call, self.repository, branch, path=path))
+        work = self.client(by).reset_branch(self.call, self.repository, branch, **part)
+        self.attempt(f"reset{part and [*part]}", lambda: self.model.reset(branch, is_part), work)
 
     @rule(
         at=numbers,
@@ -135,7 +141,7 @@ class Writes(MachineBase):
             return
         assert moved.commit_id == self.ids[target]
 
-    @rule(name=st.sampled_from(BRANCHES), source=numbers, by=numbers)
+    @rule(name=st.sampled_from(NAMES), source=numbers, by=numbers)
     def create_branch(self, name: str, source: int, by: int) -> None:
         text, commit = self.ref(source)
         work = self.client(by).create_branch(self.call, self.repository, name, text)
@@ -147,23 +153,39 @@ class Writes(MachineBase):
             return
         assert made.commit_id == self.ids[commit]
 
-    @rule(name=st.sampled_from(BRANCHES), by=numbers)
+    @rule(name=st.sampled_from(NAMES), by=numbers)
     def delete_branch(self, name: str, by: int) -> None:
-        if name in self.model.branches:
-            del self.model.branches[name]
-            self.run(self.client(by).delete_branch(self.call, self.repository, name))
+        work = self.client(by).delete_branch(self.call, self.repository, name)
+        self.attempt("delete_branch", lambda: self.model.delete_branch(name), work)
+
+    @rule(at=numbers, source=numbers, is_new=st.booleans(), by=numbers)
+    def lose_branch(self, at: int, source: int, is_new: bool, by: int) -> None:
+        """Deletes a branch, perhaps creates another one of its name and deletes that, too, and restores it."""
+        name = self.branch(at)
+        self.delete_branch(name, by)
+        if is_new and name not in self.model.branches:
+            self.mark()
+            self.create_branch(name, source, by + 1)
+            self.delete_branch(name, by)
+        self.restore_branch(name, by + 1)
+        self.mark()
+
+    @rule(name=st.sampled_from(NAMES), by=numbers)
+    def restore_branch(self, name: str, by: int) -> None:
+        work = self.client(by).restore_branch(self.call, self.repository, name)
+        try:
+            head, made = self.both("restore_branch", lambda: self.model.restore_branch(name), work)
+        except RefusedError:
+            return
+        assert (made.branch_id, made.commit_id) == (name, self.ids[head])
 
     @rule(name=st.sampled_from(TAGS), source=numbers, by=numbers)
     def create_tag(self, name: str, source: int, by: int) -> None:
         text, commit = self.ref(source)
         work = self.client(by).create_tag(self.call, self.repository, name, text)
-        try:
-            self.both("create_tag", lambda: self.model.create_tag(name, commit), work)
-        except RefusedError:
-            return
+        self.attempt("create_tag", lambda: self.model.create_tag(name, commit), work)
 
     @rule(name=st.sampled_from(TAGS), by=numbers)
     def delete_tag(self, name: str, by: int) -> None:
-        if name in self.model.tags:
-            del self.model.tags[name]
-            self.run(self.client(by).delete_tag(self.call, self.repository, name))
+        work = self.client(by).delete_tag(self.call, self.repository, name)
+        self.attempt("delete_tag", lambda: self.model.delete_tag(name), work)

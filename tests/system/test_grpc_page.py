@@ -10,6 +10,7 @@ from pathlib import Path
 from running_tarn import RunningTarn, clean_environment
 
 from tarn.client import AsyncClient, Client
+from tarn.client.operations import Operations
 from tarn.rpc.wire.call import Call
 
 PAGE = Path(__file__).parents[2] / "docs" / "user" / "grpc.md"
@@ -24,7 +25,7 @@ def test_the_python_programs_of_the_page_work(
         tarn.ok("fs", "upload", str(data), f"{repository}/main/{path}")
     tarn.ok("commit", f"{repository}/main", "-m", "load")
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(programs) == 2
+    assert len(programs) == 3
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "".join(programs)],
         cwd=tmp_path,
@@ -49,7 +50,21 @@ def test_the_python_programs_of_the_page_work(
         f"NOTHING_TO_MERGE {repository} main",
         "nope is not there",
         "['a', 'b', 'main', 'nightly']",
+        "Remove temporary files",
+        "load",
+        "{'tmp/': 2}",
+        "raw/a by load",
+        "['nightly']",
+        "['RESTORE', 'DELETE', 'COMMIT', 'CREATE']",
+        "BRANCH_PROTECTED",
     ]
+    methods = re.findall(r"`(\w+)`", PAGE.read_text().partition("| task |")[2].partition("\n\n")[0])
+    assert sorted(methods) == sorted(
+        name
+        for name in dir(Operations)
+        if not name.startswith("_") and callable(getattr(Operations, name))
+        if name not in ("call", "get_caller")
+    )
 
 
 def test_the_token_of_the_command_line_is_one_for_other_tools(

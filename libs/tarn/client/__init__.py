@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tarn.client.async_client import AsyncClient
     from tarn.client.failures import TarnCallError
+    from tarn.client.history_values import (
+        Annotation,
+        ChangeSummary,
+        DeletedBranch,
+        HeadChange,
+        HeadOperation,
+        PathChange,
+        RevertedRange,
+    )
     from tarn.client.paging import Listing
+    from tarn.client.settings_values import Protection, RepositorySettings
     from tarn.client.sync_client import Client
     from tarn.client.task_operations import Task, TaskState
     from tarn.client.values import (
@@ -33,21 +43,32 @@ if TYPE_CHECKING:
         Tag,
         User,
     )
+    from tarn.core.change_kind import ChangeKind
     from tarn.rpc.process.tls import TlsFiles
 
 __all__ = [
     "AsyncClient",
     "Client",
+    "Annotation",
     "Branch",
     "Change",
+    "ChangeKind",
+    "ChangeSummary",
     "Commit",
     "CommonPrefix",
     "Conflict",
+    "DeletedBranch",
+    "HeadChange",
+    "HeadOperation",
     "Listing",
     "MergePreview",
     "NewCommit",
     "ObjectVersion",
+    "PathChange",
+    "Protection",
     "Repository",
+    "RepositorySettings",
+    "RevertedRange",
     "Side",
     "Tag",
     "TarnCallError",
@@ -59,8 +80,18 @@ __all__ = [
 
 _MODULES = {
     "AsyncClient": "tarn.client.async_client",
+    "ChangeKind": "tarn.core.change_kind",
     "Client": "tarn.client.sync_client",
+    "Annotation": "tarn.client.history_values",
+    "ChangeSummary": "tarn.client.history_values",
+    "DeletedBranch": "tarn.client.history_values",
+    "HeadChange": "tarn.client.history_values",
+    "HeadOperation": "tarn.client.history_values",
+    "PathChange": "tarn.client.history_values",
+    "RevertedRange": "tarn.client.history_values",
     "Listing": "tarn.client.paging",
+    "Protection": "tarn.client.settings_values",
+    "RepositorySettings": "tarn.client.settings_values",
     "TarnCallError": "tarn.client.failures",
     "Task": "tarn.client.task_operations",
     "TaskState": "tarn.client.task_operations",

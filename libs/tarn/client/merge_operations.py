@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tarn.client.calls import PAGE_SIZE, Calls
+from tarn.client.history_values import RevertedRange
 from tarn.client.paging import Listing
 from tarn.client.values import Choice, Commit, Conflict, MergePreview, Side
 from tarn_proto.graveler.v1.merge_service_pb2 import (
@@ -64,6 +65,49 @@ class MergeOperations(Calls):
                 squash=squash,
                 allow_empty=allow_empty,
                 fast_forward_only=fast_forward_only,
+            )
+        )
+
+    async def create_merge_branch(
+        self,
+        repository_id: str,
+        branch_id: str,
+        destination_ref: str,
+        source_ref: str,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> Commit:
+        """Creates a branch at the merge of two refs, which stay as they are; returns the merge commit.
+
+        The merge commit is the one that `merge` would make of the two commits.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch to create.
+            destination_ref: the ref that takes the merge; uncommitted changes of a branch have no part.
+            source_ref: the ref to merge.
+            message: empty for a default text that names both refs.
+            metadata: of the merge commit.
+            choices: see the class.
+            default_side: see the class.
+            allow_empty: make a merge commit even if there is nothing to merge.
+        """
+        return Commit.of(
+            await self.graveler.create_merge_branch(
+                self.call(),
+                repository_id,
+                branch_id,
+                destination_ref,
+                source_ref,
+                message=message,
+                metadata=metadata,
+                choices=_choices(choices),
+                default_side=_side(default_side),
+                allow_empty=allow_empty,
             )
         )
 
@@ -160,6 +204,56 @@ class MergeOperations(Calls):
                 allow_empty=allow_empty,
             )
         )
+
+    async def revert_range(
+        self,
+        repository_id: str,
+        branch_id: str,
+        since_ref: str,
+        ref: str,
+        *,
+        squash: bool = False,
+        parent_number: int = 0,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        choices: Sequence[Choice] = (),
+        default_side: Side | None = None,
+        allow_empty: bool = False,
+    ) -> RevertedRange:
+        """Undoes up to 100 commits, newest first; all of it becomes visible together, or nothing.
+
+        The range is `ref` and its first parents, without `since_ref` and its ancestors (`tarn revert SINCE..REF`).
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch that takes the new commits.
+            since_ref: the range begins after it; not empty.
+            ref: the newest commit to undo.
+            squash: make one commit instead of one for each.
+            parent_number: 1 if there are merge commits in the range.
+            message: of each new commit; empty for a default text that names what it undoes.
+            metadata: of each new commit.
+            choices: see the class; the source is the parent of the undone commit.
+            default_side: see the class.
+            allow_empty: commit even where the branch lacks all changes of a commit; otherwise it is passed over.
+        """
+        if not since_ref:
+            raise ValueError("since_ref is empty; to undo one commit, call revert")
+        sent = await self.graveler.revert_range(
+            self.call(),
+            repository_id,
+            branch_id,
+            since_ref,
+            ref,
+            squash=squash,
+            parent_number=parent_number,
+            message=message,
+            metadata=metadata,
+            choices=_choices(choices),
+            default_side=_side(default_side),
+            allow_empty=allow_empty,
+        )
+        return RevertedRange(Commit.of(sent.commit), tuple(sent.reverted_commit_ids))
 
     async def cherry_pick(
         self,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from tarn.client.calls import PAGE_SIZE
+from tarn.client.calls import PAGE_SIZE, several
 from tarn.client.commits import ChangesPage
+from tarn.client.history_operations import HistoryOperations
+from tarn.client.history_values import timestamp_of
 from tarn.client.merge_operations import MergeOperations
 from tarn.client.object_operations import ObjectOperations
 from tarn.client.paging import Listing, listing
+from tarn.client.settings_operations import SettingsOperations
 from tarn.client.task_operations import TaskOperations
 from tarn.client.values import (
     Branch,
@@ -24,7 +28,9 @@ from tarn.client.values import (
 __all__ = ["Operations"]
 
 
-class Operations(MergeOperations, TaskOperations, ObjectOperations):
+class Operations(
+    SettingsOperations, HistoryOperations, MergeOperations, TaskOperations, ObjectOperations
+):
     """The calls of a client. Every method raises a class of `tarn.client.errors`.
 
     A *ref* is a branch, a tag, a commit id or a unique prefix of one, or a branch with a moment, such as `main@{2}`;
@@ -112,9 +118,28 @@ class Operations(MergeOperations, TaskOperations, ObjectOperations):
         """Deletes a branch and its uncommitted changes; its commits stay."""
         await self.graveler.delete_branch(self.call(), repository_id, branch_id)
 
-    async def reset_branch(self, repository_id: str, branch_id: str) -> None:
-        """Discards all uncommitted changes of a branch."""
-        await self.graveler.reset_branch(self.call(), repository_id, branch_id)
+    async def reset_branch(
+        self,
+        repository_id: str,
+        branch_id: str,
+        *,
+        prefix: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        """Discards uncommitted changes of a branch: all, or those of a prefix or of one path; of a part all or none.
+
+        It discards the changes that were acknowledged before the call, and perhaps some that are under way. After
+        `UnknownOutcomeError`, look before you reset again: a late repetition discards newer changes.
+
+        Args:
+            repository_id: the repository.
+            branch_id: the branch.
+            prefix: only changes of paths that begin with it; not empty.
+            path: only the change of this path; not together with `prefix`.
+        """
+        await self.graveler.reset_branch(
+            self.call(), repository_id, branch_id, prefix=prefix, path=path
+        )
 
     async def move_branch(
         self,
@@ -206,15 +231,47 @@ class Operations(MergeOperations, TaskOperations, ObjectOperations):
         ref: str,
         *,
         first_parent: bool = False,
+        exclude_ref: str = "",
+        symmetric: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        committer: str = "",
+        paths: Sequence[str] = (),
+        prefixes: Sequence[str] = (),
         page_size: int = PAGE_SIZE,
     ) -> Listing[Commit]:
-        """Lists the history of a ref, newest first; with `first_parent` without merged commits."""
+        """Lists the history of a ref: no commit before one of its descendants, otherwise newest first.
+
+        All pages are about the commits that the first one found. A page may be empty before the end.
+
+        Args:
+            repository_id: the repository.
+            ref: the ref.
+            first_parent: follow first parents only, without merged commits.
+            exclude_ref: leave out this ref's history, as `tarn log EXCLUDE..REF` does; empty: nothing.
+            symmetric: with `exclude_ref`, what only one of both has, as `tarn log A...B` does.
+            since: only commits of this time or later. The time needs a zone.
+            until: only commits before this time. The time needs a zone.
+            committer: only commits of this user.
+            paths: only commits that changed one of these paths, or of `prefixes`.
+            prefixes: only commits that changed a path that begins with one of these, or one of `paths`.
+            page_size: commits of a page.
+        """
+        begin, end = timestamp_of(since), timestamp_of(until)
+        paths, prefixes = several(paths, "paths"), several(prefixes, "prefixes")
         return listing(
             lambda token: self.graveler.list_commits(
                 self.call(),
                 repository_id,
                 ref,
                 first_parent=first_parent,
+                exclude_ref=exclude_ref,
+                symmetric=symmetric,
+                since=begin,
+                until=end,
+                committer=committer,
+                paths=paths,
+                prefixes=prefixes,
                 page_size=page_size,
                 page_token=token,
             ),
@@ -227,16 +284,22 @@ class Operations(MergeOperations, TaskOperations, ObjectOperations):
         left_ref: str,
         right_ref: str,
         *,
+        from_merge_base: bool = False,
         prefix: str = "",
         page_size: int = PAGE_SIZE,
     ) -> Listing[Change]:
-        """Lists the changes from the left ref to the right one, in byte order of the paths."""
+        """Lists the changes from the left ref to the right one, in byte order of the paths.
+
+        With `from_merge_base`, from the merge base of both to the right one: what a merge of right into left would
+        bring. All pages compare the commits that the first one read.
+        """
         return listing(
             lambda token: self.graveler.diff_refs(
                 self.call(),
                 repository_id,
                 left_ref,
                 right_ref,
+                from_merge_base=from_merge_base,
                 prefix=prefix,
                 page_size=page_size,
                 page_token=token,

@@ -36,12 +36,14 @@ __all__ = [
     "Side",
     "Tag",
     "User",
+    "time_of",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _time(sent: Timestamp) -> datetime:
+def time_of(sent: Timestamp) -> datetime:
+    """Returns the time of a message, in UTC, to the microsecond."""
     return _EPOCH + timedelta(seconds=sent.seconds, microseconds=sent.nanos // 1000)
 
 
@@ -81,7 +83,7 @@ class Repository:
             sent.repository_id,
             sent.storage_namespace,
             sent.default_branch_id,
-            _time(sent.create_time),
+            time_of(sent.create_time),
             sent.instance_uid,
         )
 
@@ -97,7 +99,7 @@ class Branch:
     @staticmethod
     def of(sent: branch_service_pb2.Branch) -> Branch:
         """The value of a message."""
-        return Branch(sent.branch_id, sent.commit_id, _time(sent.create_time))
+        return Branch(sent.branch_id, sent.commit_id, time_of(sent.create_time))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Tag:
     @staticmethod
     def of(sent: tag_service_pb2.Tag) -> Tag:
         """The value of a message."""
-        return Tag(sent.tag_id, sent.commit_id, _time(sent.create_time))
+        return Tag(sent.tag_id, sent.commit_id, time_of(sent.create_time))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class Commit:
             tuple(sent.parent_ids),
             sent.committer,
             sent.message,
-            _time(sent.create_time),
+            time_of(sent.create_time),
             dict(sent.metadata),
             sent.generation,
             sent.metarange_id,
@@ -312,7 +314,7 @@ class User:
     @staticmethod
     def of(sent: user_pb2.User) -> User:
         """The value of a message."""
-        return User(sent.user_id, tuple(sent.roles), _time(sent.create_time))
+        return User(sent.user_id, tuple(sent.roles), time_of(sent.create_time))
 
 
 @dataclass(frozen=True, slots=True)
