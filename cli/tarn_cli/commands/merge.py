@@ -17,6 +17,7 @@ from tarn_cli.conflicts import (
     decisions,
 )
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.foreground import merged, previewed
 from tarn_cli.objects.uri import RefUri, parse_ref, parse_ref_of
 from tarn_cli.options import not_empty
 from tarn_cli.output import Record, shown_size
@@ -104,6 +105,9 @@ def merge(
     conflict if both sides changed it differently since their merge base; --take and --strategy say which side
     wins, and without them a conflict fails the command and changes nothing.
 
+    The servers do the work as a task. It goes on if you press Ctrl-C or lose the connection: `tarn task` follows it
+    or cancels it.
+
     \b
     Examples:
       tarn merge lake/feature lake/main --preview     changes and conflicts, nothing is merged
@@ -151,7 +155,7 @@ def merge(
     if background:
         start_merge(session, request)
         return
-    made = session.run(lambda tarn: tarn.graveler.merge_as(tarn.call(), request))
+    made = merged(session, request)
     session.output.one(commit_record(made), commit_text(made))
 
 
@@ -162,6 +166,7 @@ def _preview_request(wish: _Wish) -> PreviewMergeRequest:
         source_ref=wish.source.ref,
         choices=wish.decided.choices,
         default_side=wish.decided.default_side,
+        page_size=_PAGE_SIZE,
     )
 
 
@@ -188,16 +193,9 @@ def _preview(session: Session, wish: _Wish, *, background: bool) -> None:
         return
     decided, repository = wish.decided, wish.dest.repository
 
-    async def work(tarn: Connection) -> tuple[PreviewMergeResponse, list[MergeConflict]]:
-        preview = await tarn.graveler.preview_merge(
-            tarn.call(),
-            repository,
-            wish.dest.ref,
-            wish.source.ref,
-            choices=decided.choices,
-            default_side=decided.default_side,
-            page_size=_PAGE_SIZE,
-        )
+    preview = previewed(session, _preview_request(wish))
+
+    async def work(tarn: Connection) -> list[MergeConflict]:
         conflicts = tarn.graveler.all_conflicts(
             tarn.call,
             repository,
@@ -206,9 +204,9 @@ def _preview(session: Session, wish: _Wish, *, background: bool) -> None:
             default_side=decided.default_side,
             page_size=_PAGE_SIZE,
         )
-        return preview, [each async for each in conflicts]
+        return [each async for each in conflicts]
 
-    preview, conflicts = session.run(work)
+    conflicts = session.run(work) if preview.next_after else list(preview.conflicts)
     if session.as_json:
         session.output.one(_record(preview, conflicts))
         return
