@@ -103,10 +103,8 @@ def merge(
 
     The branch must have no uncommitted changes. Uncommitted changes of the source are not merged. A path is in
     conflict if both sides changed it differently since their merge base; --take and --strategy say which side
-    wins, and without them a conflict fails the command and changes nothing.
-
-    The servers do the work as a task. It goes on if you press Ctrl-C or lose the connection: `tarn task` follows it
-    or cancels it.
+    wins, and without them a conflict fails the command and changes nothing. The merge is a task of the servers: it
+    goes on after Ctrl-C, and `tarn task` follows or cancels it.
 
     \b
     Examples:
@@ -136,9 +134,8 @@ def merge(
         _preview(session, wish, background=background)
         return
     if as_uri:
-        branch = parse_ref_of(as_uri, dest.repository)
         commit = {"message": message, "metadata": metadata, "allow_empty": allow_empty}
-        _merge_as(session, wish, branch, commit)
+        _merge_as(session, wish, parse_ref_of(as_uri, dest.repository), commit)
         return
     request = MergeRequest(
         repository_id=dest.repository,
@@ -154,9 +151,9 @@ def merge(
     )
     if background:
         start_merge(session, request)
-        return
-    made = merged(session, request)
-    session.output.one(commit_record(made), commit_text(made))
+    else:
+        made = merged(session, request)
+        session.output.one(commit_record(made), commit_text(made))
 
 
 def _preview_request(wish: _Wish) -> PreviewMergeRequest:

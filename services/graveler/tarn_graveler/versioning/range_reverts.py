@@ -162,7 +162,8 @@ class RangeReverts:
         repository, each = name.repository, request.each
         into = Destination("branch", name.branch_id)
         at = NewHead(head_id, await self._commits.get(repository, head_id))
-        listing, undone, written_count = at.commit.metarange_id, [], 0
+        listing, written_count = at.commit.metarange_id, 0
+        undone: list[CommitId] = []
         for commit_id, sides in line:
             if undone and written_count >= RANGES_WRITTEN_MAX:
                 raise _too_many_changes(request, line[0][0], commit_id)
