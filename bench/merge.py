@@ -8,7 +8,11 @@ commit as its base and the parent as its source; its destination is built on the
 by folder are those from base to source, page by page, as `tarn diff A...B` reads them.
 
 Another process builds the listings, and each case has a process of its own, so the peak memory is that of the case. It
-counts the ranges that are mapped from the cache. Each round writes its result anew.
+counts the ranges that are mapped from the cache; memory `of its own` does not. Each round writes its result anew. `lag`
+is the longest delay of a timer of 1 ms on the event loop while the work ran: how long other requests of the process
+would have waited.
+
+A merge that changes a million entries of two million: python bench/merge.py --rows 2000000 --rounds 1 --only 6
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ NAMESPACE = "local://bench"
 CHANGES = 10_000
 DIFF_PAGE = 5000
 """The greatest page of a difference."""
+TICK_SECONDS = 0.001
 PEER_GOAL = "40 ms"
 """The figure of lakeFS for a merge of 10,000 changes in 1,000,000 entries."""
 
@@ -122,21 +127,52 @@ async def measure(
     undo: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     await work()
-    seconds, busy = [], []
+    seconds, busy, lags, memory = [], [], [], []
     for _ in range(rounds):
         if undo is not None:
             await undo()
         began, cpu = time.perf_counter(), time.process_time()
-        await work()
+        lag, anonymous = await watched(work)
+        lags.append(lag)
+        memory.append(anonymous)
         seconds.append(time.perf_counter() - began)
         busy.append(time.process_time() - cpu)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     median = sorted(seconds)[rounds // 2]
     print(
         f"{what:46} {min(seconds) * 1e3:>10.3f} {median * 1e3:>10.3f} {min(busy) * 1e3:>10.3f} ms"
-        f"  {goal:>10}  peak {rss:,.0f} MiB",
+        f"  {goal:>10}  peak {rss:,.0f} MiB, "
+        f"of its own {max(memory):,.0f} MiB, lag {max(lags) * 1e3:.1f} ms",
         flush=True,
     )
+
+
+async def watched(work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
+    """Does the work; returns by how many seconds a timer of the event loop was late at most, and the memory.
+
+    The memory is the greatest amount of the process' own, in MiB, without mapped files; sampled by the timer.
+    """
+    longest = most = 0.0
+
+    async def tick() -> None:
+        nonlocal longest, most
+        while True:
+            due = time.perf_counter() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            longest = max(longest, time.perf_counter() - due)
+            most = max(most, own_memory())
+
+    async with asyncio.TaskGroup() as group:
+        ticker = group.create_task(tick())
+        await work()
+        ticker.cancel()
+    return longest, most
+
+
+def own_memory() -> float:
+    """Returns the anonymous memory of this process in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) / 1024
 
 
 async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) -> None:

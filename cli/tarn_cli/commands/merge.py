@@ -17,6 +17,7 @@ from tarn_cli.conflicts import (
     decisions,
 )
 from tarn_cli.exits import CliError, Exit
+from tarn_cli.foreground import merged, previewed
 from tarn_cli.objects.uri import RefUri, parse_ref, parse_ref_of
 from tarn_cli.options import not_empty
 from tarn_cli.output import Record, shown_size
@@ -102,7 +103,8 @@ def merge(
 
     The branch must have no uncommitted changes. Uncommitted changes of the source are not merged. A path is in
     conflict if both sides changed it differently since their merge base; --take and --strategy say which side
-    wins, and without them a conflict fails the command and changes nothing.
+    wins, and without them a conflict fails the command and changes nothing. The merge is a task of the servers: it
+    goes on after Ctrl-C, and `tarn task` follows or cancels it.
 
     \b
     Examples:
@@ -132,9 +134,8 @@ def merge(
         _preview(session, wish, background=background)
         return
     if as_uri:
-        branch = parse_ref_of(as_uri, dest.repository)
         commit = {"message": message, "metadata": metadata, "allow_empty": allow_empty}
-        _merge_as(session, wish, branch, commit)
+        _merge_as(session, wish, parse_ref_of(as_uri, dest.repository), commit)
         return
     request = MergeRequest(
         repository_id=dest.repository,
@@ -150,9 +151,9 @@ def merge(
     )
     if background:
         start_merge(session, request)
-        return
-    made = session.run(lambda tarn: tarn.graveler.merge_as(tarn.call(), request))
-    session.output.one(commit_record(made), commit_text(made))
+    else:
+        made = merged(session, request)
+        session.output.one(commit_record(made), commit_text(made))
 
 
 def _preview_request(wish: _Wish) -> PreviewMergeRequest:
@@ -162,6 +163,7 @@ def _preview_request(wish: _Wish) -> PreviewMergeRequest:
         source_ref=wish.source.ref,
         choices=wish.decided.choices,
         default_side=wish.decided.default_side,
+        page_size=_PAGE_SIZE,
     )
 
 
@@ -188,16 +190,9 @@ def _preview(session: Session, wish: _Wish, *, background: bool) -> None:
         return
     decided, repository = wish.decided, wish.dest.repository
 
-    async def work(tarn: Connection) -> tuple[PreviewMergeResponse, list[MergeConflict]]:
-        preview = await tarn.graveler.preview_merge(
-            tarn.call(),
-            repository,
-            wish.dest.ref,
-            wish.source.ref,
-            choices=decided.choices,
-            default_side=decided.default_side,
-            page_size=_PAGE_SIZE,
-        )
+    preview = previewed(session, _preview_request(wish))
+
+    async def work(tarn: Connection) -> list[MergeConflict]:
         conflicts = tarn.graveler.all_conflicts(
             tarn.call,
             repository,
@@ -206,9 +201,9 @@ def _preview(session: Session, wish: _Wish, *, background: bool) -> None:
             default_side=decided.default_side,
             page_size=_PAGE_SIZE,
         )
-        return preview, [each async for each in conflicts]
+        return [each async for each in conflicts]
 
-    preview, conflicts = session.run(work)
+    conflicts = session.run(work) if preview.next_after else list(preview.conflicts)
     if session.as_json:
         session.output.one(_record(preview, conflicts))
         return

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tarn_cli.background import state_of, task_record
-from tarn_cli.exits import CliError, Exit
-from tarn_cli.objects.uri import RefUri, parse_ref, parse_repository
+from tarn_cli.foreground import follow, result_of
+from tarn_cli.objects.uri import parse_ref, parse_repository
 from tarn_cli.session import Group, Session, pass_session
-from tarn_proto.graveler.v1.task_service_pb2 import TASK_STATE_CANCELLED, Task
-
-if TYPE_CHECKING:  # `tarn --help` does without
-    from tarn_cli.connection import Connection
 
 __all__ = ["task"]
 
@@ -25,8 +18,8 @@ _COLUMNS = ("task", "state", "done", "what", "user", "created")
 def task() -> None:
     """Long work that goes on in the background, on the servers.
 
-    `tarn merge --background` starts a task. If a server dies, another one goes on. Tasks are kept for one day after
-    their end.
+    `tarn merge` is a task: it goes on if you press Ctrl-C, and `--background` does not wait for it. If a server dies,
+    another one goes on. Tasks are kept for one day after their end.
     """
 
 
@@ -86,41 +79,5 @@ def wait(session: Session, task_uri: str) -> None:
     Example:
       tarn task wait $(tarn merge lake/feature lake/main --background)
     """
-    from tarn.rpc.wire.errors import error_from_operation
-
-    ended = _follow(session, parse_ref(task_uri))
-    if ended.HasField("error"):
-        raise error_from_operation(ended.error)
-    if ended.state == TASK_STATE_CANCELLED:
-        raise CliError(Exit.FAILURE, f"task {ended.task_id} was cancelled; it changed nothing")
-    session.output.one(task_record(ended))
-
-
-def _follow(session: Session, uri: RefUri) -> Task:
-    """Returns a task when it has ended; shows its progress."""
-    from tarn.rpc.process.system import SystemClock
-
-    console, clock = session.output.progress_console, SystemClock()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=None)
-
-        def seen(found: Task) -> None:
-            progress.update(
-                bar,
-                description=found.subject,
-                completed=found.done_count,
-                total=found.total_count or None,
-            )
-
-        async def work(tarn: Connection) -> Task:
-            return await tarn.graveler.follow_task(
-                tarn.call, uri.repository, uri.ref, seen, clock.sleep
-            )
-
-        return session.run(work)
+    uri = parse_ref(task_uri)
+    session.output.one(task_record(result_of(follow(session, uri.repository, uri.ref))))

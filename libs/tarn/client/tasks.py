@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.transport import Transport, expect
 from tarn.rpc.wire.call import Call
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
@@ -20,6 +20,7 @@ ENDED = frozenset({pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_FAILED, pb.TASK_STATE_
 _FAILURES_MAX = 60
 _START_TRIES = 5
 _PAUSE_SECONDS = 1.0
+_BETWEEN_SECONDS = 0.05
 _AWAY = (Kind.UNAVAILABLE, Kind.DEADLINE)
 
 
@@ -30,7 +31,12 @@ class TaskClient:
         self._transport = transport
 
     async def start_merge(
-        self, call: Call, merge: merge_pb.MergeRequest, *, task_id: str = ""
+        self,
+        call: Call,
+        merge: merge_pb.MergeRequest,
+        *,
+        task_id: str = "",
+        timeout_ms: int = 0,
     ) -> pb.Task:
         """Starts a merge; returns its task.
 
@@ -39,19 +45,25 @@ class TaskClient:
             merge: the merge.
             task_id: id for the task (a new UUIDv7, 32 hex digits). With an id, a start whose answer was lost may be
                 sent again: it starts no second merge. Empty: Tarn chooses one.
+            timeout_ms: longest wait for the end of the task, at most 30 s; 0: none.
 
         Raises:
             TarnError: as `merge` for what can be refused at once; ALREADY_EXISTS, TASK_EXISTS; EXHAUSTED, OVERLOADED.
         """
-        request = pb.StartMergeRequest(task_id=task_id, merge=merge)
+        request = pb.StartMergeRequest(task_id=task_id, merge=merge, timeout_ms=timeout_ms)
         answer = await self._transport.unary(_SERVICE, "StartMerge", request, call)
         return expect(answer, pb.StartMergeResponse).task
 
     async def start_preview(
-        self, call: Call, preview: merge_pb.PreviewMergeRequest, *, task_id: str = ""
+        self,
+        call: Call,
+        preview: merge_pb.PreviewMergeRequest,
+        *,
+        task_id: str = "",
+        timeout_ms: int = 0,
     ) -> pb.Task:
         """Starts the preview of a merge; returns its task. Arguments and errors as for `start_merge`."""
-        request = pb.StartPreviewRequest(task_id=task_id, preview=preview)
+        request = pb.StartPreviewRequest(task_id=task_id, preview=preview, timeout_ms=timeout_ms)
         answer = await self._transport.unary(_SERVICE, "StartPreview", request, call)
         return expect(answer, pb.StartPreviewResponse).task
 
@@ -65,15 +77,27 @@ class TaskClient:
         Args:
             start: makes one call of a start, always with the same id.
             sleep: waits for some seconds.
+
+        Raises:
+            TarnError: as the start. UNKNOWN_OUTCOME also for another error after a call whose outcome is unknown: that
+                call may still be on its way.
         """
-        for _ in range(_START_TRIES - 1):
+        is_doubtful = False
+        for attempt in range(_START_TRIES):
             try:
                 return await start()
             except TarnError as error:
-                if error.kind not in (Kind.UNKNOWN_OUTCOME, *_AWAY):
+                is_last = attempt == _START_TRIES - 1
+                is_repeated = error.kind in (Kind.UNKNOWN_OUTCOME, *_AWAY)
+                if (is_last or not is_repeated) and is_doubtful:
+                    raise TarnError(
+                        Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, error.message
+                    ) from error
+                if is_last or not is_repeated:
                     raise
+                is_doubtful = is_doubtful or error.kind is not Kind.UNAVAILABLE
             await sleep(_PAUSE_SECONDS)
-        return await start()
+        raise AssertionError("the last attempt returns or raises")
 
     async def get_task(self, call: Call, repository_id: str, task_id: str) -> pb.Task:
         """Returns one task.
@@ -164,3 +188,5 @@ class TaskClient:
             seen(task)
             if task.state in ENDED:
                 return task
+            # A call with a short deadline waits for less than `timeout_ms`, or not at all.
+            await sleep(_BETWEEN_SECONDS)

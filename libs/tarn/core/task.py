@@ -143,6 +143,8 @@ class Task:
         end_time_us: time of its end; 0 before.
         result: the response on the wire; empty unless it succeeded.
         failure: why it failed.
+        request_row: SHA-256 of a long request, which the store keeps in a row of its own; else empty.
+        result_row: the same for a long response.
     """
 
     task_id: TaskId
@@ -167,6 +169,8 @@ class Task:
     end_time_us: int = 0
     result: bytes = b""
     failure: TaskFailure | None = None
+    request_row: bytes = b""
+    result_row: bytes = b""
 
     @property
     def start(self) -> Start:
@@ -272,13 +276,14 @@ def end(
     *,
     progress: Progress,
     result: bytes = b"",
+    result_row: bytes = b"",
     failure: TaskFailure | None = None,
 ) -> Task | None:
     """Returns the record of an ended task; None if it does not belong to the run any more."""
     if not owns(task, run):
         return None
     after = replace(task, state=state, end_time_us=now_us, progress=progress)
-    return replace(after, result=result, failure=failure)
+    return replace(after, result=result, result_row=result_row, failure=failure)
 
 
 def cancel(task: Task, now_us: int) -> Task | None:

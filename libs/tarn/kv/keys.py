@@ -209,6 +209,11 @@ class RepositoryKeys:
         """`task/<task id>`: sorted by the time of the start."""
         return f"task/{task_id}".encode()
 
+    @staticmethod
+    def task_body(task_id: TaskId | str, digest: bytes) -> bytes:
+        """`body/<task id>/<SHA-256>`: a long request or response of a task."""
+        return f"body/{task_id}/{digest.hex()}".encode()
+
     @classmethod
     def upload_day(cls, day: int) -> bytes:
         """`upload-days/<day>`, a row of `refs`."""

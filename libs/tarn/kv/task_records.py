@@ -36,6 +36,8 @@ def encode_task(task: Task) -> bytes:
         incarnation=task.incarnation,
         end_time_us=task.end_time_us,
         result=task.result,
+        request_row=task.request_row,
+        result_row=task.result_row,
     )
     if (failure := task.failure) is not None:
         record.error.kind = failure.kind.value
@@ -80,6 +82,8 @@ def decode_task(value: bytes) -> Task:
         progress=Progress(record.done_count, record.total_count),
         end_time_us=record.end_time_us,
         result=record.result,
+        request_row=record.request_row,
+        result_row=record.result_row,
         failure=failure,
     )
 

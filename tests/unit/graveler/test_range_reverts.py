@@ -9,13 +9,19 @@ import pytest
 from lake import MAIN, Lake, Running, reached
 from lake_merges import SIDE, branch_with, head, history, hold_change, merge
 
+from tarn.block.merging import MergeSides
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.kv.port import Group
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.versioning import range_reverts
-from tarn_graveler.versioning.merges import REVERT_OF, MergeRequest, PickRequest
+from tarn_graveler.versioning.merges import (
+    REVERT_OF,
+    Destination,
+    MergeRequest,
+    PickRequest,
+)
 from tarn_graveler.versioning.range_reverts import RangeReverted, RangeRevertRequest
 
 Changes = dict[str, int | None]
@@ -330,3 +336,30 @@ async def test_random_ranges_are_undone_as_over_dictionaries(lake: Lake, seed: i
         added = [expected] if squash else changed
         line += reversed((await history(lake))[: len(added)])
         contents += added
+
+
+async def test_a_range_that_changes_too_much_is_refused_and_names_a_part_that_is_not(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = await commit(lake, {"a": 1})
+    bad = [await commit(lake, {path: 2}) for path in "bcd"]
+    monkeypatch.setattr(range_reverts, "RANGES_WRITTEN_MAX", 0)
+    error = await refused(lake, start, bad[-1])
+    assert error.reason is Reason.INVALID_ARGUMENT
+    assert f"{bad[1]}..{bad[2]}" in error.message
+    await revert(lake, bad[1], bad[2])
+    assert await content(lake) == {"a": 1, "b": 2, "c": 2}
+
+
+async def test_the_ranges_that_reverts_write_are_counted(lake: Lake) -> None:
+    """Each revert of the range writes one: the listing without the commit's change has never existed."""
+    await commit(lake, {"a": 1})
+    newest = await commit(lake, {"b": 2})
+    commits, merges = lake.graveler.commits, lake.graveler.merges
+    undone = await commits.get(lake.main.repository, newest)
+    parent = await commits.get(lake.main.repository, undone.parents[0])
+    later = await commits.get(lake.main.repository, await commit(lake, {"a": 3}))
+    sides = MergeSides(undone.metarange_id, parent.metarange_id, later.metarange_id)
+    into = Destination("branch", MAIN)
+    _, written = await merges.merged(lake.main.repository, sides, REFUSE, into)
+    assert written == 1

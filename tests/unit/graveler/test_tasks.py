@@ -17,7 +17,7 @@ from lake_tasks import (
     ticks,
 )
 
-from tarn.core.errors import Reason
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
 from tarn.core.task import RETENTION_US
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
@@ -274,3 +274,67 @@ def test_a_preview_that_is_too_long_is_shortened_and_says_where_it_goes_on() -> 
     assert 0 < kept.ByteSize() <= RESULT_BYTES_MAX
     assert kept.next_after == kept.conflicts[-1].path
     assert (kept.conflict_count, len(kept.prefixes)) == (999, 1)
+
+
+async def test_a_start_that_waits_returns_the_ended_task(lake: Service) -> None:
+    """Although the clock stands still: the wait does not end by a pause, but with the task."""
+    started = await lake.graveler.start_merge(lake.admin, a_merge(), timeout_ms=1_000)
+    assert started.state == pb.TASK_STATE_SUCCEEDED
+    assert started.merge.commit.commit_id == await head(lake)
+    wish = merge_pb.PreviewMergeRequest(
+        repository_id="lake", destination_ref="main", source_ref="side"
+    )
+    previewed = await lake.graveler.start_preview(lake.admin, wish, timeout_ms=1_000)
+    assert previewed.preview.source_commit_id
+    refused = lake.graveler.start_merge(lake.admin, a_merge(), timeout_ms=-1)
+    assert await reason_of(refused) is Reason.INVALID_ARGUMENT
+
+
+async def test_a_start_whose_wait_fails_is_told_as_started(
+    lake: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UNAVAILABLE would mean that no merge is made."""
+    runner = handler_of(lake, ".TaskService")._runner
+
+    async def wait(*_: object) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store is away")
+
+    monkeypatch.setattr(runner, "wait", wait)
+    started = await lake.graveler.start_merge(lake.admin, a_merge(), timeout_ms=1_000)
+    assert (await done(lake, started.task_id)).state == pb.TASK_STATE_SUCCEEDED
+
+
+async def test_a_long_request_and_its_result_have_rows_of_their_own(lake: Service) -> None:
+    """Every start and every list reads the records of three days."""
+    name, graveler, wish = task_id(lake), lake.graveler, a_merge(message="m" * 10_000)
+    made = await graveler.start_merge(lake.admin, wish, task_id=name, timeout_ms=1_000)
+    assert made.merge.commit.message == wish.message
+    repository = await repository_of(lake)
+    keys = InstallationKeys("test").of_repository(repository.repository_id, repository.instance_uid)
+    rows = keys.tasks(int(name[:12], 16) // 86_400_000)
+    (record,) = await lake.replicas.kv.get_many(rows, [keys.task(name)])
+    assert record is not None
+    assert len(record.value) < 1_000
+    others = [
+        await graveler.start_merge(lake.admin, wish, task_id=name),
+        await graveler.get_task(lake.admin, "lake", name),
+        await graveler.wait_task(lake.admin, "lake", name),
+        await graveler.cancel_task(lake.admin, "lake", name),
+    ]
+    assert others == [made] * 4
+
+
+async def test_a_task_whose_result_is_damaged_is_corrupt(lake: Service) -> None:
+    name, wish = task_id(lake), a_merge(message="m" * 10_000)
+    await lake.graveler.start_merge(lake.admin, wish, task_id=name, timeout_ms=1_000)
+    repository = await repository_of(lake)
+    keys = InstallationKeys("test").of_repository(repository.repository_id, repository.instance_uid)
+    rows, kv = keys.tasks(int(name[:12], 16) // 86_400_000), lake.replicas.kv
+    for key, _ in await kv.scan(rows, b"body/", None, 10):
+        if not key.startswith(b"body/"):
+            continue
+        (found,) = await kv.get_many(rows, [key])
+        assert found is not None
+        await kv.set_if(rows, key, b"other", found.predicate)
+    read = lake.graveler.get_task(lake.admin, "lake", name)
+    assert await reason_of(read) is Reason.DATA_CORRUPT

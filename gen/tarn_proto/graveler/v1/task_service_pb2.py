@@ -28,7 +28,7 @@ from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_r
 from tarn_proto.graveler.v1 import merge_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_merge__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/task_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a*tarn_proto/graveler/v1/merge_service.proto\"\x81\x04\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.tarn.graveler.v1.TaskKind\x12*\n\x05state\x18\x04 \x01(\x0e\x32\x1b.tarn.graveler.v1.TaskState\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0f\n\x07subject\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\t \x01(\x03\x12\x13\n\x0btotal_count\x18\n \x01(\x03\x12\x11\n\trun_count\x18\x0b \x01(\x05\x12\x18\n\x10\x63\x61ncel_requested\x18\x0c \x01(\x08\x12\x30\n\x05merge\x18\r \x01(\x0b\x32\x1f.tarn.graveler.v1.MergeResponseH\x00\x12\x39\n\x07preview\x18\x0e \x01(\x0b\x32&.tarn.graveler.v1.PreviewMergeResponseH\x00\x12-\n\x05\x65rror\x18\x0f \x01(\x0b\x32\x1e.tarn.common.v1.OperationErrorB\x08\n\x06result\"S\n\x11StartMergeRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12-\n\x05merge\x18\x02 \x01(\x0b\x32\x1e.tarn.graveler.v1.MergeRequest\":\n\x12StartMergeResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"^\n\x13StartPreviewRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x36\n\x07preview\x18\x02 \x01(\x0b\x32%.tarn.graveler.v1.PreviewMergeRequest\"<\n\x14StartPreviewResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"8\n\x0eGetTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"7\n\x0fGetTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"c\n\x10ListTasksRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x11\n\tall_users\x18\x04 \x01(\x08\"S\n\x11ListTasksResponse\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.tarn.graveler.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\";\n\x11\x43\x61ncelTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\":\n\x12\x43\x61ncelTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"M\n\x0fWaitTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"8\n\x10WaitTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task*Q\n\x08TaskKind\x12\x19\n\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fTASK_KIND_MERGE\x10\x01\x12\x15\n\x11TASK_KIND_PREVIEW\x10\x02*\xa2\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_STATE_PENDING\x10\x01\x12\x16\n\x12TASK_STATE_RUNNING\x10\x02\x12\x18\n\x14TASK_STATE_SUCCEEDED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x05\x32\xf5\t\n\x0bTaskService\x12\xf9\x01\n\nStartMerge\x12#.tarn.graveler.v1.StartMergeRequest\x1a$.tarn.graveler.v1.StartMergeResponse\"\x9f\x01\xa2\xbb\x18\x9a\x01\n\tWriteRepo\x12\x39repository/{merge.repository_id}/branch/{merge.branch_id}\x1aK\n\x06source\x12\x08ReadRepo\x1a\x37repository/{merge.repository_id}/ref/{merge.source_ref}2\x05merge\x12\x8a\x02\n\x0cStartPreview\x12%.tarn.graveler.v1.StartPreviewRequest\x1a&.tarn.graveler.v1.StartPreviewResponse\"\xaa\x01\xa2\xbb\x18\xa5\x01\n\x08ReadRepo\x12@repository/{preview.repository_id}/ref/{preview.destination_ref}\x1aO\n\x06source\x12\x08ReadRepo\x1a;repository/{preview.repository_id}/ref/{preview.source_ref}2\x06\x61lways\x12\xaf\x01\n\x07GetTask\x12 .tarn.graveler.v1.GetTaskRequest\x1a!.tarn.graveler.v1.GetTaskResponse\"_\x90\x02\x01\xa2\xbb\x18X\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\x12\xb5\x01\n\tListTasks\x12\".tarn.graveler.v1.ListTasksRequest\x1a#.tarn.graveler.v1.ListTasksResponse\"_\x90\x02\x01\xa2\xbb\x18X\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\x12\xbd\x01\n\nCancelTask\x12#.tarn.graveler.v1.CancelTaskRequest\x1a$.tarn.graveler.v1.CancelTaskResponse\"d\xa2\xbb\x18`\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}2\x06\x61lways\x12\xb2\x01\n\x08WaitTask\x12!.tarn.graveler.v1.WaitTaskRequest\x1a\".tarn.graveler.v1.WaitTaskResponse\"_\x90\x02\x01\xa2\xbb\x18X\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/task_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a*tarn_proto/graveler/v1/merge_service.proto\"\x81\x04\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.tarn.graveler.v1.TaskKind\x12*\n\x05state\x18\x04 \x01(\x0e\x32\x1b.tarn.graveler.v1.TaskState\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0f\n\x07subject\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\t \x01(\x03\x12\x13\n\x0btotal_count\x18\n \x01(\x03\x12\x11\n\trun_count\x18\x0b \x01(\x05\x12\x18\n\x10\x63\x61ncel_requested\x18\x0c \x01(\x08\x12\x30\n\x05merge\x18\r \x01(\x0b\x32\x1f.tarn.graveler.v1.MergeResponseH\x00\x12\x39\n\x07preview\x18\x0e \x01(\x0b\x32&.tarn.graveler.v1.PreviewMergeResponseH\x00\x12-\n\x05\x65rror\x18\x0f \x01(\x0b\x32\x1e.tarn.common.v1.OperationErrorB\x08\n\x06result\"g\n\x11StartMergeRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12-\n\x05merge\x18\x02 \x01(\x0b\x32\x1e.tarn.graveler.v1.MergeRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\":\n\x12StartMergeResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"r\n\x13StartPreviewRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x36\n\x07preview\x18\x02 \x01(\x0b\x32%.tarn.graveler.v1.PreviewMergeRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"<\n\x14StartPreviewResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"8\n\x0eGetTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"7\n\x0fGetTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"c\n\x10ListTasksRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x11\n\tall_users\x18\x04 \x01(\x08\"S\n\x11ListTasksResponse\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.tarn.graveler.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\";\n\x11\x43\x61ncelTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\":\n\x12\x43\x61ncelTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"M\n\x0fWaitTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"8\n\x10WaitTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task*Q\n\x08TaskKind\x12\x19\n\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fTASK_KIND_MERGE\x10\x01\x12\x15\n\x11TASK_KIND_PREVIEW\x10\x02*\xa2\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_STATE_PENDING\x10\x01\x12\x16\n\x12TASK_STATE_RUNNING\x10\x02\x12\x18\n\x14TASK_STATE_SUCCEEDED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x05\x32\xf5\t\n\x0bTaskService\x12\xf9\x01\n\nStartMerge\x12#.tarn.graveler.v1.StartMergeRequest\x1a$.tarn.graveler.v1.StartMergeResponse\"\x9f\x01\xa2\xbb\x18\x9a\x01\n\tWriteRepo\x12\x39repository/{merge.repository_id}/branch/{merge.branch_id}\x1aK\n\x06source\x12\x08ReadRepo\x1a\x37repository/{merge.repository_id}/ref/{merge.source_ref}2\x05merge\x12\x8a\x02\n\x0cStartPreview\x12%.tarn.graveler.v1.StartPreviewRequest\x1a&.tarn.graveler.v1.StartPreviewResponse\"\xaa\x01\xa2\xbb\x18\xa5\x01\n\x08ReadRepo\x12@repository/{preview.repository_id}/ref/{preview.destination_ref}\x1aO\n\x06source\x12\x08ReadRepo\x1a;repository/{preview.repository_id}/ref/{preview.source_ref}2\x06\x61lways\x12\xaf\x01\n\x07GetTask\x12 .tarn.graveler.v1.GetTaskRequest\x1a!.tarn.graveler.v1.GetTaskResponse\"_\x90\x02\x01\xa2\xbb\x18X\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\x12\xb5\x01\n\tListTasks\x12\".tarn.graveler.v1.ListTasksRequest\x1a#.tarn.graveler.v1.ListTasksResponse\"_\x90\x02\x01\xa2\xbb\x18X\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\x12\xbd\x01\n\nCancelTask\x12#.tarn.graveler.v1.CancelTaskRequest\x1a$.tarn.graveler.v1.CancelTaskResponse\"d\xa2\xbb\x18`\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}2\x06\x61lways\x12\xb2\x01\n\x08WaitTask\x12!.tarn.graveler.v1.WaitTaskRequest\x1a\".tarn.graveler.v1.WaitTaskResponse\"_\x90\x02\x01\xa2\xbb\x18X\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x30\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,36 +47,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKSERVICE'].methods_by_name['CancelTask']._serialized_options = b'\242\273\030`\n\010ReadRepo\022\032repository/{repository_id}\0320\n\006others\022\nWriteRules\032\032repository/{repository_id}2\006always'
   _globals['_TASKSERVICE'].methods_by_name['WaitTask']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['WaitTask']._serialized_options = b'\220\002\001\242\273\030X\n\010ReadRepo\022\032repository/{repository_id}\0320\n\006others\022\nWriteRules\032\032repository/{repository_id}'
-  _globals['_TASKKIND']._serialized_start=1589
-  _globals['_TASKKIND']._serialized_end=1670
-  _globals['_TASKSTATE']._serialized_start=1673
-  _globals['_TASKSTATE']._serialized_end=1835
+  _globals['_TASKKIND']._serialized_start=1629
+  _globals['_TASKKIND']._serialized_end=1710
+  _globals['_TASKSTATE']._serialized_start=1713
+  _globals['_TASKSTATE']._serialized_end=1875
   _globals['_TASK']._serialized_start=212
   _globals['_TASK']._serialized_end=725
   _globals['_STARTMERGEREQUEST']._serialized_start=727
-  _globals['_STARTMERGEREQUEST']._serialized_end=810
-  _globals['_STARTMERGERESPONSE']._serialized_start=812
-  _globals['_STARTMERGERESPONSE']._serialized_end=870
-  _globals['_STARTPREVIEWREQUEST']._serialized_start=872
-  _globals['_STARTPREVIEWREQUEST']._serialized_end=966
-  _globals['_STARTPREVIEWRESPONSE']._serialized_start=968
-  _globals['_STARTPREVIEWRESPONSE']._serialized_end=1028
-  _globals['_GETTASKREQUEST']._serialized_start=1030
-  _globals['_GETTASKREQUEST']._serialized_end=1086
-  _globals['_GETTASKRESPONSE']._serialized_start=1088
-  _globals['_GETTASKRESPONSE']._serialized_end=1143
-  _globals['_LISTTASKSREQUEST']._serialized_start=1145
-  _globals['_LISTTASKSREQUEST']._serialized_end=1244
-  _globals['_LISTTASKSRESPONSE']._serialized_start=1246
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1329
-  _globals['_CANCELTASKREQUEST']._serialized_start=1331
-  _globals['_CANCELTASKREQUEST']._serialized_end=1390
-  _globals['_CANCELTASKRESPONSE']._serialized_start=1392
-  _globals['_CANCELTASKRESPONSE']._serialized_end=1450
-  _globals['_WAITTASKREQUEST']._serialized_start=1452
-  _globals['_WAITTASKREQUEST']._serialized_end=1529
-  _globals['_WAITTASKRESPONSE']._serialized_start=1531
-  _globals['_WAITTASKRESPONSE']._serialized_end=1587
-  _globals['_TASKSERVICE']._serialized_start=1838
-  _globals['_TASKSERVICE']._serialized_end=3107
+  _globals['_STARTMERGEREQUEST']._serialized_end=830
+  _globals['_STARTMERGERESPONSE']._serialized_start=832
+  _globals['_STARTMERGERESPONSE']._serialized_end=890
+  _globals['_STARTPREVIEWREQUEST']._serialized_start=892
+  _globals['_STARTPREVIEWREQUEST']._serialized_end=1006
+  _globals['_STARTPREVIEWRESPONSE']._serialized_start=1008
+  _globals['_STARTPREVIEWRESPONSE']._serialized_end=1068
+  _globals['_GETTASKREQUEST']._serialized_start=1070
+  _globals['_GETTASKREQUEST']._serialized_end=1126
+  _globals['_GETTASKRESPONSE']._serialized_start=1128
+  _globals['_GETTASKRESPONSE']._serialized_end=1183
+  _globals['_LISTTASKSREQUEST']._serialized_start=1185
+  _globals['_LISTTASKSREQUEST']._serialized_end=1284
+  _globals['_LISTTASKSRESPONSE']._serialized_start=1286
+  _globals['_LISTTASKSRESPONSE']._serialized_end=1369
+  _globals['_CANCELTASKREQUEST']._serialized_start=1371
+  _globals['_CANCELTASKREQUEST']._serialized_end=1430
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1432
+  _globals['_CANCELTASKRESPONSE']._serialized_end=1490
+  _globals['_WAITTASKREQUEST']._serialized_start=1492
+  _globals['_WAITTASKREQUEST']._serialized_end=1569
+  _globals['_WAITTASKRESPONSE']._serialized_start=1571
+  _globals['_WAITTASKRESPONSE']._serialized_end=1627
+  _globals['_TASKSERVICE']._serialized_start=1878
+  _globals['_TASKSERVICE']._serialized_end=3147
 # @@protoc_insertion_point(module_scope)

@@ -72,12 +72,14 @@ class Task(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., state: _Optional[_Union[TaskState, str]] = ..., user_id: _Optional[str] = ..., subject: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_count: _Optional[int] = ..., total_count: _Optional[int] = ..., run_count: _Optional[int] = ..., cancel_requested: _Optional[bool] = ..., merge: _Optional[_Union[_merge_service_pb2.MergeResponse, _Mapping]] = ..., preview: _Optional[_Union[_merge_service_pb2.PreviewMergeResponse, _Mapping]] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ...) -> None: ...
 
 class StartMergeRequest(_message.Message):
-    __slots__ = ("task_id", "merge")
+    __slots__ = ("task_id", "merge", "timeout_ms")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     MERGE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     merge: _merge_service_pb2.MergeRequest
-    def __init__(self, task_id: _Optional[str] = ..., merge: _Optional[_Union[_merge_service_pb2.MergeRequest, _Mapping]] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, task_id: _Optional[str] = ..., merge: _Optional[_Union[_merge_service_pb2.MergeRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class StartMergeResponse(_message.Message):
     __slots__ = ("task",)
@@ -86,12 +88,14 @@ class StartMergeResponse(_message.Message):
     def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
 
 class StartPreviewRequest(_message.Message):
-    __slots__ = ("task_id", "preview")
+    __slots__ = ("task_id", "preview", "timeout_ms")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     preview: _merge_service_pb2.PreviewMergeRequest
-    def __init__(self, task_id: _Optional[str] = ..., preview: _Optional[_Union[_merge_service_pb2.PreviewMergeRequest, _Mapping]] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, task_id: _Optional[str] = ..., preview: _Optional[_Union[_merge_service_pb2.PreviewMergeRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class StartPreviewResponse(_message.Message):
     __slots__ = ("task",)

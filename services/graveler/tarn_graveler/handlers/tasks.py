@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Protocol
 
+import structlog
 from google.protobuf.message import Message
 
 from tarn.core.access.policy import Grant
@@ -52,6 +53,8 @@ _STATES = {
     TaskState.CANCELLED: pb.TASK_STATE_CANCELLED,
 }
 
+_log = structlog.get_logger()
+
 
 class _TaskRequest(RepositoryRequest, Protocol):
     """A request about one task."""
@@ -78,6 +81,7 @@ class TaskHandler:
     async def StartMerge(self, request: pb.StartMergeRequest, call: Call) -> pb.StartMergeResponse:
         """Starts a merge."""
         wish, rule = request.merge, _RULES["StartMerge"]
+        _check_timeout(request.timeout_ms)
         branch_id = parse_branch_id(wish.branch_id)
         source = rule.also["source"]
         await self._guard.enter(call, source, source.resource.of_found(request, merge=wish))
@@ -99,6 +103,7 @@ class TaskHandler:
             task = await self._start(
                 repository, request.task_id, start, grant, about, resolved, before
             )
+        task = await self._wait_for_started(repository, task, request.timeout_ms, call)
         return pb.StartMergeResponse(task=_message(task))
 
     async def StartPreview(
@@ -106,6 +111,7 @@ class TaskHandler:
     ) -> pb.StartPreviewResponse:
         """Starts the preview of a merge."""
         wish, rule = request.preview, _RULES["StartPreview"]
+        _check_timeout(request.timeout_ms)
         source = rule.also["source"]
         await self._guard.enter(call, source, source.resource.of_found(request, preview=wish))
         grant = await self._guard.enter(call, rule, rule.resource.of_found(request, preview=wish))
@@ -124,6 +130,7 @@ class TaskHandler:
             resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
             resolved.destination_ref = await self._refs.commit_of(repository, wish.destination_ref)
             task = await self._start(repository, request.task_id, start, grant, about, resolved)
+        task = await self._wait_for_started(repository, task, request.timeout_ms, call)
         return pb.StartPreviewResponse(task=_message(task))
 
     async def _started(self, repository: Repository, task_id: str, start: Start) -> Task | None:
@@ -192,14 +199,31 @@ class TaskHandler:
 
     async def WaitTask(self, request: pb.WaitTaskRequest, call: Call) -> pb.WaitTaskResponse:
         """Waits until a task has ended, or for some time."""
-        if request.timeout_ms < 0:
-            text = f"timeout_ms must not be negative, not {request.timeout_ms}"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="timeout_ms")
+        _check_timeout(request.timeout_ms)
         repository, task = await self._enter(call, _RULES["WaitTask"], request)
-        wanted = min(request.timeout_ms or _WAIT_MS_DEFAULT, _WAIT_MS_MAX) / 1000
-        seconds = min(wanted, call.remaining(self._clock) - _MARGIN_SECONDS)
+        seconds = self._seconds(request.timeout_ms or _WAIT_MS_DEFAULT, call)
         task = await self._runner.wait(repository, task.task_id, seconds)
         return pb.WaitTaskResponse(task=_message(task))
+
+    async def _wait_for_started(
+        self, repository: Repository, task: Task, timeout_ms: int, call: Call
+    ) -> Task:
+        """Returns a task that was started once it has ended, or after `timeout_ms` as it is then."""
+        if not timeout_ms:
+            return task
+        try:
+            return await self._runner.wait(
+                repository, task.task_id, self._seconds(timeout_ms, call)
+            )
+        except TarnError as error:
+            # An error would say that the task was not started.
+            _log.warning("cannot wait for a task", task=task.task_id, error=error.message)
+            return task
+
+    def _seconds(self, timeout_ms: int, call: Call) -> float:
+        """Returns how long a call may wait that asked for `timeout_ms`."""
+        wanted = min(timeout_ms, _WAIT_MS_MAX) / 1000
+        return min(wanted, call.remaining(self._clock) - _MARGIN_SECONDS)
 
     async def _enter(
         self, call: Call, rule: Rule, request: _TaskRequest
@@ -211,6 +235,12 @@ class TaskHandler:
             others = rule.also["others"]
             await self._guard.enter(call, others, others.resource.of(request))
         return repository, task
+
+
+def _check_timeout(timeout_ms: int) -> None:
+    if timeout_ms < 0:
+        text = f"timeout_ms must not be negative, not {timeout_ms}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="timeout_ms")
 
 
 def _start(request: Message, kind: TaskKind, grant: Grant) -> Start:

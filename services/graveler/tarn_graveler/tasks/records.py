@@ -1,8 +1,13 @@
-"""The records of tasks in the KV: one register for each task, in one partition for each day (docs/design/tasks.md)."""
+"""The records of tasks in the KV: one register for each task, in one partition for each day (docs/design/tasks.md).
+
+A long request or response has a row of its own in the same partition, written before the record names it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -23,8 +28,10 @@ _TRIES = 16
 _DAY_US = 86_400_000_000
 _DAYS_SHOWN = 3
 """Days before today that may have tasks to show: a day's run and a day's retention, begun late on a day."""
-_SCAN = 64
-"""Rows of one read: a row may have half a megabyte."""
+_SCAN = 500
+"""Rows of one read; most have less than a kilobyte."""
+_INLINE_BYTES_MAX = 2048
+"""Longer requests and responses have rows of their own, so that a scan of the tasks does not read them."""
 
 _log = structlog.get_logger()
 
@@ -95,6 +102,51 @@ class TaskRecords:
                 return task
         raise OutcomeUnknownError(f"task {task.task_id} may have been started")
 
+    async def keep(self, keys: RepositoryKeys, task_id: TaskId, body: bytes) -> tuple[bytes, bytes]:
+        """Stores a long request or response; returns what the record of the task holds of it.
+
+        That is the body itself if it is short, and the digest that names its row if it is long. The partition must be
+        registered to be dropped. The row is named by its content, so it may be written twice.
+
+        Raises:
+            TarnError: UNAVAILABLE; UNKNOWN_OUTCOME. Nothing refers to the row yet.
+        """
+        if len(body) <= _INLINE_BYTES_MAX:
+            return body, b""
+        digest = hashlib.sha256(body).digest()
+        partition, key = self.partition(keys, task_id), keys.task_body(task_id, digest)
+        for _ in range(_TRIES):
+            (found,) = await self._kv.get_many(partition, [key], settle=True)
+            if found is not None:
+                return b"", digest
+            with suppress(PredicateFailedError, OutcomeUnknownError):
+                await self._kv.set_if(partition, key, body, None)
+                return b"", digest
+        raise OutcomeUnknownError(f"a row of task {task_id} may have been written")
+
+    async def filled(self, keys: RepositoryKeys, task: Task) -> Task:
+        """Returns a task with its request and its response, also those with rows of their own.
+
+        Raises:
+            TarnError: CORRUPT: such a row is missing, or has another content; UNAVAILABLE.
+        """
+        digests = [each for each in (task.request_row, task.result_row) if each]
+        if not digests:
+            return task
+        rows = [keys.task_body(task.task_id, each) for each in digests]
+        bodies = {b"": b""}
+        found = await self._kv.get_many(self.partition(keys, task.task_id), rows)
+        for digest, row in zip(digests, found, strict=True):
+            if row is None or hashlib.sha256(row.value).digest() != digest:
+                text = f"task {task.task_id} has lost its row {digest.hex()}, or the row is damaged"
+                raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+            bodies[digest] = row.value
+        return replace(
+            task,
+            request=task.request or bodies[task.request_row],
+            result=task.result or bodies[task.result_row],
+        )
+
     async def change(
         self, keys: RepositoryKeys, task_id: TaskId, decide: Callable[[Task], Task | None]
     ) -> Task:
@@ -135,7 +187,7 @@ class TaskRecords:
     async def scan(self, keys: RepositoryKeys, after: str = "") -> AsyncIterator[Task]:
         """Yields all records, oldest first, without their requests and results; also void and expired ones.
 
-        Together these may have hundreds of megabytes. A damaged record is left out: it must not stop all starts.
+        A damaged record is left out: it must not stop all starts.
 
         Args:
             keys: those of the repository.

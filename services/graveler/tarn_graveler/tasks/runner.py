@@ -8,6 +8,7 @@ point leaves either nothing or a task that some replica ends.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -95,7 +96,8 @@ class TaskRunner:
         self._ids = ids
         self._tasks = tasks
         self._places = asyncio.Semaphore(_RUNNING_MAX)
-        self._offered: set[TaskId] = set()
+        # By the task: set when this replica has no more to do with it.
+        self._offered: dict[TaskId, asyncio.Event] = {}
         self.works: dict[str, Work] = {}
 
     def serve(self, kind: TaskKind, work: Work) -> None:
@@ -120,10 +122,11 @@ class TaskRunner:
         await self._repositories.require(repository)
         await self._limit(keys, task)
         await self._register(keys, task.task_id)
-        made = await self._records.create(keys, task)
+        request, row = await self._records.keep(keys, task.task_id, task.request)
+        made = await self._records.create(keys, replace(task, request=request, request_row=row))
         self._check_start(made, task.start)
         self._offer(keys, made.task_id)
-        return made
+        return await self._records.filled(keys, made)
 
     async def started(self, repository: Repository, task_id: str, start: Start) -> Task | None:
         """Returns the task that an earlier attempt at a start has stored; None if there is none.
@@ -132,12 +135,12 @@ class TaskRunner:
             TarnError: TASK_EXISTS: another start has the id. UNAVAILABLE: the start was given up.
         """
         check_form(task_id)
-        found = await self._records.get(
-            self._repositories.keys_of(repository), task_id, settle=True
-        )
-        if found is not None:
-            self._check_start(found, start)
-        return found
+        keys = self._repositories.keys_of(repository)
+        found = await self._records.get(keys, task_id, settle=True)
+        if found is None:
+            return None
+        self._check_start(found, start)
+        return await self._records.filled(keys, found)
 
     @staticmethod
     def _check_start(found: Task, start: Start) -> None:
@@ -190,10 +193,11 @@ class TaskRunner:
         Raises:
             TarnError: TASK_NOT_FOUND.
         """
-        task = await self._records.get(self._repositories.keys_of(repository), task_id)
+        keys = self._repositories.keys_of(repository)
+        task = await self._records.get(keys, task_id)
         if task is None or not is_shown(task, self._clock.now_us()):
             raise task_not_found(task_id)
-        return task
+        return await self._records.filled(keys, task)
 
     async def page(
         self, repository: Repository, user: tuple[UserId, bytes] | None, after: str, limit: int
@@ -204,9 +208,10 @@ class TaskRunner:
     async def cancel(self, repository: Repository, task_id: TaskId) -> Task:
         """Asks for the end of a task; returns it as it is then."""
         keys = self._repositories.keys_of(repository)
-        return await self._records.change(
+        task = await self._records.change(
             keys, task_id, lambda task: cancel(task, self._clock.now_us())
         )
+        return await self._records.filled(keys, task)
 
     async def wait(self, repository: Repository, task_id: str, seconds: float) -> Task:
         """Returns a task once it has ended, or after some seconds as it is then.
@@ -217,12 +222,24 @@ class TaskRunner:
         until = self._clock.monotonic() + seconds
         pause = _WAIT_SECONDS_MIN
         while True:
+            here = self._offered.get(TaskId(task_id))
             task = await self.get(repository, task_id)
             left = until - self._clock.monotonic()
             if task.state.is_ended or left <= 0:
                 return task
-            await self._clock.sleep(min(pause, left))
+            await self._pause(min(pause, left), here)
             pause = min(pause * 2, _WAIT_SECONDS_MAX)
+
+    async def _pause(self, seconds: float, end: asyncio.Event | None) -> None:
+        """Waits for some seconds, or until `end`: most merges of this replica take less time than a pause."""
+        if end is None:
+            await self._clock.sleep(seconds)
+            return
+        async with asyncio.TaskGroup() as group:
+            sleep = group.create_task(self._clock.sleep(seconds))
+            wait = group.create_task(end.wait())
+            sleep.add_done_callback(lambda _: wait.cancel())
+            wait.add_done_callback(lambda _: sleep.cancel())
 
     # ---- for the cleaner
 
@@ -252,9 +269,9 @@ class TaskRunner:
         """Runs a task as soon as there is a place, unless it waits for one already."""
         if task_id in self._offered or len(self._offered) >= _OFFERED_MAX:
             return
-        self._offered.add(task_id)
+        self._offered[task_id] = asyncio.Event()
         self._tasks.spawn(
-            self._run_in_place(keys, task_id), lambda _: self._offered.discard(task_id)
+            self._run_in_place(keys, task_id), lambda _: self._offered.pop(task_id).set()
         )
 
     async def _run_in_place(self, keys: RepositoryKeys, task_id: TaskId) -> None:
@@ -275,6 +292,7 @@ class TaskRunner:
         )
         if task.state is not TaskState.RUNNING or task.runner != runner:
             return  # it has ended, or another replica was faster
+        task = await self._records.filled(keys, task)
         run = Run(task, partial(self._require, keys, task), may_stop=task.epoch == 1)
         async with asyncio.TaskGroup() as group:
             work = group.create_task(self._work(run))
@@ -285,7 +303,9 @@ class TaskRunner:
         state, failure = run.state, run.failure
         if state is None:
             state, failure = self._stopped(task)
-        ended = partial(end, run=task, state=state, progress=run.progress, result=run.result)
+        result, row = await self._records.keep(keys, task_id, run.result)
+        ended = partial(end, run=task, state=state, progress=run.progress)
+        ended = partial(ended, result=result, result_row=row)
         await self._records.change(
             keys, task_id, lambda now: ended(now, now_us=self._clock.now_us(), failure=failure)
         )

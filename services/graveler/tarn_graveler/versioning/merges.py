@@ -173,7 +173,7 @@ class Merges:
             if base_id != dest:
                 raise _not_fast_forward(into, dest, request.source)
             return NewHead(request.source, source)
-        listing = await self.merged(repository, sides, request.choice, into)
+        listing, _ = await self.merged(repository, sides, request.choice, into)
         head = await self._commits.get(repository, dest)
         if request.squash and listing == head.metarange_id and not request.allow_empty:
             # A squash does not record its source, so only the listing shows that it was made before.
@@ -274,7 +274,7 @@ class Merges:
                 dest=head.metarange_id,
             )
             with naming_commit(note, request.commit_id):
-                listing = await self.merged(name.repository, sides, request.choice, into)
+                listing, _ = await self.merged(name.repository, sides, request.choice, into)
             if listing == head.metarange_id and not request.allow_empty:
                 raise _nothing_to_apply(name, request, note)
             return await self.commit(
@@ -297,8 +297,8 @@ class Merges:
 
     async def merged(
         self, repository: Repository, sides: MergeSides, choice: Choice, into: Destination
-    ) -> MetarangeId:
-        """Returns the merged listing, durable.
+    ) -> tuple[MetarangeId, int]:
+        """Returns the merged listing, durable, and how many of its ranges had to be written.
 
         Raises:
             TarnError: MERGE_CONFLICT: names the first paths and the number of all.
@@ -308,7 +308,7 @@ class Merges:
         )
         if result.metarange_id is None:
             raise _conflict(into, result.conflicts.paths, result.conflict_count)
-        return result.metarange_id
+        return result.metarange_id, result.ranges_written
 
     async def commit(
         self,

@@ -36,6 +36,10 @@ __all__ = ["REVERTS_MAX", "RangeReverts", "RangeReverted", "RangeRevertRequest"]
 REVERTS_MAX = 100
 """Most commits of one range: each is a merge, and all are made again if another operation moves the branch."""
 
+RANGES_WRITTEN_MAX = 1_000
+"""Ranges written by the reverts of one range of commits, after which no further revert begins: minutes of work. One
+commit alone may need more."""
+
 
 @dataclass(frozen=True, slots=True)
 class RangeRevertRequest:
@@ -80,8 +84,8 @@ class RangeReverts:
         Commits whose changes the branch lacks are passed over, unless empty commits are allowed.
 
         Raises:
-            TarnError: INVALID for an empty or too long range, and for a merge commit without `parent_number` 1;
-                MERGE_CONFLICT, which names the commit; NOTHING_TO_COMMIT; and as `HeadMoves.move`.
+            TarnError: INVALID for an empty or too long range, one with too many changes, and for a merge commit without
+                `parent_number` 1; MERGE_CONFLICT, which names the commit; NOTHING_TO_COMMIT; and as `HeadMoves.move`.
         """
         if request.each.parent_number not in (0, 1):
             text = (
@@ -158,14 +162,18 @@ class RangeReverts:
         repository, each = name.repository, request.each
         into = Destination("branch", name.branch_id)
         at = NewHead(head_id, await self._commits.get(repository, head_id))
-        listing, undone = at.commit.metarange_id, []
+        listing, written_count = at.commit.metarange_id, 0
+        undone: list[CommitId] = []
         for commit_id, sides in line:
+            if undone and written_count >= RANGES_WRITTEN_MAX:
+                raise _too_many_changes(request, line[0][0], commit_id)
             with naming_commit(REVERT_OF, commit_id):
-                after = await self._merges.merged(
+                after, count = await self._merges.merged(
                     repository, replace(sides, dest=listing), each.choice, into
                 )
             if after == listing and not each.allow_empty:
                 continue
+            written_count += count
             listing = after
             undone.append(commit_id)
             if not request.squash:
@@ -191,6 +199,16 @@ class RangeReverts:
         return await self._merges.commit(
             repository, request, (parent.commit_id,), (parent.commit,), listing, metadata
         )
+
+
+def _too_many_changes(
+    request: RangeRevertRequest, newest: CommitId, commit_id: CommitId
+) -> TarnError:
+    text = (
+        f"the commits from {request.since} to {newest} change too much for one revert; revert it in parts, newest "
+        f"first: the first part can be {commit_id}..{newest}"
+    )
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, commit_id=commit_id)
 
 
 def _nothing_to_revert(name: BranchName, request: RangeRevertRequest) -> TarnError:
