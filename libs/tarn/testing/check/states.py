@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tarn.testing.check.history import NEVER
+from tarn.testing.check.effects import Effect
+from tarn.testing.check.history import GONE, NEVER
 
-__all__ = ["BEGIN", "BURIED", "Entry", "Period", "State", "places_of", "undominated"]
+__all__ = [
+    "BEGIN",
+    "BURIED",
+    "Entry",
+    "Period",
+    "State",
+    "is_grounded",
+    "places_of",
+    "undominated",
+    "value_of",
+]
 
 Entry = tuple[int, int]
 """An effect: the number of its write, and its ordinal among the effects of that write; negative if a conditional
@@ -79,3 +90,17 @@ def _does_less(one: State, other: State) -> bool:
 def places_of(state: State, number: int) -> list[int]:
     """Returns where in the stack a write has effects that may be its last one."""
     return [at for at, (n, ordinal) in enumerate(state.stack) if n == number and ordinal > 0]
+
+
+def is_grounded(state: State, at: int) -> bool:
+    """Whether the effect that a period begins with is the ground, or was covered until the ground came."""
+    since = state.periods[at:]
+    grounds = [n for n, period in enumerate(since) if period.entry == state.stack[0]]
+    return bool(grounds) and all(period.is_put for period in since[: grounds[0] + 1])
+
+
+def value_of(effects: Sequence[Effect], entry: Entry) -> int | None:
+    """Returns the value of an effect; before the first effect there is no branch."""
+    if entry[0] < 0:
+        return GONE if entry == BEGIN else None
+    return effects[entry[0]].value

@@ -96,7 +96,10 @@ class Versions:
             values = (self._contents(each).get(key, ABSENT) for each in self._heads_at(op))
             for value in dict.fromkeys(values) if op.covers(key) else ():
                 yield Merged(value)
-                yield from (Merged(value, each) for each in self._hidden_by(op, key))
+                # A row that expects what the reset leaves may lie on it anyway.
+                yield from (
+                    Merged(value, each) for each in self._hidden_by(op, key) if each != value
+                )
         elif op.kind is OpKind.MOVE:
             value = self._contents(op.commit_id).get(key, ABSENT)
             before = self._contents(op.expected_id).get(key, ABSENT)

@@ -21,6 +21,9 @@ them:
   there, and acknowledged, before the merge was published beneath it.
 - A conditional write that is not acknowledged may take effect on top of such a merge although it expects the value
   beneath: its condition was checked before the merge, and its row came after it. Its outcome is unknown.
+- Both hold for several merges, one on the result of the other, if the later ones began before the first one ended:
+  they keep the token that the first one replaced, and the row is in it.
+- The reset of a part that finds nothing to discard changes nothing: a row that is late for a merge may come after it.
 
 A read returns the top at some moment between its beginning and its end. So the question is whether the
 operations on a key are linearizable with this stack in place of a register.
@@ -44,13 +47,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tarn.testing.check.effects import EFFECTS_MAX, Effect, Reading, Seals
-from tarn.testing.check.history import ABSENT, GONE, NEVER, Op, OpKind
-from tarn.testing.check.states import BEGIN, BURIED, Entry, Period, State, places_of, undominated
+from tarn.testing.check.history import ABSENT, NEVER, Op, OpKind
+from tarn.testing.check.states import (
+    BEGIN,
+    BURIED,
+    Entry,
+    Period,
+    State,
+    is_grounded,
+    places_of,
+    undominated,
+    value_of,
+)
+from tarn.testing.check.turns import Turns
 from tarn.testing.check.views import Event, View, views_of
 
 __all__ = ["Verdict", "explain"]
 
-_STATES_MAX = 3_000
+_STATES_MAX = 6_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +91,13 @@ class _Search:
     now: float = 0.0
     _of_value: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _of_op: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _alike: dict[tuple[float, int | None, int | None, OpKind, int], int] = field(
+        default_factory=dict
+    )
+    turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
+        self.turns = Turns(self.effects)
         for number, effect in enumerate(self.effects):
             self._of_value[effect.value].append(number)
             self._of_op[effect.op.number].append(number)
@@ -89,9 +108,7 @@ class _Search:
 
     def value(self, entry: Entry) -> int | None:
         """Returns the value of an effect; before the first effect there is no branch."""
-        if entry[0] < 0:
-            return GONE if entry == BEGIN else None
-        return self.effects[entry[0]].value
+        return value_of(self.effects, entry)
 
     # ---- events
 
@@ -118,6 +135,8 @@ class _Search:
             if is_top and not self._may_hide(state, number):
                 return
         effect = self.effects[number]
+        if self.turns.may_be_idle(state, number):
+            yield state
         for put, _ in self._put(state, number, effect.inv, ()):
             if number in put.buried:
                 yield replace(put, buried=put.buried - {number})
@@ -156,27 +175,8 @@ class _Search:
                 ready += (put for put, _ in self._put(state, other, effect.inv, ()))
         for put in ready:
             for at in range(len(put.periods)):
-                if self._may_cover(put, at, effect):
+                if self.turns.may_cover(put, at, effect, self.now):
                     yield from self._slipped(put, number, at)
-
-    def _may_cover(self, state: State, at: int, merge: Effect) -> bool:
-        """Whether the effect of a period may be a row that came between the beginning of a merge and its last step.
-
-        Either a conditional write replaced the value that the merge replaces; or a write that was under way wrote
-        its own row once more, where the merge replaces that row's value.
-        """
-        period = state.periods[at]
-        if period.entry[0] < 0:
-            return False
-        write = self.effects[period.entry[0]]
-        if write.op.kind not in {OpKind.PUT, OpKind.DELETE}:
-            return False
-        if write.value == merge.expected and write.ret > merge.inv:
-            return True
-        is_since = at > 0 and period.is_put and period.start > merge.inv
-        if not is_since or write.expected is None:
-            return False
-        return self.value(state.periods[at - 1].entry) == merge.expected == write.expected
 
     def _slipped(self, state: State, number: int, at: int) -> Iterator[State]:
         """Yields the state with a merge beneath the effect that a period begins with, which hid it from the start."""
@@ -186,15 +186,8 @@ class _Search:
             place = state.stack.index(above)
             stack = (*state.stack[:place], entry, *state.stack[place:])
             yield self._grounded(replace(counted, stack=stack), place, number)
-        elif self._is_grounded(state, at):
+        elif is_grounded(state, at):
             yield counted
-
-    @staticmethod
-    def _is_grounded(state: State, at: int) -> bool:
-        """Whether the effect that a period begins with is the ground, or was covered until the ground came."""
-        since = state.periods[at:]
-        grounds = [n for n, period in enumerate(since) if period.entry == state.stack[0]]
-        return bool(grounds) and all(period.is_put for period in since[: grounds[0] + 1])
 
     def _may_hide(self, state: State, number: int) -> bool:
         """Whether one more effect of the write on top, which no answer needs, may have hidden another write.
@@ -310,13 +303,7 @@ class _Search:
     def _put_blindly(self, state: State, number: int, after: float) -> Iterator[tuple[State, int]]:
         """Yields states in which the row of a conditional write came right after a merge that it had not seen."""
         effect = self.effects[number]
-        # Its own value stands for an earlier row of it, which it wrote again.
-        seen = (effect.expected, effect.value)
-        merges = [
-            merge
-            for merge in self.effects
-            if merge.is_turn and merge.expected in seen and effect.inv < merge.ret
-        ]
+        merges = [self.effects[merge] for merge in self.turns.unseen_by(number)]
         # A delete of what a merge has removed writes no row.
         may_be_deleted = any(each.value == ABSENT and each.inv < self.now for each in merges)
         for at, period in enumerate(state.periods):
@@ -428,19 +415,46 @@ class _Search:
         periods: list[Period] = []
         for at, found in enumerate(state.periods):
             period = found
-            if at < first_live and self.value(period.entry) not in view.wanted:
-                expected = self._expected(period.entry)
-                if period.is_put and period.entry != BEGIN and expected is None:
-                    period = replace(period, entry=BURIED)
+            if at < first_live and period.is_put and period.entry != BEGIN:
+                period = replace(period, entry=self._buried(period.entry, view))
             place = bisect_left(view.begins, period.start)
             start = math.nextafter(view.begins[place - 1], math.inf) if place else -math.inf
             period = replace(period, start=start)
             if periods and start == -math.inf:
                 periods[-1] = period  # no running operation can have seen the one before
-            elif not (periods and periods[-1] == period and period.entry == BURIED):
+            elif not (periods and self._is_twice(periods[-1], period)):
                 periods.append(period)
         used = [each for each in state.used if self._is_live(each[0], view)]
         return replace(state, periods=tuple(periods), used=tuple(used))
+
+    def _buried(self, entry: Entry, view: View) -> Entry:
+        """Returns an entry that stands for an effect beneath the ground; one for all that nothing can tell apart."""
+        value, expected = self.value(entry), self._expected(entry)
+        is_wanted = value is not None and value in view.wanted
+        if not is_wanted and expected is None:
+            return BURIED
+        effect = self.effects[entry[0]]
+        if effect.ret > self.now or (is_wanted and expected is not None):
+            return entry
+        if self.turns.unseen_by(entry[0]):
+            return entry
+        # Whether a merge that is under way began before its write ended.
+        place = bisect_left(view.begins, effect.ret) if is_wanted else 0
+        alike = (self.now, value if is_wanted else None, expected, effect.op.kind, place)
+        return self._alike.setdefault(alike, entry[0]), 0
+
+    def _is_twice(self, one: Period, other: Period) -> bool:
+        """Whether two periods beneath the ground, one after the other, are as good as one.
+
+        They are if no write can come between them that expects their value.
+        """
+        if one != other or one.entry[1] or self._expected(one.entry) is not None:
+            return False
+        value = self.value(one.entry)
+        return value is None or not any(
+            each.expected == value and each.inv < one.start and each.ret > self.now
+            for each in self.effects
+        )
 
     def _is_live(self, number: int, view: View) -> bool:
         if self.effects[number].ret != NEVER:
