@@ -6,7 +6,9 @@ import pytest
 from tests.sim.test_checker import put_if
 from tests.sim.test_checker_moves import MoveStory
 
-from tarn.testing.check.history import Op, Outcome
+from tarn.testing.check.effects import Effect, Seals
+from tarn.testing.check.history import Op, OpKind, Outcome
+from tarn.testing.check.witness import explain
 
 INFO = Outcome.INFO
 
@@ -92,6 +94,7 @@ def test_a_reset_that_found_nothing_discards_nothing(story: MoveStory) -> None:
     """An acknowledged write does not come back because a late row might."""
     merge(story, 1, 4)
     put_if(story, 2, 1, 2, 20, INFO)
+    story.get(5, 4.5, 12)
     story.put(3, 5, 6)
     reset(story, 7, 9)
     story.get(3, 10, 11)
@@ -148,6 +151,41 @@ def test_a_row_hides_two_merges_although_it_was_overwritten(story: MoveStory) ->
     assert story.broken() == []
     second.inv = 6.5
     assert story.broken() != []
+
+
+def test_a_row_that_is_acknowledged_after_two_merges_may_hide_both(story: MoveStory) -> None:
+    """Its call writes the row once, and answers late."""
+    merge(story, 1, 6)
+    put_if(story, 2, 1, 2, 20)
+    story.get(2, 4.5, 5)
+    merge_again(story, 1.5, 8)
+    story.get(2, 9, 10)
+    assert story.broken() == []
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, INFO])
+@pytest.mark.parametrize("end", [4, 20])
+def test_a_row_hides_a_merge_on_one_that_is_answered_later_or_never(
+    story: MoveStory, outcome: Outcome, end: float
+) -> None:
+    first = story.merge("m", ("c0", "s"), 1, 12, outcome, k=5)
+    put_if(story, 2, 1, 2, end)
+    second = merge_again(story, 1.5, 8)
+    story.get(2, 9, 10)
+    assert story.broken() == []
+    first.outcome, first.ret, second.inv = Outcome.OK, 6, 6.5
+    assert story.broken() != []
+
+
+def test_a_row_hides_a_merge_only_on_what_another_one_left() -> None:
+    """The search alone; for a history, the order of the heads shows it, too."""
+    made = Op(0, "p", OpKind.CREATE, "b", "k", 1, -2, -1, -1, Outcome.OK)
+    first = Op(1, "p", OpKind.MERGE, "b", None, None, 1, 6, 6, Outcome.OK)
+    row = Op(2, "p", OpKind.PUT, "b", "k", 2, 2, 4, 4, Outcome.OK, expected=1)
+    second = Op(3, "p", OpKind.MERGE, "b", None, None, 1.5, 8, 8, Outcome.OK)
+    effects = [Effect(1, made), Effect(5, first, 1), Effect(2, row)]
+    assert explain([*effects, Effect(6, second, 5)], [], Seals([])).failed is None
+    assert explain([*effects, Effect(6, second, 9)], [], Seals([])).failed is second
 
 
 def test_a_row_that_is_late_for_one_merge_hides_the_next(story: MoveStory) -> None:

@@ -292,3 +292,22 @@ def test_without_seals_it_agrees_with_an_exhaustive_search(first: int) -> None:
         story = "\n".join(op.line() for op in ops)
         assert is_explained == _is_linearizable(ops), f"seed {seed}\n{story}"
     assert 100 < explained < 900, "the histories must include explained and unexplained ones"
+
+
+def test_the_order_of_deletes_beside_a_slow_read_is_no_state() -> None:
+    """Deletes and creations that overlap, while one read goes on."""
+    ops = [Op(0, "p", OpKind.CREATE, "b", "k", ABSENT, 0, 1, 1, Outcome.OK)]
+    read = Op(1, "p", OpKind.GET, "b", "k", ABSENT, 2, 999, 999, Outcome.OK)
+    for number in range(2, 26, 2):
+        now = 10 * number
+        put = Op(number, "p", OpKind.PUT, "b", "k", number, now, now + 21, now + 21, Outcome.OK)
+        put.expected = ABSENT
+        end = now + 29
+        ops += [
+            put,
+            Op(number + 1, "p", OpKind.DELETE, "b", "k", ABSENT, now + 1, end, end, Outcome.OK),
+        ]
+    effects = [Effect(op.value, op) for op in ops if op.value is not None]
+    verdict = explain(effects, [Reading(ABSENT, read.inv, read.end, read)], Seals([]))
+    assert verdict.failed is None
+    assert verdict.states_max < 100, "there are as many states as orders"

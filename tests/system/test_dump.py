@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def seen(tarn: RunningTarn, s3: Any, name: str) -> list[object]:
     return [[each["commit"] for each in log], bodies]
 
 
+def wait_for_caches() -> None:
+    """Waits until every worker knows that a repository is there again: it may remember the deletion for 5 s."""
+    time.sleep(6)
+
+
 def test_a_repository_is_dumped_deleted_and_restored(
     tarn: RunningTarn, s3: Any, filled: str, tmp_path: Path
 ) -> None:
@@ -45,6 +51,7 @@ def test_a_repository_is_dumped_deleted_and_restored(
     tarn.ok("repo", "delete", filled, "--yes")
     done = tarn.ok("--json", "repo", "restore", filled, str(file)).json
     assert (done["branches"], done["tags"], done["commits"]) == (2, 1, 3)
+    wait_for_caches()
     assert seen(tarn, s3, filled) == before
     again = tarn.ok("--json", "repo", "rules", filled).json
     assert again["protections"] == rules["protections"]
@@ -64,4 +71,5 @@ def test_a_repository_is_recovered_from_its_namespace(
     tarn.ok("repo", "delete", filled, "--yes")
     done = tarn.ok(*("--json", "repo", "recover", filled, "--storage-namespace", namespace)).json
     assert (done["branches"], done["commits"], done["damaged"]) == (2, 3, [])
+    wait_for_caches()
     assert seen(tarn, s3, filled) == before

@@ -286,9 +286,9 @@ async def ask_for_commits(client: GravelerClient, call: Call) -> None:
 
 async def ask_for_tasks(client: GravelerClient, call: Call) -> None:
     merge = merge_service_pb2.MergeRequest(repository_id="repo", branch_id="dev", source_ref="main")
-    await client.start_merge(call, merge, task_id="t")
+    await client.start_merge(call, merge, task_id="t", timeout_ms=5)
     preview = merge_service_pb2.PreviewMergeRequest(repository_id="repo", source_ref="main")
-    await client.start_preview(call, preview, task_id="t")
+    await client.start_preview(call, preview, task_id="t", timeout_ms=5)
     await client.get_task(call, "repo", "t")
     await client.list_tasks(call, "repo", all_users=True, page_size=2, page_token="t")
     await client.cancel_task(call, "repo", "t")

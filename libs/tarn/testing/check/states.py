@@ -16,6 +16,7 @@ __all__ = [
     "Period",
     "State",
     "is_grounded",
+    "is_twice",
     "places_of",
     "undominated",
     "value_of",
@@ -23,7 +24,7 @@ __all__ = [
 
 Entry = tuple[int, int]
 """An effect: the number of its write, and its ordinal among the effects of that write; negative if a conditional
-write had it on top of a merge that it had not seen."""
+write had it on top of a merge that it had not seen; 0 if it stands for any effect like this one."""
 
 BEGIN: Entry = (-1, 0)
 BURIED: Entry = (-2, 0)
@@ -97,6 +98,20 @@ def is_grounded(state: State, at: int) -> bool:
     since = state.periods[at:]
     grounds = [n for n, period in enumerate(since) if period.entry == state.stack[0]]
     return bool(grounds) and all(period.is_put for period in since[: grounds[0] + 1])
+
+
+def is_twice(effects: Sequence[Effect], one: Period, other: Period, now: float) -> bool:
+    """Whether two periods beneath the ground, one after the other, are as good as one.
+
+    They are if they differ in nothing, and no write can come between them that expects their value.
+    """
+    number, ordinal = one.entry
+    if one != other or ordinal or (number >= 0 and effects[number].expected is not None):
+        return False
+    value = value_of(effects, one.entry)
+    return value is None or not any(
+        each.expected == value and each.inv < one.start and each.ret > now for each in effects
+    )
 
 
 def value_of(effects: Sequence[Effect], entry: Entry) -> int | None:

@@ -45,6 +45,14 @@ class Turns:
             found = self._unseen[number] = frozenset(of_all)
         return found
 
+    def beneath(self, number: int, merge: Effect) -> set[int]:
+        """Returns those on which a merge may lie, both hidden beneath the row of a conditional write."""
+        return {
+            other
+            for other in self.unseen_by(number)
+            if self._effects[other].value == merge.expected and merge.inv < self._effects[other].ret
+        }
+
     @cached_property
     def late_for(self) -> frozenset[int]:
         """Those that some conditional write without an answer may not have seen."""
@@ -77,14 +85,12 @@ class Turns:
         the value that this one replaces.
         """
         above = state.periods[at].entry
-        others = {
-            other
-            for other in self.unseen_by(above[0])
-            if self._effects[other].value == merge.expected and merge.inv < self._effects[other].ret
-        }
-        if above in state.stack[1:]:
-            return state.stack[state.stack.index(above) - 1][0] in others
-        return any(self._effects[other].ret <= now for other in others)  # beneath the ground
+        others = self.beneath(above[0], merge)
+        if above not in state.stack[1:]:
+            return bool(others)  # beneath the ground
+        # One whose answer is due, or was lost, may lie there although no answer has shown it yet.
+        is_due = any(self._effects[other].ret > now for other in others)
+        return is_due or state.stack[state.stack.index(above) - 1][0] in others
 
     def may_be_idle(self, state: State, number: int) -> bool:
         """Whether the reset of a part may have found nothing to discard, over a merge that a row is late for.

@@ -55,6 +55,7 @@ from tarn.testing.check.states import (
     Period,
     State,
     is_grounded,
+    is_twice,
     places_of,
     undominated,
     value_of,
@@ -64,7 +65,7 @@ from tarn.testing.check.views import Event, View, views_of
 
 __all__ = ["Verdict", "explain"]
 
-_STATES_MAX = 6_000
+_STATES_MAX = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,7 @@ class _Search:
     now: float = 0.0
     _of_value: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _of_op: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    _alike: dict[tuple[float, int | None, int | None, OpKind, int], int] = field(
-        default_factory=dict
-    )
+    _alike: dict[tuple[object, ...], int] = field(default_factory=dict)
     turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,7 +170,8 @@ class _Search:
         ready = [state]
         for other, write in enumerate(self.effects):
             is_running = write.inv < self.now < write.ret < NEVER
-            if is_running and write.op.kind is OpKind.PUT and write.expected == effect.expected:
+            may_hide = write.expected == effect.expected or self.turns.beneath(other, effect)
+            if is_running and write.op.kind is OpKind.PUT and may_hide:
                 ready += (put for put, _ in self._put(state, other, effect.inv, ()))
         for put in ready:
             for at in range(len(put.periods)):
@@ -422,7 +422,7 @@ class _Search:
             period = replace(period, start=start)
             if periods and start == -math.inf:
                 periods[-1] = period  # no running operation can have seen the one before
-            elif not (periods and self._is_twice(periods[-1], period)):
+            elif not (periods and is_twice(self.effects, periods[-1], period, self.now)):
                 periods.append(period)
         used = [each for each in state.used if self._is_live(each[0], view)]
         return replace(state, periods=tuple(periods), used=tuple(used))
@@ -442,19 +442,6 @@ class _Search:
         place = bisect_left(view.begins, effect.ret) if is_wanted else 0
         alike = (self.now, value if is_wanted else None, expected, effect.op.kind, place)
         return self._alike.setdefault(alike, entry[0]), 0
-
-    def _is_twice(self, one: Period, other: Period) -> bool:
-        """Whether two periods beneath the ground, one after the other, are as good as one.
-
-        They are if no write can come between them that expects their value.
-        """
-        if one != other or one.entry[1] or self._expected(one.entry) is not None:
-            return False
-        value = self.value(one.entry)
-        return value is None or not any(
-            each.expected == value and each.inv < one.start and each.ret > self.now
-            for each in self.effects
-        )
 
     def _is_live(self, number: int, view: View) -> bool:
         if self.effects[number].ret != NEVER:
