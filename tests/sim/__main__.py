@@ -25,7 +25,7 @@ from tests.sim.run import run_seed
 from tests.sim.world import SALT
 
 _PROCESSES = 2
-_SHOWN_MAX = 5
+_SHOWN_MAX = 20
 _PROGRESS_SECONDS = 30.0
 
 

@@ -54,7 +54,7 @@ KINDS = (
 _SHARES: Mapping[str, tuple[float, float, float]] = {
     "put": (0.6, 0.3, 0.15),
     "conditional put": (0.1, 0.1, 0.05),
-    "delete": (0.6, 0.2, 0.06),
+    "delete": (0.5, 0.2, 0.06),
     "get": (0.6, 0.6, 0.25),
     "list": (0.3, 0.4, 0.1),
     "commit": (0.4, 0.4, 0.1),
