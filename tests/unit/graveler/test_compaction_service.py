@@ -23,7 +23,8 @@ async def test_a_compaction_tells_its_work_and_the_statistics_tell_the_layers(
     assert (before.row_count, before.tombstone_count, before.sealed_token_count) == (2, 1, 0)
     assert before.size_bytes > 100
     assert before.HasField("oldest_write_time")
-    assert not (before.is_truncated or before.HasField("last_compaction_time"))
+    assert not before.is_truncated
+    assert not before.HasField("last_compaction_time")
     done = await graveler.compact_branch(admin, "lake", "main")
     assert done.outcome == pb.COMPACTION_OUTCOME_COMPACTED
     assert (done.rows_read, done.tombstones_removed, done.tokens_taken) == (2, 1, 1)
