@@ -1,0 +1,113 @@
+"""Guards of compactions, and the replacements that disable them (see `lake_guards`)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import tarn_graveler.branch.compacting
+from tarn.core.branch import (
+    AfterLostFinish,
+    Branch,
+    finish_compaction,
+)
+from tarn.core.ids import MetarangeId
+from tarn.testing.faults.guards import Guard, Weakening
+from tarn_graveler.branch.committing import Committing
+from tarn_graveler.branch.compacting import Compacting, CompactionResult
+from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.records import BranchName, BranchVersion
+
+__all__ = ["COMPACTION_GUARDS"]
+
+
+def _without_compacted(record: Branch) -> Branch:
+    return replace(record, compacted_metarange_id=None)
+
+
+def _reuse(built_from: Branch, current: Branch) -> AfterLostFinish:
+    """Publishes its listing whatever has changed."""
+    return AfterLostFinish.REUSE
+
+
+def _over_any(
+    built_from: Branch,
+    current: Branch,
+    compacted: MetarangeId | None,
+    op_id: bytes,
+    *,
+    now_us: int,
+) -> Branch:
+    """Removes those of its tokens that are left."""
+    ours = replace(built_from, sealed=tuple(t for t in built_from.sealed if t in current.sealed))
+    after = finish_compaction(
+        ours, replace(current, sealed=ours.sealed), compacted, op_id, now_us=now_us
+    )
+    return replace(after, sealed=tuple(t for t in current.sealed if t not in ours.sealed))
+
+
+def _drop_newer(*of: Any, **how: Any) -> Branch:
+    """Removes all sealed tokens, also those that came after its seal."""
+    built_from, current, *more = of
+    only_ours = replace(current, sealed=built_from.sealed)
+    return finish_compaction(built_from, only_ours, *more, **how)
+
+
+_begin = Compacting._begin
+
+
+async def _no_seal(
+    self: Compacting, handle: BranchHandle, *, seals: bool, force: bool
+) -> BranchVersion | CompactionResult:
+    """Scans the staging token while it takes writes, and replaces it only in the last step."""
+    begun = await _begin(self, handle, seals=False, force=force)
+    if isinstance(begun, CompactionResult) or not seals:
+        return begun
+    branch = begun.branch
+    sealed = replace(branch, staging=self._branches.new_token(), sealed=branch.tokens)
+    return BranchVersion(sealed, begun.predicate)
+
+
+_list = Committing._list
+
+
+async def _list_over_head(self: Committing, name: BranchName, record: Branch) -> Any:
+    return await _list(self, name, _without_compacted(record))
+
+
+COMPACTION_GUARDS: Sequence[Guard] = (
+    Guard(
+        "compaction-compares",
+        "6",
+        "I1 I3 I4 I5",
+        "a compaction publishes its listing over any other record",
+        (
+            Weakening(tarn_graveler.branch.compacting, "after_lost_finish", _reuse),
+            Weakening(tarn_graveler.branch.compacting, "finish_compaction", _over_any),
+        ),
+        runs=200,
+    ),
+    Guard(
+        "compaction-seals",
+        "6",
+        "I1 I3 I4",
+        "a compaction scans a token that takes writes",
+        (Weakening(Compacting, "_begin", _no_seal),),
+        runs=200,
+    ),
+    Guard(
+        "compaction-keeps-seals",
+        "6",
+        "I1 I3 I4",
+        "a compaction removes sealed tokens that are newer than its own",
+        (Weakening(tarn_graveler.branch.compacting, "finish_compaction", _drop_newer),),
+        runs=200,
+    ),
+    Guard(
+        "commit-builds-on-compacted",
+        "6",
+        "I1 I3 I4",
+        "a commit builds on the commit beneath a compacted listing",
+        (Weakening(Committing, "_list", _list_over_head),),
+        runs=200,
+    ),
+)
