@@ -14,8 +14,12 @@ from tarn.core.ids import MetarangeId
 from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.compacting import Compacting, CompactionResult
+from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import BranchName, BranchVersion
+from tarn_graveler.branch.staging import Staging
+from tarn_graveler.branch.uncommitted import UncommittedChanges
 
 __all__ = ["COMPACTION_GUARDS"]
 
@@ -74,6 +78,45 @@ async def _list_over_head(self: Committing, name: BranchName, record: Branch) ->
     return await _list(self, name, _without_compacted(record))
 
 
+_newest = ConditionalStaging._newest
+
+
+async def _newest_over_head(
+    self: ConditionalStaging, name: BranchName, record: Branch, path: str
+) -> Any:
+    return await _newest(self, name, _without_compacted(record), path)
+
+
+class _LayersOverHead:
+    """Layers for deletes, which read the commit instead of the compacted listing."""
+
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layers, name)
+
+    async def find(self, name: BranchName, branch: Branch, paths: Sequence[str]) -> Any:
+        return await self._layers.find(name, _without_compacted(branch), paths)
+
+
+_staging_init = Staging.__init__
+
+
+def _staging_over_head(self: Staging, kv: Any, branches: Any, layers: Any, tasks: Any) -> None:
+    _staging_init(self, kv, branches, layers, tasks)
+    self._layers = _LayersOverHead(layers)  # type: ignore[assignment]
+
+
+_first = UncommittedChanges.first
+
+
+async def _first_over_head(
+    self: UncommittedChanges, name: BranchName, branch: Branch, limit: int
+) -> list[str]:
+    return await _first(self, name, _without_compacted(branch), limit)
+
+
 COMPACTION_GUARDS: Sequence[Guard] = (
     Guard(
         "compaction-compares",
@@ -108,6 +151,30 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "I1 I3 I4",
         "a commit builds on the commit beneath a compacted listing",
         (Weakening(Committing, "_list", _list_over_head),),
+        runs=200,
+    ),
+    Guard(
+        "condition-reads-compacted",
+        "6",
+        "I1 I3 I6",
+        "a conditional write reads the commit instead of the compacted listing",
+        (Weakening(ConditionalStaging, "_newest", _newest_over_head),),
+        runs=200,
+    ),
+    Guard(
+        "delete-reads-compacted",
+        "6",
+        "I1 I3",
+        "a delete reads the commit instead of the compacted listing",
+        (Weakening(Staging, "__init__", _staging_over_head),),
+        runs=200,
+    ),
+    Guard(
+        "merge-judges-compacted",
+        "7",
+        "I1 I3 I4 I8",
+        "a branch is clean although its compacted listing changes its commit",
+        (Weakening(UncommittedChanges, "first", _first_over_head),),
         runs=200,
     ),
 )
