@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import tarn_graveler.branch.committing
 import tarn_graveler.branch.compacting
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    after_lost_finish,
     finish_compaction,
 )
 from tarn.core.ids import MetarangeId
@@ -76,6 +78,16 @@ _list = Committing._list
 
 async def _list_over_head(self: Committing, name: BranchName, record: Branch) -> Any:
     return await _list(self, name, _without_compacted(record))
+
+
+def _taken(built_from: Branch, current: Branch) -> AfterLostFinish:
+    """Takes tokens that have left the record for committed as soon as there is another commit."""
+    after = after_lost_finish(built_from, current)
+    is_gone = current.commit_id != built_from.commit_id and not (
+        set(built_from.sealed) & set(current.sealed)
+    )
+    is_reset = current.reset_count != built_from.reset_count
+    return AfterLostFinish.TAKEN if is_gone and not is_reset else after
 
 
 _newest = ConditionalStaging._newest
@@ -151,6 +163,14 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "I1 I3 I4",
         "a commit builds on the commit beneath a compacted listing",
         (Weakening(Committing, "_list", _list_over_head),),
+        runs=200,
+    ),
+    Guard(
+        "taken-by-a-commit",
+        "6",
+        "I1 I3 I4",
+        "a commit takes its tokens for committed although a compaction has folded them",
+        (Weakening(tarn_graveler.branch.committing, "after_lost_finish", _taken),),
         runs=200,
     ),
     Guard(
