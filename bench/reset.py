@@ -11,8 +11,8 @@ import argparse
 import asyncio
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tarn.aio.task_set import TaskSet
@@ -82,7 +82,9 @@ async def timed(
     print(f"{what:64} {took[0]:>9.1f} {took[len(took) // 2]:>9.1f} ms  {goal}", flush=True)
 
 
-async def run(folder: Path, rows: int, rounds: int) -> None:
+@asynccontextmanager
+async def open_lake(folder: Path) -> AsyncIterator[Lake]:
+    """Makes a repository in an empty folder."""
     config = load(None, {"HOME": str(folder), "TARN_DATA_DIR": str(folder / "data")})
     clock, tasks = SystemClock(), TaskSet()
     async with AsyncExitStack() as stack:
@@ -109,7 +111,12 @@ async def run(folder: Path, rows: int, rounds: int) -> None:
         name = BranchName(repository, MAIN)
         await graveler.branches.create(name, root)
         await graveler.repositories.publish(reserved)
-        await measure(Lake(graveler, kv, name), rows, rounds)
+        yield Lake(graveler, kv, name)
+
+
+async def run(folder: Path, rows: int, rounds: int) -> None:
+    async with open_lake(folder) as lake:
+        await measure(lake, rows, rounds)
 
 
 async def measure(lake: Lake, rows: int, rounds: int) -> None:

@@ -28,6 +28,10 @@ _COMMANDS = {
     "tag": ("tarn_cli.commands.tag:tag", "Tags."),
     "refs": ("tarn_cli.commands.refs:refs", "List refs, and show the commit that a ref names."),
     "commit": ("tarn_cli.commands.commit:commit", "Commit the uncommitted changes of a branch."),
+    "compact": (
+        "tarn_cli.commands.compact:compact",
+        "Fold the uncommitted changes of a branch, so that listings stay fast.",
+    ),
     "log": ("tarn_cli.commands.log:log", "Show the history of a ref, or of a range A..B."),
     "annotate": (
         "tarn_cli.commands.annotate:annotate",

@@ -107,9 +107,9 @@ def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         scans = me._replace(pc="scan", record=lake.record)
         yield "does not seal", lake, scans, None
     elif me.pc == "seal":
-        yield from seal(lake, me)
+        yield from _knows(seal(lake, me))
     elif me.pc == "settle seal":
-        yield from settle_seal(lake, me)
+        yield from _knows(settle_seal(lake, me))
     elif me.pc == "scan":
         tokens = me.record.sealed if rules.has("seals") else me.record.tokens
         yield scan(lake, me, tokens)
@@ -122,12 +122,22 @@ def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _settle_finish(lake, me, rules)
 
 
+def _knows(steps: Iterator[Step]) -> Iterator[Step]:
+    """When the seal is confirmed, remembers the tokens that it has to commit, and the head."""
+    for label, after, then, broken in steps:
+        is_sealed = then.pc in {"scan", "finish"}
+        seen = (then.record.sealed, then.record.commit) if is_sealed else then.seen
+        yield label, after, then._replace(seen=seen), broken
+
+
 def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     expected = me.fresh or me.record
     ours = me.record.sealed
     kept = expected.sealed[: len(expected.sealed) - len(ours)]
     staging = expected.staging
-    with_commit, made = lake.with_commit(_built(lake, me, rules), me.number, me.record.commit)
+    built = _built(lake, me, rules)
+    ready = lake.folds(built, me.record, rules)
+    with_commit, made = ready.with_commit(built, me.number, me.record.commit)
     if not rules.has("seals"):
         with_commit, staging = with_commit.with_token()
         kept = ()
@@ -171,7 +181,10 @@ def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         return
     tail = now.sealed[len(now.sealed) - len(ours) :] if len(ours) <= len(now.sealed) else None
     same_base = (now.commit, now.base) == (me.record.commit, me.record.base)
-    is_taken = now.commit != me.record.commit and not set(ours) & set(now.sealed)
+    first, head = me.seen
+    is_taken = now.commit != head and not set(first) & set(now.sealed)
+    if rules.has("taken by commit"):
+        is_taken &= now.base is None
     if not rules.has("no overlap rule"):
         yield from _overlap(lake, me, rules)
     elif same_base and tail == ours:
@@ -226,24 +239,59 @@ def _refused(lake: Lake, me: Local, label: str) -> Step:
 
 
 def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
-    """Folds the sealed tokens into a compacted metarange; gives up if the record changed."""
+    """Folds the sealed tokens into a compacted metarange; gives up if anything but newer seals came."""
     if me.pc == "begin":
         yield _starts(lake, me)
+    elif me.pc == "seal" and not rules.has("compaction seals"):
+        yield "does not seal", lake, me._replace(pc="scan", record=lake.record), None
     elif me.pc == "seal":
         yield from seal(lake, me)
     elif me.pc == "settle seal":
         yield from settle_seal(lake, me)
     elif me.pc == "scan":
-        yield scan(lake, me, me.record.sealed)
+        tokens = me.record.sealed if rules.has("compaction seals") else me.record.tokens
+        yield scan(lake, me, tokens)
+    elif me.pc == "settle finish":
+        yield _lost_compaction(lake, me, rules)
     else:
-        now = lake.record
-        before = me.record if rules.has("compaction compares") else now
-        kept = tuple(token for token in before.sealed if token not in me.record.sealed)
-        base = _built(lake, me, rules)
-        after = before._replace(sealed=kept, base=base)
-        for outcome, then in compare_and_set(lake, me, before, after, "finish"):
-            label = f"compacts to {base}" if outcome == "won" else f"compacts to {base}: {outcome}"
-            yield label, then, me.ends(), None
+        yield from _finish_compaction(lake, me, rules)
+
+
+def _finish_compaction(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    expected = me.fresh or me.record
+    if not rules.has("compaction compares"):
+        expected = lake.record
+    base, head = _built(lake, me, rules), lake.commits[me.record.commit][0]
+    is_undone = base == head or (rules.is_absent(base) and rules.is_absent(head))
+    kept = tuple(token for token in expected.sealed if token not in me.record.sealed)
+    ready, staging = lake.folds(base, me.record, rules), expected.staging
+    if not rules.has("compaction seals"):
+        ready, staging = ready.with_token()
+    if not rules.has("compaction keeps seals"):
+        kept = ()
+    after = expected._replace(staging=staging, sealed=kept, base=None if is_undone else base)
+    for outcome, then in compare_and_set(ready, me, expected, after, "finish"):
+        if outcome == "won":
+            yield f"compacts to {base}", then, me.ends(), None
+        elif outcome == "unknown":
+            yield f"compacts to {base}, no answer", then, me._replace(pc="settle finish"), None
+        else:
+            yield _lost_compaction(lake, me, rules)
+
+
+def _lost_compaction(lake: Lake, me: Local, rules: Rules) -> Step:
+    """Keeps the listing beneath newer seals; gives up over anything else."""
+    now = lake.record
+    if (me.number, "finish") in now.ops:
+        return "an earlier attempt was applied", lake, me.ends(), None
+    ours = me.record.sealed
+    tail = now.sealed[len(now.sealed) - len(ours) :] if len(ours) <= len(now.sealed) else None
+    same_base = (now.commit, now.base) == (me.record.commit, me.record.base)
+    if same_base and tail == ours:
+        return "only newer seals came", lake, me._replace(pc="finish", fresh=now), None
+    if not rules.has("compaction gives up"):
+        return "keeps its result", lake, me._replace(pc="finish", fresh=now), None
+    return "gives up", lake, me.ends(), None
 
 
 # ---- rules 7 and 9

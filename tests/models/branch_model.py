@@ -90,6 +90,17 @@ HOLDS: tuple[Scenario, ...] = (
     ("put", "part other", "lost"),
     ("put", "then commit", "then delete", "then commit", "part other"),
     ("put", "then commit", "then delete", "then compact", "then create", "part"),
+    ("put", "put", "compact"),
+    ("put", "delete", "compact"),
+    ("put", "compact", "read"),
+    ("put", "compact", "compact"),
+    ("put", "compact", "lost"),
+    ("create", "create", "compact"),
+    ("create", "compact", "merge"),
+    ("put", "then compact", "then delete", "then create", "compact"),
+    ("put", "then commit", "then delete", "then commit", "compact"),
+    ("put", "then commit", "then delete", "then compact", "then create", "compact"),
+    ("put", "then commit", "commit", "then compact"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -105,6 +116,9 @@ WIDE: tuple[Scenario, ...] = (
     ("put", "put", "commit", "commit", "lost"),
     ("put", "put", "part other", "commit"),
     ("put", "delete", "part other", "commit"),
+    ("put", "commit", "commit", "compact"),
+    ("put", "then commit", "then delete", "create", "compact"),
+    ("put", "delete", "create", "compact"),
 )
 """Larger scenarios, up to the available memory."""
 
@@ -126,7 +140,18 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "finish compares": (("put", "commit", "commit"), "lost"),
     "no overlap rule": (("put", "commit", "commit"), "commit"),
     "looks": (("put", "commit", "commit"), "lost"),
-    "compaction compares": (("put", "put", "compact", "commit"), "lost"),
+    "compaction seals": (("put", "compact"), "lost"),
+    "compaction compares": (
+        ("put", "then commit", "then delete", "then commit", "compact"),
+        "lost",
+    ),
+    "compaction gives up": (
+        ("put", "then commit", "then delete", "then commit", "compact"),
+        "lost",
+    ),
+    "compaction keeps seals": (("put", "compact", "commit"), "lost"),
+    "base is read": (("put", "then compact", "then create"), "two winners"),
+    "taken by commit": (("put", "then commit", "commit", "then compact"), "commit"),
     "commit builds on base": (("put", "compact", "commit"), "commit"),
     "reset clears base": (("put", "compact", "reset"), "reset"),
     "reset compares": (("put", "commit", "reset"), "reset"),

@@ -33,7 +33,12 @@ GUARDS = {
     "no overlap rule": "after a lost last step a commit is used again only if just newer seals came",
     "looks": "an announced token is dropped only if the record does not name it",
     # Rule 6 and 10: compaction and reset.
+    "compaction seals": "a compaction scans tokens that take no acknowledged write any more",
     "compaction compares": "a compaction ends with a compare-and-set on the whole record",
+    "compaction gives up": "over another base or other tokens it gives up, and does not publish what it has",
+    "compaction keeps seals": "newer sealed tokens stay in the record",
+    "base is read": "deletes, conditional writes and reads look into the compacted metarange",
+    "taken by commit": "a commit whose tokens are gone looks whether a compacted metarange may hold their rows",
     "commit builds on base": "a commit builds on the compacted metarange if there is one",
     "reset clears base": "a reset forgets the compacted metarange",
     "reset compares": "a reset is a compare-and-set",
@@ -107,6 +112,8 @@ class Lake(NamedTuple):
         refused: writes whose client was told that surely nothing was done.
         excused: writes that a reset may have removed.
         blind: conditional writes with a row above an acknowledged value that they have not judged.
+        covered: for conditional writes, the value that their row replaced in its token, or that lay beneath it when
+            the token was folded into a listing.
     """
 
     record: Record = Record()
@@ -121,6 +128,7 @@ class Lake(NamedTuple):
     refused: frozenset[int] = frozenset()
     excused: frozenset[int] = frozenset()
     blind: frozenset[int] = frozenset()
+    covered: tuple[tuple[int, int], ...] = ()
 
     def committed(self, record: Record) -> int:
         """Returns the key's value below the tokens of a record."""
@@ -154,18 +162,35 @@ class Lake(NamedTuple):
 
     def beneath(self, tokens: tuple[int, ...], record: Record, own: int) -> int:
         """Returns the newest value of some layers that `own` did not write; below a commit is its parent."""
+        covered = dict(self.covered)
         for token in tokens:
             row = self.tokens[token]
             if row is not None and row != own:
                 return row
+            if row == own and own in covered:
+                return covered[own]
         if record.base not in (None, own):
             return self.committed(record)
         commit = record.commit
         value, _, parent = self.commits[commit]
+        if own in (record.base, value) and own in covered:
+            return covered[own]
         while value == own and parent != commit:
             commit = parent
             value, _, parent = self.commits[commit]
         return value
+
+    def covers(self, write: int, value: int) -> Lake:
+        """Remembers the value that the row of a conditional write hides for ever."""
+        return self._replace(covered=tuple(sorted({**dict(self.covered), write: value}.items())))
+
+    def folds(self, write: int, record: Record, rules: Rules) -> Lake:
+        """Remembers what lies beneath the row of a conditional write that the sealed tokens of a record bring to a
+        listing.
+        """
+        if not rules.is_create(write) or self.committed(record) == write:
+            return self
+        return self.covers(write, self.beneath(record.sealed, record, write))
 
     def begins(self, write: int) -> Lake:
         """Records the begin of a write."""
@@ -187,7 +212,8 @@ class Local(NamedTuple):
         row: the row that it found in the staging token.
         acked: writes that were acknowledged when it began; for the reset of a part, those that had begun
             when its seal was confirmed.
-        seen: for a read, the tokens that the record named when it began, and how many tokens there were.
+        seen: for a read, the tokens that the record named when it began, and how many tokens there were. For a
+            commit, its sealed tokens and its head when its seal was confirmed.
         wrote: whether its row is in a token.
         made: its commit without an answer.
         judged: `moves` of the record by which a conditional write was judged.
@@ -248,6 +274,10 @@ class Rules:
     def is_absent(self, value: int) -> bool:
         """Whether this value means that there is no object."""
         return value in self._absent
+
+    def is_create(self, write: int) -> bool:
+        """Whether this value is that of a conditional write."""
+        return write in self._creates
 
     def is_legal(self, lake: Lake, value: int, acked: frozenset[int]) -> bool:
         """Whether a read may return a value if `acked` was acknowledged before it began (I1).

@@ -47,6 +47,14 @@ REACHED: dict[str, tuple[Scenario, Callable[[Lake], bool]]] = {
         ("put", "compact", "commit"),
         lambda lake: lake.published >= {3} and head(lake) == 1 and lake.record.base is None,
     ),
+    "a compaction folds a put beneath a newer seal": (
+        ("put", "compact", "commit"),
+        lambda lake: lake.record.base == 1 and len(lake.record.sealed) == 1,
+    ),
+    "a compaction that finds all changes undone leaves no compacted metarange": (
+        ("put", "then compact", "then delete", "then compact"),
+        lambda lake: lake.acked == {1, 3} and lake.visible() == 0,
+    ),
     "a put is reset": (
         ("put", "reset"),
         lambda lake: lake.acked == {1} and lake.excused == {1} and lake.visible() == 0,

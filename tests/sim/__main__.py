@@ -3,6 +3,7 @@
 python -m tests.sim --seeds 200 [--first 0]     every seed must keep the promises
 python -m tests.sim --seed 7 [--trace]          one run, its log on stdout
 python -m tests.sim --mutate [--guard NAME]     searches and records seeds that detect each missing guard
+    --compact       with compactors in every plan, not only in some
     --salt TEXT     the same plans with other injected faults: runs that are independent of the recorded ones
     --processes N   how many processes play; 2 by default
 """
@@ -29,14 +30,15 @@ _SHOWN_MAX = 20
 _PROGRESS_SECONDS = 30.0
 
 
-def play_many(first: int, count: int, *, salt: str, processes: int) -> int:
+def play_many(first: int, count: int, *, salt: str, processes: int, compacts: bool) -> int:
     """Plays all seeds of a range; returns how many broke a promise."""
-    args = f" ARGS={shlex.quote(f'--salt {shlex.quote(salt)}')}" if salt != SALT else ""
+    words = (["--salt", shlex.quote(salt)] if salt != SALT else []) + ["--compact"] * compacts
+    args = f" ARGS={shlex.quote(' '.join(words))}" if words else ""
     began, broken, total = time.perf_counter(), 0, Counter[str]()
     told = began
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         seeds = range(first, first + count)
-        results = pool.imap_unordered(partial(play, salt=salt), seeds, 4)
+        results = pool.imap_unordered(partial(play, salt=salt, compacts=compacts), seeds, 4)
         for played, (seed, stories, statistics) in enumerate(results, 1):
             total += statistics
             if (now := time.perf_counter()) - told > _PROGRESS_SECONDS:
@@ -60,9 +62,9 @@ def play_many(first: int, count: int, *, salt: str, processes: int) -> int:
     return broken
 
 
-def play_one(seed: int, *, is_traced: bool, salt: str) -> int:
+def play_one(seed: int, *, is_traced: bool, salt: str, compacts: bool) -> int:
     """Plays one seed and prints its log; returns the number of failures."""
-    run = run_seed(seed, is_traced=is_traced, salt=salt)
+    run = run_seed(seed, is_traced=is_traced, salt=salt, compacts=compacts)
     print("\n".join(run.history.log))
     found = [*map(str, run.violations), *run.shortfalls]
     print(*found, sep="\n")
@@ -97,15 +99,19 @@ def main() -> int:
     parser.add_argument("--mutate", action="store_true", help="disable each guard")
     parser.add_argument("--guard", action="append", default=[], help="only this guard")
     parser.add_argument("--salt", default=SALT, help="of the injected faults; default: %(default)s")
+    parser.add_argument("--compact", action="store_true", help="with compactors in every plan")
     parser.add_argument("--processes", type=int, default=_PROCESSES, help="that play seeds")
     given = parser.parse_args()
     if given.mutate and given.salt != SALT:
         parser.error("--salt does not apply to --mutate: seeds of guards are recorded for one salt")
+    if given.mutate and given.compact:
+        parser.error("--compact does not apply to --mutate: seeds of guards are those of the plans")
+    how = {"salt": given.salt, "compacts": given.compact}
     if given.seed is not None:
-        return play_one(given.seed, is_traced=given.trace, salt=given.salt)
+        return play_one(given.seed, is_traced=given.trace, **how)
     if given.mutate:
         return mutate(given.guard)
-    return play_many(given.first, given.seeds, salt=given.salt, processes=given.processes)
+    return play_many(given.first, given.seeds, processes=given.processes, **how)
 
 
 if __name__ == "__main__":

@@ -28,9 +28,11 @@ _SEEDS = Path(__file__).with_name("guard_seeds.json")
 _KEPT = 1
 
 
-def play(seed: int, salt: str = SALT) -> tuple[int, list[str], Counter[str]]:
+def play(
+    seed: int, salt: str = SALT, *, compacts: bool = False
+) -> tuple[int, list[str], Counter[str]]:
     """Plays a seed; returns the broken promises, the shortfalls, and the statistics."""
-    run = run_seed(seed, salt=salt)
+    run = run_seed(seed, salt=salt, compacts=compacts)
     stories = [*map(str, run.violations), *run.shortfalls]
     return seed, stories, run.report.statistics
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.sim.compaction_guards import COMPACTION_GUARDS
 from tests.sim.drop_guards import DROP_GUARDS
 from tests.sim.move_guards import MOVE_GUARDS
 from tests.sim.part_guards import PART_GUARDS
@@ -407,6 +408,7 @@ GUARDS: Sequence[Guard] = (
     *UPLOAD_GUARDS,
     *MOVE_GUARDS,
     *PART_GUARDS,
+    *COMPACTION_GUARDS,
     *REFLOG_GUARDS,
     Guard(
         "difference-newest-first",

@@ -9,7 +9,7 @@ from tests.sim.narrow import Narrowing
 
 from tarn.testing.sim.faults import HOPS, FaultProfile
 
-__all__ = ["Plan", "draw"]
+__all__ = ["Plan", "draw", "with_compactors"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Plan:
         away_seconds: mean time between outages in which the block store takes no writes; 0: none.
         is_narrow: whether the plan is narrow (`tests.sim.narrow`).
         has_side: whether there is a second branch, `lake/side`, with writers of its own.
+        compact_seconds: mean pause between the compactions of each of two compactors; 0: there are none.
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
     """
 
@@ -69,6 +70,7 @@ class Plan:
     part_weight: int = 0
     has_side: bool = False
     is_narrow: bool = False
+    compact_seconds: float = 0.0
 
     @property
     def registered_seconds(self) -> float:
@@ -143,8 +145,32 @@ _WITH_MOVES = {16, 17}
 """Remainders of the seed modulo 32 of the wide plans that have merges, resets and hard moves, too."""
 
 
+_COMPACTED = {1, 8, 12, 17, 19, 21, 25, 26, 27, 29, 30, 31}
+"""Remainders of the seed modulo 32 of the plans with compactors: of each kind but those with moves."""
+
+_COMPACTED_MOVES = {24, 36, 52, 64, 88, 96, 100, 116}
+"""Remainders of the seed modulo 128 of the plans with merges, resets or hard moves that have compactors."""
+
+
 def draw(seed: int) -> Plan:
-    """Draws the plan of a seed: of 32, 28 are narrow, two are mixed, and two are races."""
+    """Draws the plan of a seed: of 32, 28 are narrow, two are mixed, and two are races.
+
+    In some of each kind, compactors work beside the clients.
+    """
+    plan = _draw(seed)
+    if seed % 32 in _COMPACTED or seed % 128 in _COMPACTED_MOVES:
+        return with_compactors(plan)
+    return plan
+
+
+def with_compactors(plan: Plan) -> Plan:
+    """Adds compactors to a plan. Their pause is drawn apart, so that everything else stays as it is."""
+    rng = random.Random(f"compaction {plan.seed}")
+    return replace(plan, compact_seconds=rng.choice([0.05, 0.05, 0.3]))
+
+
+def _draw(seed: int) -> Plan:
+    """Draws a plan without compactors."""
     rng = random.Random(f"plan {seed}")
     kind = _KINDS.get(seed % 16) or _MOVE_KINDS.get(seed % 32)
     if kind is not None:

@@ -8,8 +8,9 @@ from unittest import mock
 
 from structlog.testing import capture_logs
 from tests.sim.admins import Admin, Namesakes
+from tests.sim.compactors import Compactor
 from tests.sim.least import ACKNOWLEDGED, acknowledged, shortfalls
-from tests.sim.plan import Plan, draw
+from tests.sim.plan import Plan, draw, with_compactors
 from tests.sim.reflogs import check_reflog
 from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import Client
@@ -19,6 +20,7 @@ import tarn.aio.deadlines
 import tarn.kv.keys
 import tarn.rpc.server.inflight
 import tarn_gateway.operations.completing
+import tarn_graveler.branch.compacting
 import tarn_graveler.branch.records
 import tarn_graveler.uploads.daily_partitions
 import tarn_graveler.uploads.state
@@ -39,6 +41,8 @@ __all__ = ["Run", "run_seed"]
 _DAY_SECONDS = 5
 _OVERRUN_SECONDS = 2.0
 _SWEEP_SECONDS = 0.25
+_COMPACTORS = 2
+_COMPACTION_EXPIRES_US = 500_000
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,13 @@ class Run:
         return self.report.violations
 
 
-def run_seed(seed: int, *, is_traced: bool = False, salt: str = SALT) -> Run:
-    """One run; the same seed and salt give the same history, line by line."""
-    plan = draw(seed)
+def run_seed(
+    seed: int, *, is_traced: bool = False, salt: str = SALT, compacts: bool = False
+) -> Run:
+    """One run; the same seed and salt give the same history, line by line. `compacts`: with compactors, whatever the
+    plan says.
+    """
+    plan = with_compactors(draw(seed)) if compacts else draw(seed)
     worlds: list[World] = []  # `main` returns nothing if the run gets stuck
 
     async def main(loop: SimLoop) -> None:
@@ -95,6 +103,7 @@ def _aggressive(plan: Plan) -> Iterator[None]:
     claim_us = int(plan.claim_seconds * 1_000_000)
     instead: list[tuple[object, str, object]] = [
         (tarn_graveler.branch.records, "_CACHE_SECONDS", plan.cache_seconds),
+        (tarn_graveler.branch.compacting, "_EXPIRES_US", _COMPACTION_EXPIRES_US),
         (tarn_graveler.uploads.state, "_CLAIM_US", claim_us),
         (tarn_graveler.uploads.daily_partitions, "_DAY_US", _DAY_SECONDS * 1_000_000),
         (tarn.kv.keys, "_DAY_MS", _DAY_SECONDS * 1_000),
@@ -145,6 +154,8 @@ async def _play(world: World) -> None:
         admins.append(Admin(world, "admin-tmp", ["tmp/main"]))
     if plan.has_namesakes:
         admins.append(Namesakes(world, "namesakes", []))
+    if plan.compact_seconds:
+        admins += [Compactor(world, f"compactor-{n}", branches) for n in range(_COMPACTORS)]
     world.start_faults()
     clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
     async with asyncio.TaskGroup() as group:
@@ -166,15 +177,21 @@ async def _look(world: World, branches: list[str]) -> None:
     world.replicas = [last]
     client = Client(world, "last", branches)
     client.patience_seconds = 60.0
-    for step in ("uncommitted", "committed", "dropped"):
+    for step in ("uncommitted", "compacted", "committed", "dropped"):
         world.log(f"look: {step}")
+        if step == "compacted":
+            if not world.plan.compact_seconds:
+                continue
+            for branch in branches:
+                await Compactor(world, "last compactor", branches).compact(branch)
         for branch in branches:
             gets = [await client.get(branch, key) for key in client.keys]
             lists = await client.list_keys(branch, "", 1000)
             for op in [*gets, *lists]:
                 if not op.is_ok:
                     world.problem(f"a read without injected faults failed: {op.line()}")
-            if step == "uncommitted" and gets[0].value != GONE:
+            is_last = step == ("compacted" if world.plan.compact_seconds else "uncommitted")
+            if is_last and gets[0].value != GONE:
                 op = await client.commit(branch)
                 if not op.is_ok:
                     world.problem(f"a commit without injected faults failed: {op.line()}")

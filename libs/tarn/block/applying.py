@@ -23,9 +23,9 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changed_paths import NO_PATHS, ChangedPaths, PathCollector
 from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
 from tarn.core.listing.metarange import Metarange
-from tarn.core.listing.run import EMPTY_RUN, Run, run_of_batch
+from tarn.core.listing.run import EMPTY_RUN, Run, run_of_batch, tombstones_of
 
-__all__ = ["BuildResult", "ChangeApplier", "overlaid"]
+__all__ = ["BuildResult", "ChangeApplier", "StagedTally", "overlaid"]
 
 _AHEAD_MAX = 4
 """Ranges of the base that are prefetched."""
@@ -46,6 +46,9 @@ class BuildResult:
         ranges_written: number of ranges that the base does not have.
         ranges_reused: number of ranges shared with the base.
         changed_paths: the paths that are counted above.
+        rows_read: number of staged rows that were read, in all layers; 0 for the reset of a part.
+        tombstones_read: number of tombstones among them.
+        rows_written: number of rows in the ranges that were written.
     """
 
     metarange_id: MetarangeId
@@ -58,16 +61,40 @@ class BuildResult:
     ranges_written: int
     ranges_reused: int
     changed_paths: ChangedPaths = field(default=NO_PATHS, compare=False)
+    rows_read: int = 0
+    tombstones_read: int = 0
+    rows_written: int = 0
+
+
+@dataclass(slots=True)
+class StagedTally:
+    """Counts the staged rows that a build reads.
+
+    Attributes:
+        rows: rows so far, tombstones included.
+        tombstones: tombstones among them.
+    """
+
+    rows: int = 0
+    tombstones: int = 0
+
+    def add(self, rows: Run) -> None:
+        """Counts rows."""
+        self.rows += len(rows)
+        self.tombstones += int(tombstones_of(rows.values).sum())
 
 
 async def overlaid(
-    layers: Sequence[AsyncIterator[pa.RecordBatch]], reader: RangeReader
+    layers: Sequence[AsyncIterator[pa.RecordBatch]],
+    reader: RangeReader,
+    tally: StagedTally | None = None,
 ) -> AsyncGenerator[Run, None]:
     """Merges staged layers, newest first, into one stream of runs in path order; the newest row of a path wins.
 
-    A run ends at the smallest last path of the layers' current batches: up to there all layers are known.
+    A run ends at the smallest last path of the layers' current batches: up to there all layers are known. `tally`
+    counts the rows of all layers.
     """
-    streams = [_Layer(layer, reader) for layer in layers]
+    streams = [_Layer(layer, reader, tally) for layer in layers]
     try:
         for stream in streams:
             await stream.advance()
@@ -96,11 +123,17 @@ def _overlay_upto(live: Sequence[_Layer], end: str) -> Run:
 class _Layer:
     """One stream of staged rows, with its current batch."""
 
-    __slots__ = ("_batches", "_reader", "last", "rows")
+    __slots__ = ("_batches", "_reader", "_tally", "last", "rows")
 
-    def __init__(self, batches: AsyncIterator[pa.RecordBatch], reader: RangeReader) -> None:
+    def __init__(
+        self,
+        batches: AsyncIterator[pa.RecordBatch],
+        reader: RangeReader,
+        tally: StagedTally | None,
+    ) -> None:
         self._batches = batches
         self._reader = reader
+        self._tally = tally
         self.rows = EMPTY_RUN
         self.last: str = ""  # Invariant: the last path of the newest batch.
 
@@ -112,6 +145,8 @@ class _Layer:
             after = self.last or None
             self.rows = await self._reader.compute(run_of_batch, batch, after)
             self.last = self.rows.last_path
+            if self._tally is not None:
+                self._tally.add(self.rows)
             return
 
     async def close(self) -> None:
@@ -156,14 +191,20 @@ class ChangeApplier:
             is_closed = rule.is_closed(last.max_path, last.count, last.size_bytes)
             self._last -= not is_closed
 
-    async def run(self, changes: AsyncIterator[Run]) -> BuildResult:
-        """Applies changes, which arrive in path order, and writes the new ranges and the metarange."""
+    async def run(
+        self, changes: AsyncIterator[Run], tally: StagedTally | None = None
+    ) -> BuildResult:
+        """Applies changes, which arrive in path order, and writes the new ranges and the metarange.
+
+        `tally` counts the staged rows that `changes` is made of.
+        """
         async with asyncio.TaskGroup() as group:
             async for piece in changes:
                 await self._apply(group, piece)
             await self._go_to(group, len(self._base.ranges))
             await self._writer.end(group)
         metarange = await self._writer.publish()
+        tally = tally or StagedTally()
         return BuildResult(
             metarange_id=metarange.metarange_id,
             changed=metarange.metarange_id != self._base.metarange_id,
@@ -175,6 +216,9 @@ class ChangeApplier:
             ranges_written=self._writer.written,
             ranges_reused=len(metarange.ranges) - self._writer.written,
             changed_paths=self._paths.result(),
+            rows_read=tally.rows,
+            tombstones_read=tally.tombstones,
+            rows_written=self._writer.rows_written,
         )
 
     async def _apply(self, group: asyncio.TaskGroup, changes: Run) -> None:

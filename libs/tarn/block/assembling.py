@@ -45,6 +45,7 @@ class ListingWriter:
     Attributes:
         cutter: takes rows; call `emit` with the ranges that it completes.
         written: number of ranges written so far.
+        rows_written: number of rows in them.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ListingWriter:
         # The new listing in order; None while a range is being written.
         self._made: list[RangeInfo | None] = []
         self.written = 0
+        self.rows_written = 0
         self._room = asyncio.Semaphore(WRITES_MAX)
 
     async def keep(self, group: asyncio.TaskGroup, ranges: Iterable[RangeInfo]) -> None:
@@ -109,6 +111,7 @@ class ListingWriter:
             if body is None:
                 return
             self.written += 1
+            self.rows_written += len(run)
             if self.written <= _KEEP_MAX:
                 group.create_task(self._reader.cache.add(info.range_id, run))
             await self._put(range_path(info.range_id), body)

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from tarn.aio.first_error import collapse_error_groups
-from tarn.block.applying import BuildResult, ChangeApplier, overlaid
+from tarn.block.applying import BuildResult, ChangeApplier, StagedTally, overlaid
 from tarn.block.comparing import Window, compared
 from tarn.block.headrows import head_rows, with_head_entries
 from tarn.block.merging import (
@@ -121,9 +121,10 @@ class Committed:
         if head is not None and head != metarange.metarange_id:
             return await self._build_over(namespace, metarange, layers, head, restored)
         applier = ChangeApplier(self._reader, namespace, metarange, self._rule)
+        tally = StagedTally()
         with collapse_error_groups(prefer=TarnError):
-            async with aclosing(overlaid(layers, self._reader)) as changes:
-                return await applier.run(changes)
+            async with aclosing(overlaid(layers, self._reader, tally)) as changes:
+                return await applier.run(changes, tally)
 
     async def _build_over(
         self,
@@ -138,14 +139,16 @@ class Committed:
         if restored is not None:
             layers = [head_rows(self._reader, namespace, base, head, restored), *layers]
         applier = ChangeApplier(self._reader, namespace, base, self._rule, [head])
+        # A reset also applies rows of the head, which are no staged ones: it counts none.
+        tally = StagedTally() if restored is None else None
         with collapse_error_groups(prefer=TarnError):
             async with (
-                aclosing(overlaid(layers, self._reader)) as changes,
+                aclosing(overlaid(layers, self._reader, tally)) as changes,
                 aclosing(
                     with_head_entries(changes, self._reader, namespace, base, head)
                 ) as compared_changes,
             ):
-                result = await applier.run(compared_changes)
+                result = await applier.run(compared_changes, tally)
         if restored is not None:
             return result
         sides = MergeSides(base=head_id, source=result.metarange_id, dest=head_id)

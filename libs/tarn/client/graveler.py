@@ -8,6 +8,7 @@ return the protobuf message if it has the right shape already.
 from __future__ import annotations
 
 from tarn.client.commits import CommitClient
+from tarn.client.compactions import CompactionClient
 from tarn.client.diffs import DiffClient
 from tarn.client.dumps import DumpClient
 from tarn.client.entries import EntryClient, ListingPage, Located
@@ -30,6 +31,7 @@ class GravelerClient(
     RefClient,
     ReflogClient,
     CommitClient,
+    CompactionClient,
     DiffClient,
     MergeClient,
     TaskClient,

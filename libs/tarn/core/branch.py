@@ -21,8 +21,11 @@ __all__ = [
     "Token",
     "TokenKind",
     "after_lost_finish",
+    "begin_compaction",
     "discard_changes",
+    "end_compaction",
     "finish_commit",
+    "finish_compaction",
     "forget_sealed",
     "move_head",
     "removed_tokens",
@@ -64,6 +67,9 @@ class Branch:
         sealed: tokens that take no writes and are not committed yet. Invariant: newest first.
         commit_id: the newest commit.
         compacted_metarange_id: the listing on which reads and commits build instead of the commit's (rule 6).
+        compaction_start_time_us: when the running compaction began; 0 if none runs. Only saves work: two compactions
+            at once do no harm.
+        compaction_end_time_us: when a compaction last ended; 0: never.
         recent_op_ids: operations that changed this record. Invariant: newest first, at most eight.
         is_deleted: the repository is being deleted; the branch is treated as absent.
         reset_count: resets of this branch so far (rule 10). A commit whose tokens are gone compares it: another
@@ -82,6 +88,7 @@ class Branch:
     create_time_us: int
     compacted_metarange_id: MetarangeId | None = None
     compaction_start_time_us: int = 0
+    compaction_end_time_us: int = 0
     recent_op_ids: tuple[bytes, ...] = ()
     is_deleted: bool = False
     reset_count: int = 0
@@ -284,6 +291,70 @@ def with_oldest_of(built_from: Branch, current: Branch) -> Branch:
     return replace(current, sealed=ours)
 
 
+def begin_compaction(branch: Branch, token: Token | None, op_id: bytes, *, now_us: int) -> Branch:
+    """The record while a compaction runs (rule 6); sealed in the same step if `token` is not None.
+
+    Args:
+        branch: the current record.
+        token: the new staging token, as in `seal`; None: only the sealed tokens are compacted.
+        op_id: a new one for each attempt.
+        now_us: the time of the caller.
+
+    Raises:
+        TarnError: CORRUPT: the record already names the token.
+    """
+    begun = replace(branch, compaction_start_time_us=now_us)
+    if token is not None:
+        return seal(begun, token, op_id)
+    return replace(begun, recent_op_ids=_remember(branch, op_id))
+
+
+def end_compaction(begun: Branch, current: Branch, op_id: bytes) -> Branch:
+    """The record without the mark of a compaction that has failed; the current record itself if it has another mark.
+
+    Args:
+        begun: the record with the mark.
+        current: the current record.
+        op_id: a new one for each attempt.
+    """
+    since_us = begun.compaction_start_time_us
+    if current.incarnation != begun.incarnation or current.compaction_start_time_us != since_us:
+        return current
+    return replace(current, compaction_start_time_us=0, recent_op_ids=_remember(current, op_id))
+
+
+def finish_compaction(
+    built_from: Branch,
+    current: Branch,
+    compacted: MetarangeId | None,
+    op_id: bytes,
+    *,
+    now_us: int,
+) -> Branch:
+    """The record after a compaction of all of `built_from`'s sealed tokens (rule 6).
+
+    The staging token stays, as in a commit: the content beneath it is the same as before (rule 9).
+
+    Args:
+        built_from: the record whose sealed tokens were folded; these are removed.
+        current: equals `built_from`, or differs from it only by newer seals (`after_lost_finish`).
+        compacted: the listing of those tokens over their base; None if it is the commit's.
+        op_id: a new one for each attempt.
+        now_us: the time of the caller.
+    """
+    ours = len(built_from.sealed)
+    kept = current.sealed[: len(current.sealed) - ours]
+    assert current.sealed[len(kept) :] == built_from.sealed, "our tokens must be the oldest ones"
+    return replace(
+        current,
+        sealed=kept,
+        compacted_metarange_id=compacted,
+        compaction_start_time_us=0,
+        compaction_end_time_us=now_us,
+        recent_op_ids=_remember(current, op_id),
+    )
+
+
 def forget_sealed(built_from: Branch, current: Branch, op_id: bytes) -> Branch:
     """The record without `built_from`'s sealed tokens, after these over its base were found to equal its commit.
 
@@ -345,7 +416,9 @@ def after_lost_finish(built_from: Branch, current: Branch) -> AfterLostFinish:
         return AfterLostFinish.RECOMPUTE if is_left else AfterLostFinish.RESET
     if same_base and tail == ours:
         return AfterLostFinish.REUSE
-    if current.commit_id != built_from.commit_id and not set(ours) & set(current.sealed):
+    is_gone = current.commit_id != built_from.commit_id and not set(ours) & set(current.sealed)
+    # Over a newer commit, a compaction may have folded our tokens: then no commit holds their rows yet.
+    if is_gone and current.compacted_metarange_id is None:
         return AfterLostFinish.TAKEN
     return AfterLostFinish.RECOMPUTE
 

@@ -18,6 +18,7 @@ from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.handlers.branches import BranchHandler, TagHandler
 from tarn_graveler.handlers.commits import CommitHandler
+from tarn_graveler.handlers.compaction import CompactionHandler
 from tarn_graveler.handlers.differences import DiffHandler
 from tarn_graveler.handlers.dumps import DumpHandler
 from tarn_graveler.handlers.entries import EntryHandler
@@ -31,6 +32,7 @@ from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    compaction_service_pb2,
     diff_service_pb2,
     dump_service_pb2,
     entry_service_pb2,
@@ -59,6 +61,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         merge_service_pb2: MergeHandler(guard, graveler),
         reflog_service_pb2: ReflogHandler(guard, graveler),
         task_service_pb2: TaskHandler(guard, graveler),
+        compaction_service_pb2: CompactionHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
         dump_service_pb2: DumpHandler(guard, graveler),

@@ -15,6 +15,7 @@ from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
+from tarn_graveler.branch.compacting import Compacting
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.head_moves import HeadMoves
@@ -25,6 +26,7 @@ from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import Branches
 from tarn_graveler.branch.reflog_rows import ReflogLimits, ReflogRows
 from tarn_graveler.branch.staging import Staging
+from tarn_graveler.branch.staging_statistics import StagingStatistics
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
 from tarn_graveler.handlers.page_keys import PageKeys
@@ -122,6 +124,8 @@ class Graveler:
     committing: Committing
     moves: HeadMoves
     part_resets: PartResets
+    compacting: Compacting
+    staging_statistics: StagingStatistics
     merges: Merges
     publications: Publications
     diffing: Diffing
@@ -208,6 +212,8 @@ def assemble(
         ),
         moves=moves,
         part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
+        compacting=Compacting(branches, layers, builder, cleaning, clock),
+        staging_statistics=StagingStatistics(kv, branches, layers, committed),
         merges=Merges(commits, committed, moves, clock, path_records),
         publications=publications,
         diffing=Diffing(commits, layers, reading, committed, changes),

@@ -19,6 +19,7 @@ from tarn.testing.servers.toy_service import Toy, call_in, failure
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    compaction_service_pb2,
     diff_service_pb2,
     merge_service_pb2,
     reflog_service_pb2,
@@ -57,6 +58,7 @@ class Recorder:
 FILES = [
     branch_service_pb2,
     commit_service_pb2,
+    compaction_service_pb2,
     diff_service_pb2,
     merge_service_pb2,
     pb,
@@ -358,6 +360,8 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.list_reflog(call, "repo", "dev", page_size=2, page_token="t")
     await client.list_deleted_branches(call, "repo", prefix="d", page_size=2, page_token="t")
     await client.restore_branch(call, "repo", "dev")
+    await client.compact_branch(call, "repo", "dev", force=True)
+    await client.staging_statistics(call, "repo", "dev", rows_max=5)
     await ask_for_commits(client, call)
     await ask_for_tasks(client, call)
     await ask_for_merges(client, call)

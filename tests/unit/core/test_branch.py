@@ -11,8 +11,11 @@ from tarn.core.branch import (
     Token,
     TokenKind,
     after_lost_finish,
+    begin_compaction,
     discard_changes,
+    end_compaction,
     finish_commit,
+    finish_compaction,
     forget_sealed,
     move_head,
     removed_tokens,
@@ -223,6 +226,48 @@ def test_a_commit_builds_again_on_tokens_that_the_reset_of_a_part_did_not_take()
     ours = seal(built_from, token("t1"), b"seal")
     emptied = reset_part(built_from, ours, None, token("t2"), b"r", now_us=9)
     assert after_lost_finish(ours, emptied) is AfterLostFinish.RECOMPUTE
+
+
+def test_a_compaction_marks_the_record_and_replaces_only_what_it_folded() -> None:
+    begun = begin_compaction(branch("a", "b"), token("t1"), b"begin", now_us=5)
+    assert [t.token_id for t in begun.tokens] == ["t1", "t0", "a", "b"]
+    assert (begun.compaction_start_time_us, begun.recent_op_ids) == (5, (b"begin",))
+    newer = seal(begun, token("t2"), b"seal")
+    after = finish_compaction(begun, newer, MetarangeId("m"), b"finish", now_us=9)
+    assert [t.token_id for t in after.tokens] == ["t2", "t1"]
+    assert (after.commit_id, after.compacted_metarange_id) == ("c0", "m")
+    assert (after.compaction_start_time_us, after.compaction_end_time_us) == (0, 9)
+    assert (after.reset_count, after.move_time_us) == (0, 0)
+    assert after_lost_finish(begun, after) is AfterLostFinish.RECOMPUTE
+    undone = finish_compaction(begun, newer, None, b"finish", now_us=9)
+    assert undone.compacted_metarange_id is None
+
+
+def test_a_compaction_of_sealed_tokens_only_leaves_the_staging_token() -> None:
+    begun = begin_compaction(branch("a"), None, b"begin", now_us=5)
+    assert [t.token_id for t in begun.tokens] == ["t0", "a"]
+    assert (begun.compaction_start_time_us, begun.recent_op_ids) == (5, (b"begin",))
+    with pytest.raises(TarnError):
+        begin_compaction(branch("a"), token("a"), b"begin", now_us=5)
+
+
+def test_a_failed_compaction_takes_only_its_own_mark_away() -> None:
+    begun = begin_compaction(branch("a"), None, b"begin", now_us=5)
+    assert end_compaction(begun, begun, b"end").compaction_start_time_us == 0
+    for other in (
+        replace(begun, compaction_start_time_us=6),
+        replace(begun, compaction_start_time_us=0),
+        replace(begun, incarnation=b"another"),
+    ):
+        assert end_compaction(begun, other, b"end") is other
+
+
+def test_tokens_that_a_compaction_may_have_folded_are_not_taken_for_committed() -> None:
+    """Another commit moved the head and left our token; then a compaction folded it."""
+    built_from, later = branch("a", "b"), branch(commit="c1")
+    assert after_lost_finish(built_from, later) is AfterLostFinish.TAKEN
+    compacted = replace(later, compacted_metarange_id=MetarangeId("m"))
+    assert after_lost_finish(built_from, compacted) is AfterLostFinish.RECOMPUTE
 
 
 def test_only_the_oldest_sealed_tokens_are_those_of_an_operation() -> None:

@@ -111,7 +111,12 @@ def test_the_roles_allow_what_the_documentation_says() -> None:
     main = "repository/lake/branch/main"
     table = {
         Role.ADMIN: set(Action),
-        Role.DEVELOPER: {Action.LIST_REPOS, Action.READ_REPO, Action.WRITE_REPO},
+        Role.DEVELOPER: {
+            Action.LIST_REPOS,
+            Action.READ_REPO,
+            Action.WRITE_REPO,
+            Action.COMPACT_REPO,
+        },
         Role.ANALYST: {Action.LIST_REPOS, Action.READ_REPO},
     }
     for role, allowed in table.items():

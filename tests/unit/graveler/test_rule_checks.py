@@ -21,6 +21,7 @@ from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    compaction_service_pb2,
     diff_service_pb2,
     dump_service_pb2,
     entry_service_pb2,
@@ -41,6 +42,7 @@ SERVICES: list[ServiceDescriptor] = [
         branch_service_pb2,
         tag_service_pb2,
         commit_service_pb2,
+        compaction_service_pb2,
         diff_service_pb2,
         dump_service_pb2,
         merge_service_pb2,

@@ -9,6 +9,7 @@ from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, u
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
+    compaction_service_pb2,
     diff_service_pb2,
     dump_service_pb2,
     entry_service_pb2,
@@ -25,7 +26,7 @@ ENTRIES = entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"]
 READS = {
     *("GetRepository", "ListRepositories", "GetBranch", "ListBranches", "GetTag", "ListTags"),
     *("GetCommit", "ListCommits", "AnnotatePaths", "DiffRefs", "DiffUncommitted", "ListEntries"),
-    *("PreviewMerge", "SummarizeDiff", "SummarizeUncommitted"),
+    *("PreviewMerge", "SummarizeDiff", "SummarizeUncommitted", "GetStagingStatistics"),
     *("ListReflog", "ListDeletedBranches"),
     *("ReadDump", "ReadNamespace"),
     *("GetTask", "ListTasks", "WaitTask"),
@@ -40,6 +41,7 @@ def test_reads_are_told_from_changes_by_their_option() -> None:
         user_service_pb2,
         branch_service_pb2,
         commit_service_pb2,
+        compaction_service_pb2,
         diff_service_pb2,
         dump_service_pb2,
         entry_service_pb2,

@@ -87,6 +87,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         Action.CREATE_REPO,
         Action.DELETE_REPO,
         Action.WRITE_REPO,
+        Action.COMPACT_REPO,
         Action.WRITE_RULES,
         Action.ATTACH_NAMESPACE,
         Action.WRITE_USERS,
@@ -268,13 +269,14 @@ def test_a_service_whose_rule_makes_no_sense_is_not_served(
 
 
 PROTECTED_ELSEWHERE = {
+    "CompactionService.CompactBranch": ChangeKind.ALWAYS,
     "BranchService.CreateBranch": ChangeKind.OTHER,
     "MergeService.CreateMergeBranch": ChangeKind.OTHER,
     "ReflogService.RestoreBranch": ChangeKind.OTHER,
     "UploadService.ReopenUpload": ChangeKind.ALWAYS,
     "UploadService.AbortUpload": ChangeKind.ALWAYS,
 }
-"""Rpcs about a branch that no protection blocks: they make one, or give up an upload to it."""
+"""Rpcs about a branch that no protection blocks: they make one, give up an upload to it, or change no content."""
 
 
 def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None:

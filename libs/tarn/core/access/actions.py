@@ -47,6 +47,8 @@ class Action(enum.StrEnum):
     """Objects, listings, commits, branches and tags of a repository."""
     WRITE_REPO = "WriteRepo"
     """Objects and uploads of a branch, and the branches, tags and commits themselves."""
+    COMPACT_REPO = "CompactRepo"
+    """Compactions of branches: they change no content, so who may do nothing else needs no WriteRepo."""
     WRITE_RULES = "WriteRules"
     """Protected and hidden branches, read-only and the default branch of a repository."""
     ATTACH_NAMESPACE = "AttachNamespace"

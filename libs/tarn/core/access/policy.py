@@ -180,7 +180,7 @@ def statements_of(roles: Iterable[Role], user_id: UserId) -> tuple[Statement, ..
             case Role.ADMIN:
                 statements.append(Statement(True, ("*",), ("*",)))
             case Role.DEVELOPER:
-                actions = (*_READ, Action.WRITE_REPO.value)
+                actions = (*_READ, Action.WRITE_REPO.value, Action.COMPACT_REPO.value)
                 statements.append(Statement(True, actions, ("repository/*",)))
             case Role.ANALYST:
                 statements.append(Statement(True, _READ, ("repository/*",)))

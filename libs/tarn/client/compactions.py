@@ -1,0 +1,45 @@
+"""Client of graveler's compactions."""
+
+from __future__ import annotations
+
+from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
+
+__all__ = ["CompactionClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["CompactionService"]
+
+
+class CompactionClient:
+    """Compacts branches, and counts their staged rows. Methods raise the `TarnError` that graveler raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def compact_branch(
+        self, call: Call, repository_id: str, branch_id: str, *, force: bool = False
+    ) -> pb.CompactBranchResponse:
+        """Folds the uncommitted changes of a branch into one listing; returns what was done.
+
+        Args:
+            call: the caller.
+            repository_id: the repository.
+            branch_id: the branch.
+            force: also if another compaction of the branch seems to run.
+        """
+        request = pb.CompactBranchRequest(
+            repository_id=repository_id, branch_id=branch_id, force=force
+        )
+        answer = await self._transport.unary(_SERVICE, "CompactBranch", request, call)
+        return expect(answer, pb.CompactBranchResponse)
+
+    async def staging_statistics(
+        self, call: Call, repository_id: str, branch_id: str, *, rows_max: int = 0
+    ) -> pb.GetStagingStatisticsResponse:
+        """Returns the layers of a branch and the counts of its staged rows, up to `rows_max` rows (0: 10,000)."""
+        request = pb.GetStagingStatisticsRequest(
+            repository_id=repository_id, branch_id=branch_id, rows_max=rows_max
+        )
+        answer = await self._transport.unary(_SERVICE, "GetStagingStatistics", request, call)
+        return expect(answer, pb.GetStagingStatisticsResponse)

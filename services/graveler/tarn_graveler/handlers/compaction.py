@@ -1,0 +1,91 @@
+"""CompactionService: compactions of branches, and the counts that say when one is worth it."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+
+from tarn.core.ids import parse_branch_id
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.compacting import CompactionOutcome, running_since_us
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.handlers.requests import AccessGuard, paging, timestamp
+from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
+
+__all__ = ["CompactionHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CompactionService"])
+_ROWS_DEFAULT = 10_000
+_ROWS_MAX = 100_000
+
+_OUTCOMES = {
+    CompactionOutcome.COMPACTED: pb.COMPACTION_OUTCOME_COMPACTED,
+    CompactionOutcome.NOTHING_TO_DO: pb.COMPACTION_OUTCOME_NOTHING_TO_DO,
+    CompactionOutcome.SUPERSEDED: pb.COMPACTION_OUTCOME_SUPERSEDED,
+    CompactionOutcome.RUNNING: pb.COMPACTION_OUTCOME_RUNNING,
+}
+
+
+class CompactionHandler:
+    """Answers `tarn.graveler.v1.CompactionService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._compacting = graveler.compacting
+        self._statistics = graveler.staging_statistics
+        self._clock = graveler.clock
+
+    async def CompactBranch(
+        self, request: pb.CompactBranchRequest, call: Call
+    ) -> pb.CompactBranchResponse:
+        """Folds the uncommitted changes of a branch into one listing."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(call, _RULES["CompactBranch"], request)
+        name = BranchName(repository, branch_id)
+        done = await self._compacting.compact(name, force=request.force)
+        duration = Duration()
+        duration.FromMicroseconds(int(done.seconds * 1_000_000))
+        answer = pb.CompactBranchResponse(
+            outcome=_OUTCOMES[done.outcome],
+            rows_read=done.rows_read,
+            rows_written=done.rows_written,
+            tombstones_removed=done.tombstones_removed,
+            tokens_taken=done.tokens_taken,
+            duration=duration,
+            compacted_metarange_id=done.compacted or "",
+        )
+        if done.running_since_us:
+            answer.running_since.CopyFrom(timestamp(done.running_since_us))
+        return answer
+
+    async def GetStagingStatistics(
+        self, request: pb.GetStagingStatisticsRequest, call: Call
+    ) -> pb.GetStagingStatisticsResponse:
+        """Counts the staged rows of a branch, up to a limit."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(
+            call, _RULES["GetStagingStatistics"], request
+        )
+        rows_max = paging(request.rows_max, _ROWS_DEFAULT, _ROWS_MAX)
+        found = await self._statistics.count(BranchName(repository, branch_id), rows_max)
+        branch = found.branch
+        answer = pb.GetStagingStatisticsResponse(
+            sealed_token_count=len(branch.sealed),
+            row_count=found.rows,
+            tombstone_count=found.tombstones,
+            size_bytes=found.size_bytes,
+            is_truncated=found.is_truncated,
+            compacted_metarange_id=branch.compacted_metarange_id or "",
+            compacted_row_count=found.compacted_rows,
+            commit_id=branch.commit_id,
+        )
+        times = {
+            "oldest_write_time": found.oldest_write_us,
+            "compaction_start_time": running_since_us(branch, self._clock.now_us()),
+            "last_compaction_time": branch.compaction_end_time_us,
+        }
+        for field, time_us in times.items():
+            if time_us:
+                getattr(answer, field).CopyFrom(timestamp(time_us))
+        return answer

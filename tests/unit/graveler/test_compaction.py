@@ -1,0 +1,103 @@
+"""Compactions of branches (docs/design/compaction.md; rule 6 of docs/design/protocol.md)."""
+
+from lake import Lake
+from lake_merges import NEW, branch_with, head, merge, mine, record, refused, uncommitted
+from lake_parts import listing
+
+from tarn.core.branch import TokenKind
+from tarn.core.entry import Entry, pack
+from tarn.core.errors import Reason
+from tarn_graveler.branch.compacting import CompactionOutcome, CompactionResult
+
+
+async def compact(lake: Lake, *, force: bool = False) -> CompactionResult:
+    return await lake.graveler.compacting.compact(lake.main, force=force)
+
+
+async def test_a_compaction_folds_writes_and_deletes_and_changes_no_listing(lake: Lake) -> None:
+    for number in range(12):
+        await lake.put(f"kept/{number:02}", 1)
+    made = await lake.commit()
+    await lake.put("kept/03", 2)
+    await lake.delete("kept/05")
+    await lake.put("gone", 1)
+    await lake.delete("gone")
+    await lake.put("new", 3)
+    before, changes = await listing(lake), await uncommitted(lake)
+    done = await compact(lake)
+    assert done.outcome is CompactionOutcome.COMPACTED
+    assert (done.rows_read, done.tombstones_removed, done.tokens_taken) == (4, 2, 1)
+    assert done.rows_written > 0
+    await lake.drop_everything_removed()
+    assert await listing(lake) == before
+    assert await uncommitted(lake) == changes == ["kept/03", "kept/05", "new"]
+    assert await head(lake) == made.commit_id
+    after = await record(lake)
+    assert after.sealed == ()
+    assert after.compacted_metarange_id == done.compacted
+    assert await lake.get("kept/05") is None
+    assert await lake.get("kept/03") == 2
+
+
+async def test_changes_that_are_undone_leave_the_commits_listing(lake: Lake) -> None:
+    """The object is written again with the content of the commit, in another block, after a compaction."""
+    for name in ("a", "b", "c"):
+        await lake.put(name, 1)
+    made = await lake.commit()
+    await lake.put("a", 2)
+    await lake.delete("b")
+    assert (await compact(lake)).compacted is not None
+    for name in ("a", "b"):
+        again = pack(Entry(1, 0, bytes([7]) * 16, bytes(16)))
+        await lake.graveler.staging.stage(lake.main, name, again)
+    done = await compact(lake)
+    assert (done.outcome, done.compacted) == (CompactionOutcome.COMPACTED, None)
+    assert (await record(lake)).compacted_metarange_id is None
+    assert await refused(lake.commit()) is Reason.NOTHING_TO_COMMIT
+    assert await head(lake) == made.commit_id
+    source = await branch_with(lake, {"s": 1})
+    await merge(lake, source)
+    assert await listing(lake) == {"a": 1, "b": 1, "c": 1, "s": 1}
+
+
+async def test_a_branch_without_staged_rows_is_left_as_it_is(lake: Lake) -> None:
+    before = await record(lake)
+    assert (await compact(lake)).outcome is CompactionOutcome.NOTHING_TO_DO
+    assert await record(lake) == before
+    await lake.put("a", 1)
+    await compact(lake)
+    before = await record(lake)
+    assert (await compact(lake)).outcome is CompactionOutcome.NOTHING_TO_DO
+    assert await record(lake) == before
+
+
+async def test_sealed_tokens_without_rows_are_removed(lake: Lake) -> None:
+    """As refused merges and conditional writes leave them."""
+    await lake.put("a", 1)
+    await lake.delete("a")
+    await lake.graveler.conditional.stage(lake.main, "b", mine(2, "two"), NEW)
+    await lake.delete("b")
+    assert len((await record(lake)).sealed) == 1
+    done = await compact(lake)
+    assert (done.outcome, done.tokens_taken, done.tombstones_removed) == (
+        CompactionOutcome.COMPACTED,
+        2,
+        2,
+    )
+    after = await record(lake)
+    assert (after.sealed, after.compacted_metarange_id) == ((), None)
+    assert after.staging.kind is TokenKind.PLAIN
+
+
+async def test_a_commit_after_a_compaction_holds_what_was_folded(lake: Lake) -> None:
+    await lake.put("a", 1)
+    await lake.put("b", 1)
+    await lake.commit()
+    await lake.delete("a")
+    await compact(lake)
+    await lake.put("c", 1)
+    made = await lake.commit()
+    assert await listing(lake, "main@") == {"b": 1, "c": 1}
+    assert (made.built.added, made.built.updated, made.built.removed) == (1, 0, 1)
+    assert (await record(lake)).compacted_metarange_id is None
+    assert await refused(lake.commit()) is Reason.NOTHING_TO_COMMIT
