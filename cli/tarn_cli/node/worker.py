@@ -86,6 +86,7 @@ async def _assemble(
         clock=clock,
         ids=ids,
         builder=builder,
+        stopped=runtime.stopped,
     )
     graveler_calls = InProcessTransport(graveler.endpoints, clock)
     gateway = GatewayApplication(

@@ -85,6 +85,13 @@ class AuthClient:
             (await self._operate(call, operation, "authorize_token")).authorize_token.grant
         )
 
+    async def authorize_service(self, call: Call, service: str) -> Grant:
+        """Returns the grant, with a caller token, of a service that works without a user."""
+        request = authorization_pb.AuthorizeService(service=service)
+        operation = authorization_pb.Operation(authorize_service=request)
+        result = await self._operate(call, operation, "authorize_service")
+        return _grant(result.authorize_service.grant)
+
     async def get_setup_state(self, call: Call) -> session_pb.GetSetupStateResponse:
         """Returns whether the first admin exists. Needs no caller token."""
         request = session_pb.GetSetupStateRequest()

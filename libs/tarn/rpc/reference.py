@@ -8,6 +8,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from tarn.rpc.rules import Rule, rules_of
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
+from tarn_proto.compactor.v1 import compactor_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
@@ -19,6 +20,7 @@ from tarn_proto.graveler.v1 import (
     reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
+    staging_event_service_pb2,
     tag_service_pb2,
     task_service_pb2,
     upload_service_pb2,
@@ -40,6 +42,8 @@ _FILES = (
     compaction_service_pb2,
     entry_service_pb2,
     upload_service_pb2,
+    staging_event_service_pb2,
+    compactor_service_pb2,
     session_service_pb2,
     user_service_pb2,
     authorization_service_pb2,

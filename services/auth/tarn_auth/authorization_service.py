@@ -36,6 +36,10 @@ class AuthorizationService:
                 grant = await self._authorizer.authorize_token(token)
                 answer = pb.AuthorizeTokenResult(grant=to_grant(grant))
                 return pb.OperationResult(authorize_token=answer)
+            case "authorize_service":
+                grant = self._authorizer.authorize_service(operation.authorize_service.service)
+                as_service = pb.AuthorizeServiceResult(grant=to_grant(grant))
+                return pb.OperationResult(authorize_service=as_service)
             case _:
                 text = "the operation contains no request that this version knows"
                 raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)

@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 from tarn.aio.ttl_cache import TtlCache
 from tarn.core.access.caller_token import CallerToken, issue, verify
 from tarn.core.access.policy import Grant, Role, compile_policy, statements_of
+from tarn.core.access.service import Service, service_of
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import AccessKeyId
 from tarn.kv.auth_records import Credential, User
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
@@ -119,8 +121,32 @@ class Authorizer:
                 key pair was deleted.
         """
         claims = verify(self._token_key, token, self._clock.now_us())
+        if (service := service_of(claims.user_id)) is not None:
+            return _service_grant(service, token)
         holder = _claimed(claims, await self._kept(claims.access_key_id))
         return self._grant(holder.user, token)
+
+    def authorize_service(self, name: str) -> Grant:
+        """Returns a grant with a caller token for a service that works without a user.
+
+        Its permissions are fixed (`Service`), and auth's own rpcs refuse the token.
+
+        Raises:
+            TarnError: INVALID: no service has this name.
+        """
+        if name not in set(Service):
+            raise _invalid("service", name, f"must be one of {', '.join(Service)}")
+        service = Service(name)
+        window = self._window()
+        token = issue(
+            self._token_key,
+            service.user_id,
+            b"",
+            AccessKeyId(""),
+            window,
+            window + _TOKEN_WINDOW_US + TOKEN_LIFE_US,
+        )
+        return _service_grant(service, token)
 
     async def caller_of(self, call: Call) -> Holder:
         """Returns the user and key pair of a call's caller token, as stored now.
@@ -162,8 +188,7 @@ class Authorizer:
 
     def grant(self, holder: Holder) -> Grant:
         """Returns a grant with a new token."""
-        now = self._clock.now_us()
-        window = now - now % _TOKEN_WINDOW_US
+        window = self._window()
         token = issue(
             self._token_key,
             holder.user.user_id,
@@ -173,6 +198,10 @@ class Authorizer:
             window + _TOKEN_WINDOW_US + TOKEN_LIFE_US,
         )
         return self._grant(holder.user, token)
+
+    def _window(self) -> int:
+        now = self._clock.now_us()
+        return now - now % _TOKEN_WINDOW_US
 
     def expire_time_us(self, grant: Grant) -> int:
         """Returns when the token of a grant of this process expires, in Unix microseconds."""
@@ -211,6 +240,10 @@ class Authorizer:
         now = dt.datetime.fromtimestamp(self._clock.now_us() // 1_000_000, dt.UTC)
         if abs(day - now.date()) > dt.timedelta(days=1):
             raise _invalid("date", date, "must be within a day of today, UTC")
+
+
+def _service_grant(service: Service, token: str) -> Grant:
+    return Grant(service.user_id, compile_policy(service.statements), token, GRANT_TTL_MS)
 
 
 def _claimed(claims: CallerToken, holder: Holder | None) -> Holder:

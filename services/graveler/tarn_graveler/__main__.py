@@ -40,6 +40,7 @@ async def _assemble(
         clock=runtime.clock,
         ids=runtime.ids,
         builder=builder,
+        stopped=runtime.stopped,
     )
     return [graveler]
 

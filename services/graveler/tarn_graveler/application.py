@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Self
 
@@ -27,6 +27,7 @@ from tarn_graveler.handlers.reflogs import ReflogHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.handlers.requests import AccessGuard
 from tarn_graveler.handlers.settings import SettingsHandler
+from tarn_graveler.handlers.staging_events import StagingEventHandler
 from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
 from tarn_proto.graveler.v1 import (
@@ -40,6 +41,7 @@ from tarn_proto.graveler.v1 import (
     reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
+    staging_event_service_pb2,
     tag_service_pb2,
     task_service_pb2,
     upload_service_pb2,
@@ -65,6 +67,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
         dump_service_pb2: DumpHandler(guard, graveler),
+        staging_event_service_pb2: StagingEventHandler(guard, graveler),
     }
     return [
         Endpoint(service, handler)
@@ -74,7 +77,10 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
 
 
 class GravelerApplication:
-    """Serves refs, commits and staged entries over one KV and one block store; owns neither of them."""
+    """Serves refs, commits and staged entries over one KV and one block store; owns neither of them.
+
+    `stopped` returns when the process is asked to stop; calls that only wait are then answered at once.
+    """
 
     name = "graveler"
 
@@ -89,7 +95,9 @@ class GravelerApplication:
         clock: Clock,
         ids: IdSource,
         builder: Builder | None = None,
+        stopped: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self._stopped = stopped
         self._tasks = TaskSet()
         self._agree = partial(agree, kv, settings.installation_id, settings.shared)
         self._graveler = assemble(
@@ -118,7 +126,13 @@ class GravelerApplication:
         """
         await self._agree()
         self._tasks.spawn(self._graveler.cleaning.run())
+        if self._stopped is not None:
+            self._tasks.spawn(self._answer_watchers(self._stopped))
         return self
+
+    async def _answer_watchers(self, stopped: Callable[[], Awaitable[None]]) -> None:
+        await stopped()
+        self._graveler.branches.events.close()
 
     async def __aexit__(self, *exc: object) -> None:
         await self._tasks.close()

@@ -25,6 +25,7 @@ from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import Branches
 from tarn_graveler.branch.reflog_rows import ReflogLimits, ReflogRows
+from tarn_graveler.branch.staged_branches import StagedBranches
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.staging_statistics import StagingStatistics
 from tarn_graveler.branch.token_cleanup import TokenCleanup
@@ -116,6 +117,7 @@ class Graveler:
     names: RefNames
     refs: Refs
     reflog: Reflog
+    layers: Layers
     reading: Reading
     iterators: Iterators
     staging: Staging
@@ -151,6 +153,11 @@ class Graveler:
         return Recovering(self.restoring.blocks)
 
     @property
+    def staged_branches(self) -> StagedBranches:
+        """Branches with staged rows."""
+        return StagedBranches(self.repositories, self.branches, self.layers)
+
+    @property
     def range_reverts(self) -> RangeReverts:
         """Reverts of ranges."""
         return RangeReverts(self.commits, self.merges, self.moves)
@@ -177,7 +184,7 @@ def assemble(
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
     commits = Commits(kv, blocks, repositories)
     refs = Refs(kv, repositories, branches, commits, reflog)
-    layers = Layers(kv, repositories, commits, committed)
+    layers = Layers(kv, repositories, commits, committed, branches.events)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, branches, layers, tasks)
     conditional = ConditionalStaging(kv, branches, layers)
@@ -202,6 +209,7 @@ def assemble(
         names=names,
         refs=refs,
         reflog=reflog,
+        layers=layers,
         reading=reading,
         iterators=Iterators(kv, keys, repositories, commits, layers, reading),
         staging=staging,

@@ -49,7 +49,7 @@ OTHERS = {
     "from_merge_base", "names_only",
     "if_match", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
     "restore_id", "lines",
-    "task_id", "all_users", "timeout_ms", *NESTED,
+    "task_id", "all_users", "timeout_ms", "rows_max", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 

@@ -14,6 +14,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import Default
 
 import tarn_proto.auth.v1
+import tarn_proto.compactor.v1
 import tarn_proto.graveler.v1
 from tarn.core.access.actions import (
     REPOSITORIES,
@@ -42,13 +43,14 @@ PUBLIC = {
     "tarn.auth.v1.SessionService.LogIn",
     "tarn.auth.v1.AuthorizationService.Operate.authorize_key",
     "tarn.auth.v1.AuthorizationService.Operate.authorize_token",
+    "tarn.auth.v1.AuthorizationService.Operate.authorize_service",
 }
 
 
 def services() -> list[ServiceDescriptor]:
     """Returns every service."""
     found: list[ServiceDescriptor] = []
-    for package in (tarn_proto.auth.v1, tarn_proto.graveler.v1):
+    for package in (tarn_proto.auth.v1, tarn_proto.compactor.v1, tarn_proto.graveler.v1):
         for module in pkgutil.iter_modules(package.__path__):
             if module.name.endswith("_pb2"):
                 loaded = importlib.import_module(f"{package.__name__}.{module.name}")
@@ -98,6 +100,8 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "SessionService.LogIn",
         "TaskService.StartPreview",  # writes a task, and nothing that belongs to the repository
         "TaskService.CancelTask",  # of the caller's own task
+        "CompactorService.PauseCompactor",
+        "CompactorService.ResumeCompactor",
         "UserService.CreateCredential",
         "UserService.DeleteCredential",
     }

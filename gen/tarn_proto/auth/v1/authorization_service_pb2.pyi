@@ -22,26 +22,30 @@ class OperateResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[OperationResult, _Mapping]]] = ...) -> None: ...
 
 class Operation(_message.Message):
-    __slots__ = ("header", "authorize_key", "authorize_token")
+    __slots__ = ("header", "authorize_key", "authorize_token", "authorize_service")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_SERVICE_FIELD_NUMBER: _ClassVar[int]
     header: _operation_pb2.OperationHeader
     authorize_key: AuthorizeKey
     authorize_token: AuthorizeToken
-    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ...) -> None: ...
+    authorize_service: AuthorizeService
+    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeService, _Mapping]] = ...) -> None: ...
 
 class OperationResult(_message.Message):
-    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token")
+    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token", "authorize_service")
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZE_SERVICE_FIELD_NUMBER: _ClassVar[int]
     operation_id: int
     error: _operation_pb2.OperationError
     authorize_key: AuthorizeKeyResult
     authorize_token: AuthorizeTokenResult
-    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ...) -> None: ...
+    authorize_service: AuthorizeServiceResult
+    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ...) -> None: ...
 
 class AuthorizeKey(_message.Message):
     __slots__ = ("access_key_id", "date", "region", "service")
@@ -70,6 +74,18 @@ class AuthorizeToken(_message.Message):
     def __init__(self, caller_token: _Optional[str] = ...) -> None: ...
 
 class AuthorizeTokenResult(_message.Message):
+    __slots__ = ("grant",)
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    grant: _caller_pb2.Grant
+    def __init__(self, grant: _Optional[_Union[_caller_pb2.Grant, _Mapping]] = ...) -> None: ...
+
+class AuthorizeService(_message.Message):
+    __slots__ = ("service",)
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    def __init__(self, service: _Optional[str] = ...) -> None: ...
+
+class AuthorizeServiceResult(_message.Message):
     __slots__ = ("grant",)
     GRANT_FIELD_NUMBER: _ClassVar[int]
     grant: _caller_pb2.Grant

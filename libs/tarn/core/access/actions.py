@@ -14,6 +14,7 @@ Resources are paths of names:
     repository/<repository>/tag/<tag>
     user/*                                           all users, for listing them
     user/<user>
+    compactor/*                                      all compactors
 
 A write names a branch; a read names the ref as the client spelled it. A commit has many spellings (`main`,
 `main~0`, its id), so a *deny* of one ref hides nothing. To limit reads, allow them per repository or ref, and
@@ -53,6 +54,8 @@ class Action(enum.StrEnum):
     """Protected and hidden branches, read-only and the default branch of a repository."""
     ATTACH_NAMESPACE = "AttachNamespace"
     """Making a repository over an existing storage namespace: restore and recovery (docs/design/dump.md)."""
+    MANAGE_COMPACTION = "ManageCompaction"
+    """What compactors know, the names and numbers of rows of all branches, and pauses of compactors."""
     READ_USERS = "ReadUsers"
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"

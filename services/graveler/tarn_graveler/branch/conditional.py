@@ -161,6 +161,12 @@ class ConditionalStaging:
                 _takes_registers, TokenKind.CONDITIONAL, written=write.written
             )
             if await self._write_on(handle, record, write):
+                self._branches.events.wrote(
+                    name.repository.repository_id,
+                    name.branch_id,
+                    record.staging.token_id,
+                    len(path) + len(packed),
+                )
                 return write.is_of_earlier_call
         text = (
             f"{path}: branch {name.branch_id} was sealed or committed, or the path was overwritten, during "

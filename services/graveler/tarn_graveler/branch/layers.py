@@ -18,6 +18,7 @@ from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.branch.building import keys_of
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.staging_events import StagingEvents
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.repository.records import Repositories
 
@@ -41,8 +42,14 @@ class Layers:
     """Reads rows by a given branch record or commit."""
 
     def __init__(
-        self, kv: Kv, repositories: Repositories, commits: Commits, committed: Committed
+        self,
+        kv: Kv,
+        repositories: Repositories,
+        commits: Commits,
+        committed: Committed,
+        events: StagingEvents,
     ) -> None:
+        self._events = events
         self._kv = kv
         self._repositories = repositories
         self._commits = commits
@@ -118,14 +125,18 @@ class Layers:
         """Returns one page of the listing of tokens over a metarange, or of the tokens alone."""
         partitions = [self.partition(name, token) for token in tokens]
         namespace = name.repository.storage_namespace
-        return await self._page(namespace, partitions, metarange_id, request)
+        page, read = await self._page(namespace, partitions, metarange_id, request)
+        if tokens:
+            self._events.listed(tokens[0].token_id, read, len(page.paths))
+        return page
 
     async def page_committed(
         self, repository: Repository, commit_id: CommitId, request: PageRequest
     ) -> Page:
         """Returns one page of the listing of a commit."""
         metarange_id = await self.metarange_of(repository, commit_id)
-        return await self._page(repository.storage_namespace, (), metarange_id, request)
+        page, _ = await self._page(repository.storage_namespace, (), metarange_id, request)
+        return page
 
     async def _page(
         self,
@@ -133,7 +144,9 @@ class Layers:
         tokens: Sequence[Partition],
         metarange_id: MetarangeId | None,
         request: PageRequest,
-    ) -> Page:
+    ) -> tuple[Page, int]:
+        """Returns a page, and how many rows of all layers were read for it."""
+        read = 0
         merge = merge_page(request, len(tokens), with_base=metarange_id is not None)
         end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else PATHS_END
         try:
@@ -151,10 +164,11 @@ class Layers:
                     rows = await self._committed.page(
                         namespace, metarange_id, wish.start, wish.count, request.prefix
                     )
+                read += len(rows[0])
                 wish = merge.send(rows)
         except StopIteration as done:
             page: Page = done.value
-            return page
+            return page, read
 
     async def is_empty(self, name: BranchName, token: Token) -> bool:
         """Whether a token holds no staged row."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tarn.aio.batcher import Batcher
 from tarn.aio.bounded_map import BoundedMap
@@ -45,6 +46,7 @@ from tarn.kv.records import (
 )
 from tarn_graveler.branch.attempts import Attempts
 from tarn_graveler.branch.reflog_rows import ReflogRows
+from tarn_graveler.branch.staging_events import StagingEvents
 from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.repository.records import Repositories
 
@@ -114,6 +116,9 @@ class BranchChange:
     after: BranchVersion
 
 
+_Outcome = TypeVar("_Outcome", bound="BranchChange | BranchVersion | None")
+
+
 @dataclass(slots=True)
 class _Known:
     """A cached branch: its newest record, the record's bytes, and the time of the last read.
@@ -128,7 +133,11 @@ class _Known:
 
 
 class Branches:
-    """Reads and changes branch records."""
+    """Reads and changes branch records.
+
+    Attributes:
+        events: told of every confirmed change, and by writers of every acknowledged row.
+    """
 
     def __init__(
         self,
@@ -139,7 +148,9 @@ class Branches:
         tasks: TaskSet,
         names: RefNames,
         reflog: ReflogRows,
+        events: StagingEvents | None = None,
     ) -> None:
+        self.events = events or StagingEvents(ids.nonce(), clock)
         self._kv = kv
         self._names = names
         self._reflog = reflog
@@ -309,11 +320,18 @@ class Branches:
             with attempts.told():
                 predicate = await self._kv.set_if(partition, key, value, before.predicate)
         except PredicateFailedError as error:
-            return self._judge(attempts, error.current)
+            return self._told(name, self._judge(attempts, error.current))
         except OutcomeUnknownError:
-            return await self._settle(name, before, after, attempts)
+            return self._told(name, await self._settle(name, before, after, attempts))
         self._keep((name.repository.instance_uid, name.branch_id), value, after)
-        return BranchChange(before.branch, BranchVersion(after, predicate))
+        return self._told(name, BranchChange(before.branch, BranchVersion(after, predicate)))
+
+    def _told(self, name: BranchName, outcome: _Outcome) -> _Outcome:
+        """Counts a confirmed change, and returns the outcome."""
+        if isinstance(outcome, BranchChange):
+            repository_id = name.repository.repository_id
+            self.events.changed(repository_id, name.branch_id, outcome.before, outcome.after.branch)
+        return outcome
 
     async def _settle(
         self,
@@ -392,6 +410,7 @@ class Branches:
                 current = self.accept(name, error.current)
                 continue
             self._known.pop((name.repository.instance_uid, name.branch_id))
+            self.events.removed(name.repository.repository_id, name.branch_id, current.branch)
             return current.branch
         raise changed_too_often(name.branch_id, "its deletion")
 
@@ -416,5 +435,6 @@ class Branches:
             except PredicateFailedError:
                 continue
             self._known.pop((name.repository.instance_uid, name.branch_id))
+            self.events.removed(name.repository.repository_id, name.branch_id, marked)
             return marked
         raise changed_too_often(name.branch_id, "its deletion")

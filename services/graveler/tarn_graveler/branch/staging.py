@@ -56,6 +56,7 @@ class Staging:
                 await self._writes.submit(token, (key, packed))
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
+                self._count(name, branch, len(key) + len(packed))
                 return
             branch = fresh
         raise OutcomeUnknownError(
@@ -96,6 +97,9 @@ class Staging:
             written = True
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(record):
+                count = len(pending) - len(failed)
+                size = sum(map(len, pending))  # failed ones are rare: counts are hints
+                self._count(name, record, size, rows=count, tombstones=count)
                 return [outcomes.get(path) for path in paths]
             pending = [path for path in pending if path not in outcomes]
             record = fresh
@@ -103,6 +107,19 @@ class Staging:
             f"branch {name.branch_id} changed {TRIES} times during the deletion"
         )
         return [outcomes.get(path, unknown) for path in paths]
+
+    def _count(
+        self, name: BranchName, record: Branch, size: int, *, rows: int = 1, tombstones: int = 0
+    ) -> None:
+        """Counts acknowledged rows for compactors."""
+        self._branches.events.wrote(
+            name.repository.repository_id,
+            name.branch_id,
+            record.staging.token_id,
+            size,
+            rows,
+            tombstones,
+        )
 
     async def _verify(self, handle: BranchHandle, *, written: bool) -> Branch:
         """Returns the record after the last layer read; `written`: an earlier attempt may have written

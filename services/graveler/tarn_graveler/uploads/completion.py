@@ -137,6 +137,7 @@ class Completion:
         one = _Staging(self._kv, self._branches, self._layers, made, log, self._skew_us)
         for _ in range(TRIES):
             if await one.attempt():
+                one.count()
                 return
         text = (
             f"upload {made.upload_id}: branch {made.branch.branch_id} changed {TRIES} times during "
@@ -164,8 +165,20 @@ class _Staging:
         self._log = log
         self._skew_us = skew_us
         self._handle = BranchHandle(branches, made.branch)
+        self._branches = branches
         self.may_be_staged = False
         """Whether a row of this call or of an earlier one may be written, so that no failure is a refusal."""
+
+    def count(self) -> None:
+        """Counts the row for compactors, in the token that takes the writes as far as this replica knows."""
+        name = self._made.branch
+        if (record := self._branches.cached(name)) is not None:
+            self._branches.events.wrote(
+                name.repository.repository_id,
+                name.branch_id,
+                record.staging.token_id,
+                len(self._made.path) + len(self._made.packed),
+            )
 
     async def attempt(self) -> bool:
         """Does one round; returns whether the object is staged, now or earlier."""

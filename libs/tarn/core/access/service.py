@@ -1,0 +1,45 @@
+"""Services that call other services without a user, and what each of them may do.
+
+Auth gives such a service a caller token by its name (`AuthorizeService`); mutual TLS says who is a service. The token
+carries a name that no user can have, and the permissions are fixed here. They let a service do its work and read no
+object.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from tarn.core.access.actions import REPOSITORIES, Action
+from tarn.core.access.policy import Statement
+from tarn.core.ids import UserId
+
+__all__ = ["Service", "service_of"]
+
+_PREFIX = "service:"
+"""Names of users contain no colon (`tarn.core.ids.parse_user_id`)."""
+
+_ACTIONS = {"compactor": (Action.MANAGE_COMPACTION, Action.COMPACT_REPO)}
+
+
+class Service(enum.StrEnum):
+    """A service without a user."""
+
+    COMPACTOR = "compactor"
+
+    @property
+    def user_id(self) -> UserId:
+        """The name of the service in tokens, logs and commits."""
+        return UserId(_PREFIX + self.value)
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """What the service may do."""
+        return (Statement(True, tuple(_ACTIONS[self.value]), (REPOSITORIES,)),)
+
+
+def service_of(user_id: str) -> Service | None:
+    """Returns the service that a token names; None for a user, and for a service that this version does not know."""
+    name = user_id.removeprefix(_PREFIX)
+    if name == user_id or name not in set(Service):
+        return None
+    return Service(name)

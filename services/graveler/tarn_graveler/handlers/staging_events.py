@@ -1,0 +1,105 @@
+"""StagingEventService: what happens to staging tokens, for compactors."""
+
+from __future__ import annotations
+
+from tarn.core.ids import parse_branch_id
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.staging_events import TokenTally
+from tarn_graveler.handlers.requests import AccessGuard, paging
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
+
+__all__ = ["StagingEventHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["StagingEventService"])
+
+_WAIT_SECONDS_MAX = 20.0
+_MARGIN_SECONDS = 1.0
+_BRANCHES_MAX = 200
+_ROWS_DEFAULT = 10_000
+_ROWS_MAX = 100_000
+
+
+class StagingEventHandler:
+    """Answers `tarn.graveler.v1.StagingEventService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._events = graveler.branches.events
+        self._staged = graveler.staged_branches
+        self._statistics = graveler.staging_statistics
+        self._clock = graveler.clock
+
+    async def WatchStaging(
+        self, request: pb.WatchStagingRequest, call: Call
+    ) -> pb.WatchStagingResponse:
+        """Returns the tokens that changed since the caller's last answer; waits for a change."""
+        rule = _RULES["WatchStaging"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
+        wait_s = min(
+            request.wait_ms / 1000,
+            _WAIT_SECONDS_MAX,
+            max(0.0, call.remaining(self._clock) - _MARGIN_SECONDS),
+        )
+        changes = await self._events.watch(request.start_id, request.after_sequence, wait_s)
+        return pb.WatchStagingResponse(
+            tokens=map(_message, changes.tokens),
+            sequence=changes.sequence,
+            start_id=self._events.start_id,
+            is_incomplete=changes.is_incomplete,
+        )
+
+    async def ListStagedBranches(
+        self, request: pb.ListStagedBranchesRequest, call: Call
+    ) -> pb.ListStagedBranchesResponse:
+        """Returns the staged branches among the next ones."""
+        rule = _RULES["ListStagedBranches"]
+        await self._guard.enter(call, rule, rule.resource.of(request))
+        limit = paging(request.page_size, maximum=_BRANCHES_MAX)
+        page = await self._staged.page(request.after_repository_id, request.after_branch_id, limit)
+        return pb.ListStagedBranchesResponse(
+            branches=[
+                pb.StagedBranch(
+                    repository_id=repository_id, branch_id=branch_id, sealed_tokens=sealed
+                )
+                for repository_id, branch_id, sealed in page.branches
+            ],
+            next_repository_id=page.next_repository,
+            next_branch_id=page.next_branch,
+        )
+
+    async def MeasureStaging(
+        self, request: pb.MeasureStagingRequest, call: Call
+    ) -> pb.MeasureStagingResponse:
+        """Counts the staged rows of a branch, up to a limit."""
+        branch_id = parse_branch_id(request.branch_id)
+        repository, _ = await self._guard.enter_repository(call, _RULES["MeasureStaging"], request)
+        rows_max = paging(request.rows_max, _ROWS_DEFAULT, _ROWS_MAX)
+        found = await self._statistics.count(BranchName(repository, branch_id), rows_max)
+        age_us = self._clock.now_us() - found.oldest_write_us if found.oldest_write_us else 0
+        return pb.MeasureStagingResponse(
+            token_ids=[token.token_id for token in found.branch.tokens],
+            rows=found.rows,
+            tombstones=found.tombstones,
+            size_bytes=found.size_bytes,
+            is_truncated=found.is_truncated,
+            age_ms=max(0, age_us // 1000),
+        )
+
+
+def _message(tally: TokenTally) -> pb.StagedToken:
+    return pb.StagedToken(
+        repository_id=tally.repository_id,
+        branch_id=tally.branch_id,
+        token_id=tally.token_id,
+        rows=tally.rows,
+        tombstones=tally.tombstones,
+        size_bytes=tally.size_bytes,
+        listed_rows_read=tally.rows_read,
+        listed_rows_returned=tally.rows_returned,
+        is_sealed=tally.is_sealed,
+        is_removed=tally.is_removed,
+        is_committed=tally.is_committed,
+    )
