@@ -29,8 +29,8 @@ _COMMANDS = {
     "refs": ("tarn_cli.commands.refs:refs", "List refs, and show the commit that a ref names."),
     "commit": ("tarn_cli.commands.commit:commit", "Commit the uncommitted changes of a branch."),
     "compact": (
-        "tarn_cli.commands.compact:compact",
-        "Fold the uncommitted changes of a branch, so that listings stay fast.",
+        "tarn_cli.commands.compactor:compact",
+        "Fold the uncommitted changes of a branch, so that listings stay fast; the compactors.",
     ),
     "log": ("tarn_cli.commands.log:log", "Show the history of a ref, or of a range A..B."),
     "annotate": (
@@ -86,6 +86,7 @@ class _Root(Group):
 @click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--server", default="", help="Address of graveler's rpc port, host:port.")
 @click.option("--auth-server", default="", help="Address of auth, if it is a separate process.")
+@click.option("--compactor-server", default="", help="Address of the compactors, host:port.")
 @click.option("--endpoint", default="", help="URL of the S3 endpoint.")
 @click.option("--access-key-id", default="", help="Access key id of your key pair.")
 @click.option(

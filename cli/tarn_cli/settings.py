@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 DEFAULT_SERVER = "127.0.0.1:8102"
+DEFAULT_COMPACTOR = "127.0.0.1:8103"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
 LOCAL_FILE = Path(".tarn/credentials")
 
@@ -42,6 +43,7 @@ class Settings:
         endpoint: URL of the S3 endpoint.
         access_key_id: public half of the key pair.
         secret_access_key: secret half of the key pair.
+        compactor_server: `host:port` of the compactors.
     """
 
     server: str = ""
@@ -49,6 +51,7 @@ class Settings:
     endpoint: str = ""
     access_key_id: str = ""
     secret_access_key: str = ""
+    compactor_server: str = ""
 
     def __repr__(self) -> str:  # the secret stays out of tracebacks
         return f"Settings({self.server!r}, {self.endpoint!r}, {self.access_key_id!r})"
@@ -56,13 +59,14 @@ class Settings:
     def over(self, other: Settings) -> Settings:
         """These values, and the other's values where these are not set.
 
-        The halves of a key pair, and the two addresses of a server, are never mixed.
+        The halves of a key pair, and the addresses of an installation, are never mixed.
         """
         merged = {f.name: getattr(self, f.name) or getattr(other, f.name) for f in fields(self)}
         if self.access_key_id and self.access_key_id != other.access_key_id:
             merged["secret_access_key"] = self.secret_access_key
         if self.server and self.server != other.server:
             merged["auth_server"] = self.auth_server
+            merged["compactor_server"] = self.compactor_server
         return Settings(**merged)
 
     def with_defaults(self) -> Settings:

@@ -57,7 +57,7 @@ FREE = {"port": 0, "rpc_port": 0}
 
 def test_workers_of_a_single_node_share_their_ports(tmp_path: Path) -> None:
     with plan(tmp_path, NodeFlags(**FREE, workers=3)) as found:  # type: ignore[arg-type]  # ints
-        (part,) = found.specs
+        part = found.specs[0]
         assert part.names() == ["worker-0", "worker-1", "worker-2"]
         told = part.environment
         assert f"http://{told['TARN_GATEWAYS_S3_LISTEN_ADDRESS']}" == found.endpoint
@@ -66,9 +66,48 @@ def test_workers_of_a_single_node_share_their_ports(tmp_path: Path) -> None:
         assert Path(told["TARN_INSTALLATION_SECRET_FILE"]).read_text().strip()
 
 
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_compactor_reaches_each_replica(tmp_path: Path, separate: bool) -> None:
+    flags = NodeFlags(port=0, rpc_port=0, workers=3, separate=separate)
+    with plan(tmp_path, flags) as found:
+        compactor = found.specs[-1]
+        assert compactor.names() == ["compactor"]
+        told = compactor.environment
+        watched = told["TARN_SERVICES_GRAVELER_ADDRESSES"].split(",")
+        assert len(set(watched)) == 3
+        if separate:
+            replicas = [each for each in found.specs if each.name.startswith("graveler")]
+            assert watched == [each.environment["TARN_RPC_LISTEN_ADDRESS"] for each in replicas]
+        else:
+            assert watched == [each["TARN_RPC_REPLICA_ADDRESS"] for each in found.specs[0].own]
+        assert told["TARN_RPC_LISTEN_ADDRESS"] == found.compactor_server
+        assert found.state({}, 0).compactor_server == found.compactor_server
+
+
+def test_no_compactor_runs_if_it_is_not_enabled(tmp_path: Path) -> None:
+    flags = NodeFlags(port=0, rpc_port=0, workers=2)
+    with plan(tmp_path, flags, TARN_COMPACTOR_ENABLED="false") as found:
+        assert [each.name for each in found.specs] == ["worker"]
+        assert found.specs[0].own == ()
+        assert found.compactor_server == ""
+
+
+def test_a_taken_port_of_the_compactor_does_not_prevent_the_start(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        environment = {
+            "TARN_SERVICES_COMPACTOR_ADDRESSES": taken,
+            "TARN_SERVICES_GRAVELER_ADDRESSES": "127.0.0.1:0",
+        }
+        with plan(tmp_path, NodeFlags(port=0, workers=1), **environment) as found:
+            assert found.compactor_server not in {"", taken}
+
+
 def test_separate_services_have_separate_addresses(tmp_path: Path) -> None:
     with plan(tmp_path, NodeFlags(**FREE, separate=True)) as found:  # type: ignore[arg-type]  # ints
-        assert [part.name for part in found.specs] == ["auth", "graveler", "gateway"]
+        assert [part.name for part in found.specs] == ["auth", "graveler", "gateway", "compactor"]
         listens = [part.environment["TARN_RPC_LISTEN_ADDRESS"] for part in found.specs[:2]]
         assert listens == [found.auth_server, found.server]
         assert len({found.endpoint.removeprefix("http://"), *listens}) == 3

@@ -15,7 +15,15 @@ SUFFIXES = {".md", ".py", ".proto", ".toml", ".yaml", ".yml", ".sh"}
 GENERATED = "gen/"
 PACKAGES = {
     path.name: path
-    for folder in ("libs", "services/auth", "services/gateway", "services/graveler", "cli", "jobs")
+    for folder in (
+        "libs",
+        "services/auth",
+        "services/gateway",
+        "services/graveler",
+        "services/compactor",
+        "cli",
+        "jobs",
+    )
     for path in (ROOT / folder).glob("tarn*")
     if path.is_dir()
 }
@@ -25,10 +33,10 @@ _NAMED = re.compile(
     r"(?<![\w/.{-])((?:docs|libs|services|cli|jobs|bench|tests/models|tests/sim|tests/unit)/[\w./-]+\.(?:md|py))\b"
 )
 _MODULE = re.compile(
-    r"`((?:tarn|tarn_auth|tarn_cli|tarn_gateway|tarn_graveler|tarn_spark)(?:\.\w+)+)`"
+    r"`((?:tarn|tarn_auth|tarn_cli|tarn_compactor|tarn_gateway|tarn_graveler|tarn_spark)(?:\.\w+)+)`"
 )
 _NO_MODULE = re.compile(
-    r"tarn\.\w+\.v1\b|tarn\.(?:db|json|yaml|log)$|tarn\.(?:kv|rpc)\.(?:duration|failed)\b"
+    r"tarn\.\w+\.v1\b|tarn\.(?:db|json|yaml|log)$|tarn\.(?:kv|rpc|compaction|listing)\.(?:duration|failed|count|rows_\w+|sealed_tokens|tombstones)\b"
     r"|tarn\.(?:revert_of|cherry_picked_from|task)$"
 )
 """Packages of protos, files of an installation, metrics, names in the metadata of commits."""

@@ -146,6 +146,7 @@ def _record(where: DataDir, state: State) -> Record:
         "endpoint": state.endpoint,
         "server": state.server,
         "auth_server": state.auth_server,
+        "compactor_server": state.compactor_server,
         "data_dir": str(where.path),
         "log": str(where.log_file),
         "pid": state.pid,

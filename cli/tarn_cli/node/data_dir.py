@@ -41,6 +41,7 @@ class State:
         auth_server: `host:port` of auth's rpc; equal to `server` in a single-node Tarn.
         processes: process id of each worker by its name, 0 while it is being restarted.
         restart_count: workers that died and were started again.
+        compactor_server: `host:port` of the compactor's rpc; empty if none runs.
     """
 
     pid: int
@@ -49,6 +50,7 @@ class State:
     auth_server: str
     processes: dict[str, int]
     restart_count: int = 0
+    compactor_server: str = ""
 
 
 def _lock(descriptor: int) -> bool:
@@ -156,7 +158,12 @@ class DataDir:
         state = self.state()
         if state is None:
             return Settings()
-        return Settings(server=state.server, auth_server=state.auth_server, endpoint=state.endpoint)
+        return Settings(
+            server=state.server,
+            auth_server=state.auth_server,
+            endpoint=state.endpoint,
+            compactor_server=state.compactor_server,
+        )
 
     def _write(self, file: Path, text: str) -> None:
         # mkstemp makes the file with mode 0600.

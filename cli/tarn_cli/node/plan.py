@@ -6,11 +6,12 @@ configuration file, and so do the flags of `tarn up`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -24,8 +25,10 @@ from tarn_cli.node.supervisor import WorkerSpec
 __all__ = ["NodeFlags", "NodePlan", "read_config"]
 
 _AUTH = "TARN_SERVICES_AUTH_ADDRESSES"
+_COMPACTOR = "TARN_SERVICES_COMPACTOR_ADDRESSES"
 _DATA_DIR = "TARN_DATA_DIR"
 _GRAVELER = "TARN_SERVICES_GRAVELER_ADDRESSES"
+_REPLICA = "TARN_RPC_REPLICA_ADDRESS"
 _RPC = "TARN_RPC_LISTEN_ADDRESS"
 _S3 = "TARN_GATEWAYS_S3_LISTEN_ADDRESS"
 _SECRET_FILE = "TARN_INSTALLATION_SECRET_FILE"  # noqa: S105 - the name of a variable
@@ -106,12 +109,14 @@ class NodePlan:
         endpoint: URL of the S3 endpoint.
         server: `host:port` of graveler's rpc.
         auth_server: `host:port` of auth's rpc.
+        compactor_server: `host:port` of the compactor's rpc; empty if none runs.
     """
 
     specs: tuple[WorkerSpec, ...]
     endpoint: str
     server: str
     auth_server: str
+    compactor_server: str
     _ports: ExitStack
 
     @staticmethod
@@ -141,6 +146,11 @@ class NodePlan:
                 held(with_port(graveler, 0))
                 for _ in range((flags.workers or 1) - 1 if flags.separate else 0)
             ]
+            # Workers share one port; each also has its own, for the compactor.
+            count = flags.workers or config.workers or len(os.sched_getaffinity(0))
+            watches = config.compactor.enabled and not flags.separate
+            own = [held(with_port(graveler, 0)) for _ in range(count if watches else 0)]
+            compactor = _compactor_port(flags, config, graveler, held)
             told = {
                 _DATA_DIR: str(config.data_dir.absolute()),
                 _S3: s3,
@@ -148,18 +158,22 @@ class NodePlan:
                 _AUTH: auth,
                 **_secret(config),
             }
-            return NodePlan(
-                _parts(flags, config, told, environment),
-                _url(config, s3),
-                graveler,
-                auth,
-                stack.pop_all(),
-            )
+            specs = _parts(flags, config, told, environment, own)
+            if compactor:
+                watched = {**told, _GRAVELER: ",".join(own or [graveler, *more])}
+                specs = (*specs, _compactor(flags, watched, environment, compactor))
+            return NodePlan(specs, _url(config, s3), graveler, auth, compactor, stack.pop_all())
 
     def state(self, processes: dict[str, int], restart_count: int) -> State:
         """The contents of the state file while these processes run (process id by name)."""
         return State(
-            os.getpid(), self.endpoint, self.server, self.auth_server, processes, restart_count
+            os.getpid(),
+            self.endpoint,
+            self.server,
+            self.auth_server,
+            processes,
+            restart_count,
+            self.compactor_server,
         )
 
     def __enter__(self) -> Self:
@@ -193,19 +207,52 @@ def _secret(config: Config) -> dict[str, str]:
     return {_SECRET_FILE: str(DataDir(config.data_dir).secret_file)}
 
 
+def _compactor_port(
+    flags: NodeFlags, config: Config, graveler: str, held: Callable[[str], str]
+) -> str:
+    """Holds the compactor's port; empty if none runs.
+
+    Only `tarn compact status` needs the port, and the state file tells it. So a free one serves as well if the rpc
+    port is not the default, or if another program has the port.
+    """
+    if not config.compactor.enabled:
+        return ""
+    if flags.rpc_port is None:
+        with contextlib.suppress(CliError):
+            return held(config.services.compactor.addresses[0])
+    return held(with_port(graveler, 0))
+
+
+def _compactor(
+    flags: NodeFlags, told: dict[str, str], environment: Mapping[str, str], address: str
+) -> WorkerSpec:
+    command = (sys.executable, "-m", "tarn_compactor", *_file(flags))
+    variables = {**environment, **told, _RPC: address, _COMPACTOR: address}
+    return WorkerSpec("compactor", command, variables)
+
+
+def _file(flags: NodeFlags) -> list[str]:
+    return [] if flags.config_file is None else ["--config", str(flags.config_file.absolute())]
+
+
 def _parts(
-    flags: NodeFlags, config: Config, told: dict[str, str], environment: Mapping[str, str]
+    flags: NodeFlags,
+    config: Config,
+    told: dict[str, str],
+    environment: Mapping[str, str],
+    own: Sequence[str],
 ) -> tuple[WorkerSpec, ...]:
-    file = [] if flags.config_file is None else ["--config", str(flags.config_file.absolute())]
+    """The processes of a node, but for the compactor; `own` holds an address for each worker, or none."""
 
     def spec(name: str, module: str, rpc: str, count: int = 1) -> WorkerSpec:
-        command = (sys.executable, "-m", module, *file)
+        command = (sys.executable, "-m", module, *_file(flags))
         return WorkerSpec(name, command, {**environment, **told, _RPC: rpc}, count)
 
     gravelers = told[_GRAVELER].split(",")
     if not flags.separate:
         count = flags.workers or config.workers or len(os.sched_getaffinity(0))
-        return (spec("worker", "tarn_cli.node.worker", gravelers[0], count),)
+        workers = spec("worker", "tarn_cli.node.worker", gravelers[0], count)
+        return (replace(workers, own=tuple({_REPLICA: address} for address in own)),)
     names = ["graveler", *(f"graveler-{n}" for n in range(2, len(gravelers) + 1))]
     return (
         spec("auth", "tarn_auth", told[_AUTH]),

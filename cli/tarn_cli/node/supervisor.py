@@ -40,12 +40,14 @@ class WorkerSpec:
         command: the program and its arguments.
         environment: environment variables of its processes.
         count: number of processes.
+        own: further variables of each process, in order; empty: none.
     """
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     count: int = 1
+    own: tuple[Mapping[str, str], ...] = ()
 
     def names(self) -> list[str]:
         """Names of its processes."""
@@ -76,6 +78,7 @@ class _Slot:
     """One worker that must run.
 
     Attributes:
+        number: number of the process among those of its spec.
         pid: process id; 0 while no process runs.
         failures: deaths since the worker was last settled.
         ready: set when it was ready at least once.
@@ -84,6 +87,7 @@ class _Slot:
 
     name: str
     spec: WorkerSpec
+    number: int = 0
     pid: int = 0
     failures: int = 0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -134,7 +138,8 @@ class Supervisor:
             self._changed()
             await self._stop.wait()
             return
-        slots = [_Slot(name, specs[0]) for name in specs[0].names()]
+        names = specs[0].names()
+        slots = [_Slot(name, specs[0], number) for number, name in enumerate(names)]
         self._slots += slots
         async with asyncio.TaskGroup() as group:
             for slot in slots:
@@ -180,7 +185,7 @@ class Supervisor:
         """Runs a worker once; returns after its end."""
         read_fd, write_fd = os.pipe()
         try:
-            process = await self._spawn(slot.spec, write_fd)
+            process = await self._spawn(slot, write_fd)
         except OSError as error:
             os.close(read_fd)
             self.say(f"cannot start {slot.name}: {error.strerror}")
@@ -200,7 +205,9 @@ class Supervisor:
         finally:
             await self._end(slot, process)
 
-    async def _spawn(self, spec: WorkerSpec, ready_fd: int) -> asyncio.subprocess.Process:
+    async def _spawn(self, slot: _Slot, ready_fd: int) -> asyncio.subprocess.Process:
+        spec = slot.spec
+        own = spec.own[slot.number] if spec.own else {}
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -209,7 +216,7 @@ class Supervisor:
             *spec.command,
             stdin=asyncio.subprocess.DEVNULL,
             pass_fds=(ready_fd,),
-            env={**spec.environment, READY_FD: str(ready_fd)},
+            env={**spec.environment, **own, READY_FD: str(ready_fd)},
             process_group=0,  # Ctrl-C is for the supervisor, which stops the workers in order
         )
 

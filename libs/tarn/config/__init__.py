@@ -15,7 +15,7 @@ from tarn.config.errors import ConfigError
 from tarn.config.keys import KEYS, Key, describe
 from tarn.config.loading import load, variables_of
 from tarn.config.secret_file import installation_secret
-from tarn.config.sections import Config
+from tarn.config.sections import Config, ServiceName
 from tarn.config.values import Secret
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "ConfigError",
     "Key",
     "Secret",
+    "ServiceName",
     "describe",
     "installation_secret",
     "load",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tarn.config.compactor_sections import Compactor, CompactorPlace
 from tarn.config.errors import ConfigError
 from tarn.config.setting import setting
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
@@ -24,6 +25,7 @@ __all__ = [
     "Api",
     "Blockstore",
     "Cache",
+    "Compactor",
     "Config",
     "Gateways",
     "Graveler",
@@ -32,9 +34,13 @@ __all__ = [
     "Logging",
     "Metadata",
     "Rpc",
+    "ServiceName",
     "Services",
     "Tracing",
 ]
+
+ServiceName = Literal["auth", "graveler", "compactor"]
+"""A service that accepts rpcs."""
 
 _SOME_TIME = Within(Sort.DURATION, "1ms")
 
@@ -335,6 +341,12 @@ class Rpc:
         "Address on which this service accepts rpcs; its first address below if not given.",
         Sort.ADDRESS,
     )
+    replica_address: str | None = setting(
+        None,
+        "A further address on which this process accepts rpcs. `tarn up` sets it for each of its workers, which share "
+        "`listen_address`, so that the compactor can reach every one of them.",
+        Sort.ADDRESS,
+    )
     tls: RpcTls
     allow_plaintext: bool = setting(
         "false",
@@ -371,6 +383,7 @@ class Services:
 
     auth: AuthPlace
     graveler: GravelerPlace
+    compactor: CompactorPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -465,21 +478,23 @@ class Config:
     rpc: Rpc
     services: Services
     graveler: Graveler
+    compactor: Compactor
     cache: Cache
     limits: Limits
     tracing: Tracing
 
-    def rpc_address(self, service: Literal["auth", "graveler"]) -> str:
+    def rpc_address(self, service: ServiceName) -> str:
         """The address on which a service accepts rpcs.
 
         Raises:
             ConfigError: the service would accept rpcs from other machines without authenticating them.
         """
-        own = self.services.auth if service == "auth" else self.services.graveler
-        address = self.rpc.listen_address or own.addresses[0]
-        host = address.rpartition(":")[0]
-        is_local = host in {"localhost", "[::1]"} or host.startswith("127.")
-        if not is_local and self.rpc.tls.cert is None and not self.rpc.allow_plaintext:
-            text = f"{service} would accept rpcs at {address} from other machines without TLS"
-            raise ConfigError([f"{text}: set rpc.tls, or rpc.allow_plaintext behind a mesh"])
+        place: AuthPlace | GravelerPlace | CompactorPlace = getattr(self.services, service)
+        address = self.rpc.listen_address or place.addresses[0]
+        for each in (address, self.rpc.replica_address or address):
+            host = each.rpartition(":")[0]
+            is_local = host in {"localhost", "[::1]"} or host.startswith("127.")
+            if not is_local and self.rpc.tls.cert is None and not self.rpc.allow_plaintext:
+                text = f"{service} would accept rpcs at {each} from other machines without TLS"
+                raise ConfigError([f"{text}: set rpc.tls, or rpc.allow_plaintext behind a mesh"])
         return address

@@ -14,8 +14,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal, Self
 
-from tarn.config import Config, ConfigError, load
+from tarn.config import Config, ConfigError, ServiceName, load
 from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.client.replicas import Replicas
 from tarn.rpc.process.log import LogConfig
 from tarn.rpc.process.serve import Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.tls import TlsFiles, channel_credentials
@@ -27,6 +28,7 @@ __all__ = [
     "Assemble",
     "Held",
     "connect",
+    "connect_each",
     "log_config",
     "run",
     "serve_config",
@@ -84,12 +86,20 @@ def connect(
     return GrpcTransport(addresses, credentials=credentials, clock=runtime.clock, rng=runtime.rng)
 
 
+def connect_each(config: Config, runtime: Runtime) -> Replicas:
+    """Returns the transports to each replica of graveler; the caller closes them."""
+    files = tls_files(config)
+    credentials = None if files is None else channel_credentials(files)
+    addresses = config.services.graveler.addresses
+    return Replicas(addresses, credentials=credentials, clock=runtime.clock)
+
+
 def run(
     name: str,
     description: str,
     assemble: Assemble,
     *,
-    takes_rpcs_as: Literal["auth", "graveler"] | None = None,
+    takes_rpcs_as: ServiceName | None = None,
     reuse_port: bool = False,
 ) -> int:
     """Runs a service until it is asked to stop. Returns the exit code, 2 for an invalid configuration.
@@ -117,7 +127,7 @@ def run(
 def serve_config(
     name: str,
     config: Config,
-    takes_rpcs_as: Literal["auth", "graveler"] | None,
+    takes_rpcs_as: ServiceName | None,
     *,
     reuse_port: bool = False,
 ) -> ServeConfig:
@@ -131,6 +141,7 @@ def serve_config(
     if takes_rpcs_as is not None:
         listen = ServerConfig(
             listen=config.rpc_address(takes_rpcs_as),
+            listen_also=config.rpc.replica_address,
             reuse_port=reuse_port,
             reflection=config.rpc.reflection,
         )

@@ -63,6 +63,7 @@ class ServerConfig:
 
     Attributes:
         listen: `host:port`, port 0 for a free one; or `unix:/path`.
+        listen_also: a further address, for callers that must reach this process among those that share `listen`.
         reuse_port: whether several processes share the port.
         reflection: whether any client may list the services; for development.
         concurrent_rpcs_max: rpcs above this number are refused with EXHAUSTED; a coalesced stream counts as one.
@@ -71,6 +72,7 @@ class ServerConfig:
     """
 
     listen: str
+    listen_also: str | None = None
     reuse_port: bool = False
     reflection: bool = False
     concurrent_rpcs_max: int = 1024
@@ -143,6 +145,8 @@ class RpcServer:
             names.append(reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, server, pool=reflected_files())
         address = _bind(server, config.listen, self._credentials)
+        if config.listen_also is not None:
+            _bind(server, config.listen_also, self._credentials)
         await server.start()
         self._server = server
         for name in ("", *(endpoint.name for endpoint in self._endpoints)):

@@ -1,0 +1,1 @@
+"""The compactor: folds uncommitted changes of branches before they slow listings down."""

@@ -1,0 +1,91 @@
+"""Assembles the compactor from its parts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Self
+
+from tarn.aio.task_set import TaskSet
+from tarn.client.access import Access
+from tarn.client.auth import AuthClient
+from tarn.client.compactions import CompactionClient
+from tarn.client.staging_events import StagingEventClient
+from tarn.core.clock import Clock, IdSource
+from tarn.rpc.client.transport import Transport
+from tarn.rpc.process.telemetry import Meters
+from tarn.rpc.wire.methods import Endpoint
+from tarn_compactor.compactor import Compactor
+from tarn_compactor.compactor_service import CompactorService
+from tarn_compactor.config import CompactorSettings
+from tarn_compactor.counts import Counts
+from tarn_compactor.sensor import Sensor
+from tarn_compactor.service_calls import ServiceCalls
+from tarn_proto.compactor.v1 import compactor_service_pb2
+
+__all__ = ["CompactorApplication"]
+
+
+class CompactorApplication:
+    """A sensor and a compactor over calls to graveler; keeps everything in memory.
+
+    Args:
+        settings: see `CompactorSettings`.
+        replicas: returns the transport of each replica of graveler by its address.
+        graveler: reaches any replica.
+        auth: reaches auth.
+        clock: time.
+        ids: names calls.
+        rng: jitter.
+        meters: counts the work.
+    """
+
+    name = "compactor"
+
+    def __init__(
+        self,
+        settings: CompactorSettings,
+        *,
+        replicas: Callable[[], Awaitable[Mapping[str, Transport]]],
+        graveler: Transport,
+        auth: AuthClient,
+        clock: Clock,
+        ids: IdSource,
+        rng: random.Random,
+        meters: Meters,
+    ) -> None:
+        self._tasks = TaskSet()
+        calls = ServiceCalls(auth, clock, ids)
+        staging = StagingEventClient(graveler)
+        self.counts = Counts()
+        self.sensor = Sensor(replicas, staging, calls, self.counts, clock, rng)
+        self.compactor = Compactor(
+            self.counts,
+            self.sensor,
+            CompactionClient(graveler),
+            staging,
+            calls,
+            settings.thresholds,
+            concurrency=settings.concurrency,
+            clock=clock,
+            rng=rng,
+            meters=meters,
+        )
+        service = CompactorService(
+            Access(auth, clock), self.counts, self.sensor, self.compactor, clock
+        )
+        descriptor = compactor_service_pb2.DESCRIPTOR.services_by_name["CompactorService"]
+        self.endpoints: Sequence[Endpoint] = (Endpoint(descriptor, service),)
+
+    async def __aenter__(self) -> Self:
+        """Starts; does not wait for graveler or auth."""
+        self._tasks.spawn(self.sensor.run())
+        self._tasks.spawn(self.compactor.run())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._tasks.close()
+
+    async def drain(self, timeout_s: float) -> None:  # noqa: ARG002 - it does not wait
+        """Starts no further compaction. Graveler finishes those that run."""
+        self.compactor.stop()

@@ -1,0 +1,355 @@
+"""The compactor: measures branches that seem to be worth a compaction, and has graveler compact them.
+
+It decides by `policy`. The counts of the sensor choose which branches to look at; a measurement, made immediately
+before, decides. Graveler itself throttles: the branch record says that a compaction runs, by compare-and-set. So
+several compactors may watch one installation. Each waits a random moment before it acts on a branch; what the first one
+did reaches the others as events, and whoever is late gets the answer "another compaction runs" or "nothing to do".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass
+from math import inf
+
+import structlog
+
+from tarn.aio.task_set import TaskSet
+from tarn.client.compactions import CompactionClient
+from tarn.client.staging_events import StagingEventClient
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, TarnError
+from tarn.rpc.process.telemetry import Meters
+from tarn_compactor.counts import BranchKey, Counts
+from tarn_compactor.policy import History, Thresholds, excess, wait
+from tarn_compactor.sensor import Sensor
+from tarn_compactor.service_calls import ServiceCalls
+from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
+
+__all__ = ["Compactor", "Totals", "Work"]
+
+_TICK_SECONDS = 1.0
+_SPREAD_SECONDS = 1.0
+"""The longest random moment before a compactor acts on a branch that has become due."""
+_AGE_SECONDS = 30.0
+"""How often all branches are looked at, because they grow older."""
+_MEASURE_PAUSE_SECONDS = 0.02
+_MEASURE_TIMEOUT_SECONDS = 60.0
+_COMPACT_TIMEOUT_SECONDS = 1800.0
+_ROWS_MAX = 100_000
+_WORK_MAX = 20_000
+
+_OUTCOMES = {
+    pb.COMPACTION_OUTCOME_COMPACTED: "compacted",
+    pb.COMPACTION_OUTCOME_NOTHING_TO_DO: "nothing_to_do",
+    pb.COMPACTION_OUTCOME_SUPERSEDED: "superseded",
+    pb.COMPACTION_OUTCOME_RUNNING: "running",
+}
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Work:
+    """What the compactor does with a branch.
+
+    Attributes:
+        reason: the threshold that the branch exceeds; empty if none.
+        due_at: when the compactor may act, on the monotonic clock.
+        waits_for: why it is left alone for now; empty if it is not.
+        is_running: it is being measured or compacted.
+        ended_at: when the last attempt ended.
+        last_seconds: how long that took.
+        failures: attempts in a row that failed.
+        error: of the last attempt; empty if it succeeded.
+    """
+
+    reason: str = ""
+    due_at: float = 0.0
+    waits_for: str = ""
+    is_running: bool = False
+    ended_at: float = -inf
+    last_seconds: float = 0.0
+    failures: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Totals:
+    """The work of this process since its start."""
+
+    compactions: int = 0
+    failures: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+    sealed_tokens: int = 0
+    tombstones: int = 0
+    seconds: float = 0.0
+
+
+class Compactor:
+    """Compacts branches that exceed a threshold.
+
+    Args:
+        counts: what is known of branches.
+        sensor: keeps the counts; wakes the compactor.
+        compactions: compacts, at any replica of graveler.
+        staging: measures, likewise.
+        calls: contexts of calls.
+        limits: when a branch is due.
+        concurrency: most compactions at a time.
+        clock: time.
+        rng: spreads the work of several compactors.
+        meters: counts the work.
+
+    Attributes:
+        work: branches that are due, or were lately.
+        totals: the work so far.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        sensor: Sensor,
+        compactions: CompactionClient,
+        staging: StagingEventClient,
+        calls: ServiceCalls,
+        limits: Thresholds,
+        *,
+        concurrency: int,
+        clock: Clock,
+        rng: random.Random,
+        meters: Meters,
+    ) -> None:
+        self._counts = counts
+        self._sensor = sensor
+        self._compactions = compactions
+        self._staging = staging
+        self._calls = calls
+        self._limits = limits
+        self._concurrency = concurrency
+        self._clock = clock
+        self._rng = rng
+        self._meters = meters
+        self._tasks = TaskSet()
+        self._running = 0
+        self._stops = False
+        self._looked_at_all = clock.monotonic()
+        self._due: dict[BranchKey, None] = {}
+        self._paused_until = -inf
+        self._listed = (0, 0)
+        self.work: dict[BranchKey, Work] = {}
+        self.totals = Totals()
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._measure_lost())
+                while True:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_TICK_SECONDS):
+                            await self._sensor.woken.wait()
+                    self._sensor.woken.clear()
+                    self.look()
+        finally:
+            await self._tasks.close()
+
+    def stop(self) -> None:
+        """Starts nothing more. Graveler finishes a compaction whose caller has left, so nobody waits for it."""
+        self._stops = True
+
+    def pause(self, seconds: float) -> float:
+        """Starts no compaction for some seconds; 0 ends a pause. Returns how long the pause lasts."""
+        self._paused_until = self._clock.monotonic() + seconds if seconds else -inf
+        return self.paused_seconds
+
+    @property
+    def paused_seconds(self) -> float:
+        """How long the compactor is still paused; 0 if it is not."""
+        return max(0.0, self._paused_until - self._clock.monotonic())
+
+    # ---- choosing
+
+    def look(self) -> None:
+        """Looks at the branches that changed, and starts what may be started. Without a wait."""
+        now = self._clock.monotonic()
+        keys = self._counts.take_changed()
+        if now - self._looked_at_all >= _AGE_SECONDS:
+            self._looked_at_all = now
+            self._counts.drop_empty(now)
+            self._forget_old_work(now)
+            keys = self._counts.known()
+        for key in keys:
+            self._judge(key, now)
+        self._count_listings()
+        if self._stops or self.paused_seconds:
+            return
+        for key in sorted(self._due, key=lambda each: -self._counts.view(each, now).tombstones):
+            if self._running >= self._concurrency:
+                break
+            self._start(key, now)
+
+    def _judge(self, key: BranchKey, now: float) -> None:
+        """Notes whether a branch is due."""
+        reason = excess(self._counts.view(key, now), self._limits)
+        work = self.work.get(key)
+        if not reason:
+            self._due.pop(key, None)
+            if work is not None:
+                work.reason = work.waits_for = ""
+            return
+        if work is None:
+            if len(self.work) >= _WORK_MAX:
+                return  # it is looked at again with all branches
+            work = self.work[key] = Work()
+        if not work.reason:
+            work.due_at = now + self._rng.uniform(0.0, _SPREAD_SECONDS)
+        work.reason = reason
+        self._due[key] = None
+
+    def _start(self, key: BranchKey, now: float) -> None:
+        work = self.work[key]
+        if work.is_running or now < work.due_at:
+            return
+        history = History(now - work.ended_at, work.last_seconds, work.failures)
+        seconds, work.waits_for = wait(self._counts.view(key, now), history, self._limits)
+        if seconds:
+            work.due_at = now + min(seconds, _AGE_SECONDS)
+            return
+        work.is_running = True
+        self._running += 1
+        self._tasks.spawn(self._work(key, work), when_done=lambda _: self._ended(work))
+
+    def _ended(self, work: Work) -> None:
+        work.is_running = False
+        work.ended_at = self._clock.monotonic()
+        self._running -= 1
+        self._sensor.woken.set()
+
+    def _forget_old_work(self, now: float) -> None:
+        for key, work in list(self.work.items()):
+            is_over = now - work.ended_at > self._limits.interval_s and not work.failures
+            if not work.reason and not work.is_running and is_over:
+                self.work.pop(key)
+
+    def _count_listings(self) -> None:
+        """Passes on what was told of listings since the last time."""
+        read, returned = self._counts.listed_rows_read, self._counts.listed_rows_returned
+        self._meters.counter("listing.rows_read").add(read - self._listed[0])
+        self._meters.counter("listing.rows_returned").add(returned - self._listed[1])
+        self._listed = (read, returned)
+
+    # ---- working
+
+    async def _work(self, key: BranchKey, work: Work) -> None:
+        began = self._clock.monotonic()
+        try:
+            if await self._is_due(key):
+                await self._compact(key)
+        except TarnError as error:
+            self._calls.failed(error)
+            if error.kind is Kind.NOT_FOUND:
+                self._forget(key)
+                return
+            work.failures += 1
+            work.error = error.message
+            self.totals.failures += 1
+            self._meters.counter("compaction.count", outcome="failed").add()
+            _log.warning(
+                "compaction failed",
+                repository=key[0],
+                branch=key[1],
+                failures=work.failures,
+                error=error.message,
+            )
+        else:
+            work.failures, work.error = 0, ""
+        finally:
+            work.last_seconds = self._clock.monotonic() - began
+
+    async def _is_due(self, key: BranchKey) -> bool:
+        """Measures a branch; returns whether it exceeds a threshold.
+
+        A measurement that ended at its limit only shows that there are many rows; then the counts decide.
+        """
+        believed = excess(self._counts.view(key, self._clock.monotonic()), self._limits)
+        is_truncated = await self._measure(key)
+        self._judge(key, self._clock.monotonic())
+        is_due = key in self._due
+        return is_due or (is_truncated and bool(believed))
+
+    async def _measure(self, key: BranchKey) -> bool:
+        """Measures a branch; returns whether there are more rows than were counted."""
+        call = await self._calls.call(_MEASURE_TIMEOUT_SECONDS)
+        self._counts.begin_measurement(key)
+        measured = None
+        try:
+            measured = await self._staging.measure_staging(call, *key, rows_max=_ROWS_MAX)
+        finally:
+            self._counts.end_measurement(key, measured, self._clock.monotonic())
+        self._sensor.measured(key)
+        return measured.is_truncated
+
+    async def _compact(self, key: BranchKey) -> None:
+        call = await self._calls.call(_COMPACT_TIMEOUT_SECONDS)
+        done = await self._compactions.compact_branch(call, *key)
+        outcome = _OUTCOMES.get(done.outcome, "other")
+        seconds = done.duration.ToMicroseconds() / 1_000_000
+        self._meters.counter("compaction.count", outcome=outcome).add()
+        if done.outcome != pb.COMPACTION_OUTCOME_COMPACTED:
+            _log.info("not compacted", repository=key[0], branch=key[1], outcome=outcome)
+            return
+        totals = self.totals
+        totals.compactions += 1
+        totals.rows_read += done.rows_read
+        totals.rows_written += done.rows_written
+        totals.sealed_tokens += done.tokens_taken
+        totals.tombstones += done.tombstones_removed
+        totals.seconds += seconds
+        self._meters.histogram("compaction.duration").record(seconds)
+        for name, amount in (
+            ("compaction.rows_read", done.rows_read),
+            ("compaction.rows_written", done.rows_written),
+            ("compaction.sealed_tokens", done.tokens_taken),
+            ("compaction.tombstones", done.tombstones_removed),
+        ):
+            self._meters.counter(name).add(amount)
+        _log.info(
+            "compacted",
+            repository=key[0],
+            branch=key[1],
+            rows_read=done.rows_read,
+            rows_written=done.rows_written,
+            tombstones=done.tombstones_removed,
+            sealed_tokens=done.tokens_taken,
+            seconds=round(seconds, 3),
+        )
+
+    def _forget(self, key: BranchKey) -> None:
+        """Forgets a branch that does not exist any more."""
+        self._counts.forget(key)
+        self._due.pop(key, None)
+        self.work.pop(key, None)
+
+    async def _measure_lost(self) -> None:
+        """Measures branches whose counts were lost, one at a time."""
+        while True:
+            key = next(iter(self._counts.unmeasured), None)
+            if key is None or self._stops:
+                await self._clock.sleep(_TICK_SECONDS / 4)
+                continue
+            try:
+                await self._measure(key)
+            except TarnError as error:
+                self._calls.failed(error)
+                if error.kind is Kind.NOT_FOUND:
+                    self._forget(key)
+                    continue
+                self._counts.measure([key])
+                await self._clock.sleep(_TICK_SECONDS)
+            else:
+                self._sensor.woken.set()
+            await self._clock.sleep(_MEASURE_PAUSE_SECONDS)

@@ -1,0 +1,133 @@
+"""`tarn.compactor.v1.CompactorService`: the state of this compactor, and pauses."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tarn.client.access import Access
+from tarn.core.clock import Clock
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.pagination import page_size
+from tarn_compactor.compactor import Compactor, Work
+from tarn_compactor.counts import BranchKey, Counts
+from tarn_compactor.policy import BranchView
+from tarn_compactor.sensor import Sensor
+from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
+
+__all__ = ["CompactorService"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CompactorService"])
+
+_PAUSE_SECONDS = 3600
+_PAUSE_SECONDS_MAX = 7 * 86_400
+_BRANCHES_DEFAULT = 100
+_BRANCHES_MAX = 1000
+
+
+class CompactorService:
+    """Each rpc needs the action ManageCompaction."""
+
+    def __init__(
+        self, access: Access, counts: Counts, sensor: Sensor, compactor: Compactor, clock: Clock
+    ) -> None:
+        self._access = access
+        self._counts = counts
+        self._sensor = sensor
+        self._compactor = compactor
+        self._clock = clock
+
+    async def GetCompactorStatus(
+        self, request: pb.GetCompactorStatusRequest, call: Call
+    ) -> pb.GetCompactorStatusResponse:
+        """Returns what the compactor knows, does and waits for."""
+        await self._check("GetCompactorStatus", request, call)
+        limit = page_size(request.page_size, _BRANCHES_DEFAULT, _BRANCHES_MAX)
+        now = self._clock.monotonic()
+        views = {key: self._counts.view(key, now) for key in self._counts.known()}
+        known = [key for key, view in views.items() if view.rows or view.sealed_tokens]
+        known.sort(key=lambda key: (-views[key].tombstones, -views[key].rows, key))
+        totals = self._compactor.totals
+        answer = pb.GetCompactorStatusResponse(
+            branches=[self._branch(key, views[key]) for key in known[:limit]],
+            branch_count=len(known),
+            replicas=[
+                pb.ReplicaStatus(
+                    address=address,
+                    is_connected=state.is_connected,
+                    changes=state.changes,
+                    gaps=state.gaps,
+                    error=state.error,
+                )
+                for address, state in sorted(self._sensor.replicas.items())
+            ],
+            measure_queue=len(self._counts.unmeasured),
+            compactions=totals.compactions,
+            failures=totals.failures,
+            rows_read=totals.rows_read,
+            rows_written=totals.rows_written,
+            sealed_tokens_removed=totals.sealed_tokens,
+            tombstones_removed=totals.tombstones,
+            duration_ms=int(totals.seconds * 1000),
+        )
+        if self._compactor.paused_seconds:
+            answer.pause_end_time.CopyFrom(self._in(self._compactor.paused_seconds))
+        return answer
+
+    async def PauseCompactor(
+        self, request: pb.PauseCompactorRequest, call: Call
+    ) -> pb.PauseCompactorResponse:
+        """Starts no compaction for a while."""
+        await self._check("PauseCompactor", request, call)
+        if request.duration_s > _PAUSE_SECONDS_MAX:
+            text = f"a pause of {request.duration_s} s is longer than {_PAUSE_SECONDS_MAX} s"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="duration_s")
+        seconds = self._compactor.pause(request.duration_s or _PAUSE_SECONDS)
+        return pb.PauseCompactorResponse(pause_end_time=self._in(seconds))
+
+    async def ResumeCompactor(
+        self, request: pb.ResumeCompactorRequest, call: Call
+    ) -> pb.ResumeCompactorResponse:
+        """Ends a pause."""
+        await self._check("ResumeCompactor", request, call)
+        self._compactor.pause(0)
+        return pb.ResumeCompactorResponse()
+
+    async def _check(self, name: str, request: object, call: Call) -> None:
+        rule = _RULES[name]
+        await self._access.check(call, rule.require_action(), rule.resource.of(request))
+
+    def _branch(self, key: BranchKey, view: BranchView) -> pb.BranchStatus:
+        work = self._compactor.work.get(key)
+        state, reason = _state(work)
+        return pb.BranchStatus(
+            repository_id=key[0],
+            branch_id=key[1],
+            rows=view.rows,
+            tombstones=view.tombstones,
+            size_bytes=view.size_bytes,
+            sealed_tokens=view.sealed_tokens,
+            since_time=self._in(-view.age_s),
+            listing_amplification=view.amplification,
+            state=state,
+            reason=reason,
+        )
+
+    def _in(self, seconds: float) -> Timestamp:
+        stamp = Timestamp()
+        stamp.FromMicroseconds(self._clock.now_us() + int(seconds * 1_000_000))
+        return stamp
+
+
+def _state(work: Work | None) -> tuple[pb.BranchState, str]:
+    if work is None:
+        return pb.BRANCH_STATE_IDLE, ""
+    if work.is_running:
+        return pb.BRANCH_STATE_RUNNING, work.reason
+    if work.reason and (work.waits_for or work.error):
+        reason = f"failed: {work.error}" if work.error else work.waits_for
+        return pb.BRANCH_STATE_WAITING, reason
+    if work.reason:
+        return pb.BRANCH_STATE_QUEUED, work.reason
+    return pb.BRANCH_STATE_IDLE, work.error

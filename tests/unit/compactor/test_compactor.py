@@ -1,0 +1,250 @@
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from graveler_service import reason_of
+
+sys.path.append(str(Path(__file__).parent))
+from compactor_lab import LIMITS, Lab, simulated
+
+from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
+
+
+@simulated
+async def test_deletes_without_a_commit_lead_to_a_compaction(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        await lab.service.put("kept", 1)
+        await lab.put_and_delete(30)
+        await lab.service.put("new", 1)
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+        assert await lab.tombstones() == 0
+        assert await lab.listed() == ["kept", "new"]
+        assert compactor.compactor.totals.tombstones == 30
+
+
+@simulated
+async def test_a_branch_below_the_thresholds_costs_no_call(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        await lab.passes(5.0)
+        before = lab.graveler.count("MeasureStaging")
+        await lab.put_and_delete(19)
+        await lab.passes(60.0)
+        assert compactor.counts.view(("lake", "main"), 0.0).tombstones == 19
+        assert lab.graveler.count("MeasureStaging") == before
+        assert lab.graveler.count("CompactBranch") == 0
+
+
+@simulated
+async def test_deletes_through_two_replicas_add_up(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        await lab.put_and_delete(15, name="one")
+        other = replace(lab.service, transport=lab.wires["b"].transport)
+        from tarn.client.graveler import GravelerClient
+
+        through_b = GravelerClient(other.transport)
+        for number in range(15):
+            await lab.service.put(f"two/{number}", 1)
+        for number in range(15):
+            await through_b.unstage(lab.service.admin, "lake", "main", f"two/{number}")
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+        assert await lab.tombstones() == 0
+
+
+@simulated
+async def test_a_compactor_that_starts_later_finds_the_deletes(lab: Lab) -> None:
+    await lab.put_and_delete(30)
+    for wire in lab.wires.values():
+        wire.is_cut = True  # no replica tells what it counted
+    async with lab.compactor() as compactor:
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+    assert await lab.tombstones() == 0
+
+
+@simulated
+async def test_a_start_measures_each_staged_branch_once(lab: Lab) -> None:
+    admin = lab.service.admin
+    for number in range(4):
+        await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
+        if number % 2:
+            await lab.service.put("a", 1, f"b{number}")
+    async with lab.compactor():
+        await lab.passes(30.0)
+        counts = [lab.graveler.count("MeasureStaging", f"b{number}") for number in range(4)]
+        assert counts == [0, 1, 0, 1]
+
+
+@simulated
+async def test_a_restarted_replica_leads_to_one_listing(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        await lab.service.put("a", 1)
+        await lab.passes(20.0)
+        listings = lab.graveler.count("ListStagedBranches")
+        async with lab.service.another_replica() as again:
+            lab.wires["b"].transport = again.transport
+            await lab.passes(40.0)
+            assert compactor.sensor.replicas["b"].gaps == 1
+            assert compactor.sensor.replicas["a"].gaps == 0
+            assert lab.graveler.count("ListStagedBranches") == listings + 1
+            assert lab.graveler.count("MeasureStaging", "main") == 1
+            lab.wires["b"].is_cut = True
+
+
+@simulated
+async def test_a_broken_wire_loses_no_counts(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        await lab.passes(20.0)
+        listings = lab.graveler.count("ListStagedBranches")
+        for wire in lab.wires.values():
+            wire.is_cut = True
+        await lab.put_and_delete(30)
+        await lab.passes(30.0)
+        assert not compactor.sensor.replicas["a"].is_connected
+        assert compactor.compactor.totals.compactions == 0
+        for wire in lab.wires.values():
+            wire.is_cut = False
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+        assert lab.graveler.count("ListStagedBranches") == listings, "no gap: totals were repeated"
+
+
+@simulated
+async def test_a_replica_that_is_gone_is_watched_no_more(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        await lab.until(lambda: len(compactor.sensor.replicas) == 2)
+        wire = lab.wires.pop("b")
+        await lab.until(lambda: list(compactor.sensor.replicas) == ["a"])
+        asked = wire.count("WatchStaging")
+        await lab.passes(60.0)
+        assert wire.count("WatchStaging") == asked
+
+
+@simulated
+async def test_failures_are_repeated_with_growing_pauses(lab: Lab) -> None:
+    lab.graveler.failing.add("CompactBranch")
+    async with lab.compactor() as compactor:
+        await lab.put_and_delete(30)
+        await lab.passes(120.0)
+        attempts = lab.graveler.count("CompactBranch")
+        assert 3 <= attempts <= 6, "5 + 10 + 20 + 40 s of pauses"
+        assert compactor.compactor.totals.failures == attempts
+        async with lab.client(compactor) as client:
+            (found,) = (await client.status(lab.service.admin)).branches
+            assert found.state == pb.BRANCH_STATE_WAITING
+            assert "the test cut the wire" in found.reason
+        lab.graveler.failing.clear()
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+
+
+@simulated
+async def test_a_branch_that_is_committed_all_the_time_is_left_alone(lab: Lab) -> None:
+    limits = replace(LIMITS, commit_interval_s=30.0)
+    async with lab.compactor(limits) as compactor:
+        for name in ("one", "two", "three"):
+            await lab.put_and_delete(30, name=name)
+            await lab.service.graveler.create_commit(lab.service.admin, "lake", "main", name)
+            await lab.passes(3.0)
+        before = compactor.compactor.totals.compactions
+        await lab.put_and_delete(30, name="four")
+        await lab.passes(20.0)
+        assert compactor.compactor.totals.compactions == before
+        await lab.until(lambda: compactor.compactor.totals.compactions == before + 1)
+
+
+@simulated
+async def test_a_pause_holds_and_ends(lab: Lab) -> None:
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        await client.pause(lab.service.admin, 600)
+        await lab.put_and_delete(30)
+        await lab.passes(100.0)
+        assert compactor.compactor.totals.compactions == 0
+        assert (await client.status(lab.service.admin)).HasField("pause_end_time")
+        await client.resume(lab.service.admin)
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+        assert not (await client.status(lab.service.admin)).HasField("pause_end_time")
+        await client.pause(lab.service.admin, 60)
+        await lab.put_and_delete(30, name="again")
+        await lab.until(lambda: compactor.compactor.totals.compactions == 2)
+
+
+@simulated
+async def test_a_pause_is_limited(lab: Lab) -> None:
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        refused = client.pause(lab.service.admin, 8 * 86_400)
+        assert await reason_of(refused) == "INVALID_ARGUMENT"
+
+
+@simulated
+async def test_the_status_needs_a_permission(lab: Lab) -> None:
+    developer = await lab.service.as_user("dev", "Developer")
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        # GetCompactorStatus, PauseCompactor and ResumeCompactor.
+        for call in (client.status(developer), client.pause(developer), client.resume(developer)):
+            assert await reason_of(call) == "ACCESS_DENIED"
+        assert await reason_of(client.status(lab.service.anonymous)) == "CALLER_TOKEN_INVALID"
+
+
+@simulated
+async def test_the_status_shows_branches_replicas_and_work(lab: Lab) -> None:
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        await lab.put_and_delete(10)
+        await lab.passes(2.0)
+        status = await client.status(lab.service.admin)
+        (branch,) = status.branches
+        assert (branch.repository_id, branch.branch_id) == ("lake", "main")
+        assert (branch.rows, branch.tombstones) == (10, 10)
+        assert branch.state == pb.BRANCH_STATE_IDLE
+        assert [each.address for each in status.replicas] == ["a", "b"]
+        assert all(each.is_connected for each in status.replicas)
+
+
+@simulated
+async def test_two_compactors_share_the_branches(lab: Lab) -> None:
+    admin = lab.service.admin
+    async with lab.compactor(seed=1) as one, lab.compactor(seed=2) as two:
+        await lab.passes(5.0)
+        for number in range(6):
+            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
+            await lab.put_and_delete(25, f"b{number}")
+        totals = (one.compactor.totals, two.compactor.totals)
+        await lab.until(lambda: sum(each.compactions for each in totals) >= 6)
+        await lab.passes(30.0)
+        assert sum(each.compactions for each in totals) == 6, "each branch is compacted once"
+        assert sum(each.failures for each in totals) == 0
+        for number in range(6):
+            assert await lab.tombstones(f"b{number}") == 0
+
+
+@simulated
+async def test_a_deleted_branch_is_forgotten(lab: Lab) -> None:
+    admin = lab.service.admin
+    await lab.service.graveler.create_branch(admin, "lake", "short", "main")
+    async with lab.compactor() as compactor:
+        lab.graveler.failing.add("CompactBranch")
+        await lab.put_and_delete(30, "short")
+        await lab.until(lambda: compactor.compactor.totals.failures > 0)
+        await lab.service.graveler.delete_branch(admin, "lake", "short")
+        lab.graveler.failing.clear()
+        await lab.passes(60.0)
+        assert compactor.counts.view(("lake", "short"), 0.0).rows == 0
+        assert ("lake", "short") not in compactor.compactor.work or (
+            not compactor.compactor.work["lake", "short"].is_running
+        )
+
+
+@simulated
+async def test_writes_go_on_during_compactions(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+
+        async def write() -> None:
+            for number in range(60):
+                await lab.service.put(f"live/{number:03}", number)
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lab.put_and_delete(30))
+            group.create_task(write())
+            group.create_task(lab.until(lambda: compactor.compactor.totals.compactions >= 1))
+        assert [each for each in await lab.listed() if each.startswith("live/")] == [
+            f"live/{number:03}" for number in range(60)
+        ]
+        assert await lab.service.size("main", "live/059") == 59

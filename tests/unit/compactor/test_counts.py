@@ -1,0 +1,188 @@
+from tarn_compactor.counts import Counts
+from tarn_compactor.policy import BranchView
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
+
+KEY = ("lake", "main")
+
+
+def token(name: str = "t1", rows: int = 0, tombstones: int = 0, **more: object) -> pb.StagedToken:
+    return pb.StagedToken(
+        repository_id="lake",
+        branch_id="main",
+        token_id=name,
+        rows=rows,
+        tombstones=tombstones,
+        size_bytes=10 * rows,
+        **more,  # type: ignore[arg-type]  # fields of the message
+    )
+
+
+class Lab:
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.now = 1000.0
+
+    def told(self, *tokens: pb.StagedToken, replica: str = "a", run: bytes = b"1") -> None:
+        answer = pb.WatchStagingResponse(tokens=tokens, start_id=run)
+        self.counts.told(replica, answer, self.now)
+
+    def view(self) -> BranchView:
+        return self.counts.view(KEY, self.now)
+
+    def measured(self, *token_ids: str, rows: int, tombstones: int = 0, age_ms: int = 0) -> None:
+        answer = pb.MeasureStagingResponse(
+            token_ids=token_ids, rows=rows, tombstones=tombstones, age_ms=age_ms
+        )
+        self.counts.end_measurement(KEY, answer, self.now)
+
+
+def test_totals_of_a_replica_are_not_added_twice() -> None:
+    lab = Lab()
+    lab.told(token(rows=5, tombstones=2))
+    lab.told(token(rows=5, tombstones=2))
+    lab.told(token(rows=7, tombstones=3))
+    view = lab.view()
+    assert (view.rows, view.tombstones, view.size_bytes) == (7, 3, 70)
+
+
+def test_replicas_are_added_up() -> None:
+    lab = Lab()
+    lab.told(token(rows=5), replica="a")
+    lab.told(token(rows=3), replica="b")
+    assert lab.view().rows == 8
+
+
+def test_a_replica_that_started_again_counts_on() -> None:
+    lab = Lab()
+    lab.told(token(rows=5), run=b"1")
+    lab.told(token(rows=3), run=b"2")
+    lab.told(token(rows=4), run=b"2")
+    assert lab.view().rows == 9
+
+
+def test_a_token_that_the_replica_had_forgotten_counts_on() -> None:
+    lab = Lab()
+    lab.told(token(rows=5))
+    lab.told(token(rows=3))
+    assert lab.view().rows == 8
+
+
+def test_a_commit_takes_its_tokens_and_leaves_newer_ones() -> None:
+    lab = Lab()
+    lab.told(token("t1", rows=5), token("t2", rows=3))
+    lab.told(token("t1", rows=5, is_sealed=True), replica="b")
+    assert lab.view().sealed_tokens == 1
+    lab.told(token("t1", is_removed=True, is_committed=True), replica="b")
+    assert (lab.view().rows, lab.view().sealed_tokens) == (3, 0)
+
+
+def test_rows_that_are_told_after_their_removal_do_not_count() -> None:
+    lab = Lab()
+    lab.told(token("t1", is_removed=True), replica="b")
+    lab.told(token("t1", rows=5), replica="a")
+    assert lab.view().rows == 0
+
+
+def test_commits_are_timed() -> None:
+    lab = Lab()
+    for name in ("t1", "t2"):
+        lab.told(token(name, is_removed=True, is_committed=True), token(name + "x", rows=1))
+        lab.told(token(name + "x", is_removed=True, is_committed=True))  # the same commit
+        lab.now += 20
+    view = lab.view()
+    assert (view.since_commit_s, view.commit_interval_s) == (20.0, 20.0)
+
+
+def test_a_compaction_is_no_commit() -> None:
+    lab = Lab()
+    lab.told(token("t1", rows=5))
+    lab.told(token("t1", rows=5, is_removed=True))
+    assert lab.view() == BranchView()
+
+
+def test_a_measurement_replaces_what_was_told() -> None:
+    lab = Lab()
+    lab.told(token(rows=500))
+    lab.counts.begin_measurement(KEY)
+    assert lab.view().rows == 500
+    lab.measured("t1", rows=20, age_ms=5000)
+    assert (lab.view().rows, lab.view().age_s) == (20, 5.0)
+
+
+def test_what_is_told_during_a_measurement_is_added() -> None:
+    lab = Lab()
+    lab.told(token(rows=500))
+    lab.counts.begin_measurement(KEY)
+    lab.told(token(rows=503))
+    lab.measured("t1", rows=20)
+    assert lab.view().rows == 23
+
+
+def test_a_failed_measurement_changes_nothing() -> None:
+    lab = Lab()
+    lab.told(token(rows=500, tombstones=10))
+    lab.counts.begin_measurement(KEY)
+    lab.told(token(rows=503, tombstones=10))
+    lab.counts.end_measurement(KEY, None, lab.now)
+    assert (lab.view().rows, lab.view().tombstones) == (503, 10)
+
+
+def test_a_commit_ends_a_measurement_of_its_tokens() -> None:
+    lab = Lab()
+    lab.counts.begin_measurement(KEY)
+    lab.measured("t2", "t1", rows=20)
+    assert (lab.view().rows, lab.view().sealed_tokens) == (20, 1)
+    lab.told(token("t1", is_removed=True))
+    lab.told(token("t2", is_removed=True))
+    assert lab.view() == BranchView()
+
+
+def test_a_measurement_that_a_commit_overtook_is_made_again() -> None:
+    lab = Lab()
+    lab.counts.begin_measurement(KEY)
+    lab.told(token("t1", is_removed=True))
+    lab.measured("t2", "t1", rows=20)
+    assert lab.view().rows == 0
+    assert list(lab.counts.unmeasured) == [KEY]
+
+
+def test_the_age_is_that_of_the_oldest_rows() -> None:
+    lab = Lab()
+    lab.told(token("t1", rows=1))
+    lab.now += 100
+    lab.told(token("t2", rows=1))
+    assert lab.view().age_s == 100.0
+    lab.told(token("t1", is_removed=True))
+    assert lab.view().age_s == 0.0
+
+
+def test_listings_show_how_many_rows_they_read_for_one() -> None:
+    lab = Lab()
+    lab.told(token(rows=1, listed_rows_read=100, listed_rows_returned=50))
+    assert lab.view().amplification == 2.0
+    lab.told(token(rows=1, listed_rows_read=200, listed_rows_returned=60))
+    assert lab.view().amplification > 3.0
+    assert (lab.counts.listed_rows_read, lab.counts.listed_rows_returned) == (200, 60)
+
+
+def test_empty_branches_are_forgotten() -> None:
+    lab = Lab()
+    lab.told(token("t1", rows=1))
+    lab.told(token("t1", is_removed=True))
+    lab.counts.drop_empty(lab.now)
+    assert len(lab.counts) == 0
+    lab.told(token("t2", rows=1))
+    lab.counts.drop_empty(lab.now)
+    assert len(lab.counts) == 1
+
+
+def test_branches_are_limited() -> None:
+    lab = Lab()
+    import tarn_compactor.counts as module
+
+    for number in range(module.BRANCHES_MAX + 10):
+        each = token(f"t{number}", rows=1)
+        each.branch_id = f"b{number}"
+        lab.told(each)
+    assert len(lab.counts) == module.BRANCHES_MAX
+    assert lab.counts.view(("lake", "b0"), lab.now).rows == 0
