@@ -34,6 +34,7 @@ async def _assemble(
         ids=runtime.ids,
         rng=runtime.rng,
         meters=runtime.meters,
+        failed=runtime.stop,
     )
     return [compactor]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
@@ -38,6 +39,7 @@ class CompactorApplication:
         ids: names calls.
         rng: jitter.
         meters: counts the work.
+        failed: called with the reason if the sensor or the compactor ends by a defect; the process should end.
     """
 
     name = "compactor"
@@ -53,7 +55,9 @@ class CompactorApplication:
         ids: IdSource,
         rng: random.Random,
         meters: Meters,
+        failed: Callable[[str], None] = lambda _reason: None,
     ) -> None:
+        self._failed = failed
         self._tasks = TaskSet()
         calls = ServiceCalls(auth, clock, ids)
         staging = StagingEventClient(graveler)
@@ -79,9 +83,13 @@ class CompactorApplication:
 
     async def __aenter__(self) -> Self:
         """Starts; does not wait for graveler or auth."""
-        self._tasks.spawn(self.sensor.run())
-        self._tasks.spawn(self.compactor.run())
+        for work in (self.sensor.run(), self.compactor.run()):
+            self._tasks.spawn(work, when_done=self._ended)
         return self
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._failed(f"the compactor's work ended: {task.exception()!r}")
 
     async def __aexit__(self, *exc: object) -> None:
         await self._tasks.close()

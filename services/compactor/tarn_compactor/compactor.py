@@ -75,6 +75,10 @@ class Work:
     failures: int = 0
     error: str = ""
 
+    def may_start(self, now: float) -> bool:
+        """Returns whether it is time to look at the branch."""
+        return not self.is_running and now >= self.due_at
+
 
 @dataclass(slots=True)
 class Totals:
@@ -185,9 +189,11 @@ class Compactor:
         for key in keys:
             self._judge(key, now)
         self._count_listings()
-        if self._stops or self.paused_seconds:
+        if self._stops or self.paused_seconds or self._running >= self._concurrency:
             return
-        for key in sorted(self._due, key=lambda each: -self._counts.view(each, now).tombstones):
+        ready = [key for key in self._due if self.work[key].may_start(now)]
+        ready.sort(key=lambda key: -self._counts.view(key, now).tombstones)
+        for key in ready:
             if self._running >= self._concurrency:
                 break
             self._start(key, now)
@@ -212,8 +218,6 @@ class Compactor:
 
     def _start(self, key: BranchKey, now: float) -> None:
         work = self.work[key]
-        if work.is_running or now < work.due_at:
-            return
         history = History(now - work.ended_at, work.last_seconds, work.failures)
         seconds, work.waits_for = wait(self._counts.view(key, now), history, self._limits)
         if seconds:
@@ -247,8 +251,7 @@ class Compactor:
     async def _work(self, key: BranchKey, work: Work) -> None:
         began = self._clock.monotonic()
         try:
-            if await self._is_due(key):
-                await self._compact(key)
+            is_running = await self._is_due(key) and not await self._compact(key)
         except TarnError as error:
             self._calls.failed(error)
             if error.kind is Kind.NOT_FOUND:
@@ -266,7 +269,9 @@ class Compactor:
                 error=error.message,
             )
         else:
-            work.failures, work.error = 0, ""
+            # Another compactor, or one that died: its mark ends after some minutes. Do not measure again and again.
+            work.failures = work.failures + 1 if is_running else 0
+            work.error = "another compaction of the branch runs" if is_running else ""
         finally:
             work.last_seconds = self._clock.monotonic() - began
 
@@ -293,7 +298,8 @@ class Compactor:
         self._sensor.measured(key)
         return measured.is_truncated
 
-    async def _compact(self, key: BranchKey) -> None:
+    async def _compact(self, key: BranchKey) -> bool:
+        """Compacts a branch; returns False if another compaction of it runs."""
         call = await self._calls.call(_COMPACT_TIMEOUT_SECONDS)
         done = await self._compactions.compact_branch(call, *key)
         outcome = _OUTCOMES.get(done.outcome, "other")
@@ -301,7 +307,7 @@ class Compactor:
         self._meters.counter("compaction.count", outcome=outcome).add()
         if done.outcome != pb.COMPACTION_OUTCOME_COMPACTED:
             _log.info("not compacted", repository=key[0], branch=key[1], outcome=outcome)
-            return
+            return done.outcome != pb.COMPACTION_OUTCOME_RUNNING
         totals = self.totals
         totals.compactions += 1
         totals.rows_read += done.rows_read
@@ -327,6 +333,7 @@ class Compactor:
             sealed_tokens=done.tokens_taken,
             seconds=round(seconds, 3),
         )
+        return True
 
     def _forget(self, key: BranchKey) -> None:
         """Forgets a branch that does not exist any more."""

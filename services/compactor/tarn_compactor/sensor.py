@@ -123,6 +123,10 @@ class Sensor:
     async def _follow_replicas(self) -> None:
         while True:
             transports = await self._transports()
+            for address, watch in list(self._watches.items()):
+                if watch.done():  # a defect, which is logged; its counts go on with a new state
+                    del self._watches[address]
+                    self.missed()
             for address in self._watches.keys() - transports.keys():
                 self._watches.pop(address).cancel()
                 self.replicas.pop(address, None)
@@ -130,8 +134,9 @@ class Sensor:
                 self.missed()
             for address in transports.keys() - self._watches.keys():
                 state = self.replicas[address] = ReplicaState()
-                watch = self._watch(address, transports[address], state)
-                self._watches[address] = self._tasks.spawn(watch)
+                self._watches[address] = self._tasks.spawn(
+                    self._watch(address, transports[address], state)
+                )
             pause = _RESOLVE_SECONDS if transports else _FIRST_RESOLVE_SECONDS
             await self._clock.sleep(pause * self._rng.uniform(0.5, 1.0))
 
@@ -193,21 +198,37 @@ class Sensor:
                 self._measured_at.clear()
 
     async def _list(self, gap_at: float) -> None:
-        """Asks for a measurement of each staged branch that was not measured since the gap was noticed."""
+        """Asks for a measurement of each staged branch that was not measured since the gap was noticed.
+
+        Branches that have rows as far as is known, and are not listed, were committed or deleted during the gap: these
+        are measured, too.
+        """
         after = ("", "")
+        believed = {key: None for key in self._counts.known() if self._has_rows(key)}
         while True:
             call = await self._calls.call(_TIMEOUT_SECONDS)
             page = await self._staged.list_staged_branches(call, *after)
             keys = [(each.repository_id, each.branch_id) for each in page.branches]
-            wanted = [key for key in keys if self._measured_at.get(key, -1.0) < gap_at]
-            self._counts.measure(wanted)
-            for key in wanted:
-                self._measured_at.setdefault(key, -1.0)
-            if wanted:
-                self.woken.set()
+            self._want(keys, gap_at)
+            for key in keys:
+                believed.pop(key, None)
             after = (page.next_repository_id, page.next_branch_id)
             if not after[0]:
+                self._want(list(believed), gap_at)
                 return
             await self._clock.sleep(_LIST_PAUSE_SECONDS)
             while len(self._counts.unmeasured) > _UNMEASURED_MAX:
                 await self._clock.sleep(_LIST_PAUSE_SECONDS)
+
+    def _has_rows(self, key: BranchKey) -> bool:
+        view = self._counts.view(key, self._clock.monotonic())
+        return bool(view.rows or view.sealed_tokens)
+
+    def _want(self, keys: list[BranchKey], gap_at: float) -> None:
+        """Asks for measurements of those branches that were not measured since a gap."""
+        wanted = [key for key in keys if self._measured_at.get(key, -1.0) < gap_at]
+        self._counts.measure(wanted)
+        for key in wanted:
+            self._measured_at.setdefault(key, -1.0)
+        if wanted:
+            self.woken.set()

@@ -17,6 +17,7 @@ from graveler_service import Service, running_service
 
 from tarn.client.compactor import CompactorClient
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.process.telemetry import Meters
@@ -26,6 +27,7 @@ from tarn.testing.sim.loop import SimLoop, simulate
 from tarn_compactor.application import CompactorApplication
 from tarn_compactor.config import CompactorSettings
 from tarn_compactor.policy import Thresholds
+from tarn_graveler.branch.records import BranchName
 
 LIMITS = Thresholds(tombstones=20, interval_s=5.0)
 
@@ -160,6 +162,22 @@ class Lab:
     async def listed(self, branch: str = "main") -> list[str]:
         page = await self.service.graveler.list_entries(self.service.admin, "lake", branch)
         return list(page.paths)
+
+
+async def running_mark(lab: Lab) -> None:
+    """Marks the branch as being compacted, as a replica leaves it that died during a compaction."""
+    from tarn.core.branch import begin_compaction
+    from tarn_graveler.branch.handle import BranchHandle
+
+    async with lab.service.replicas.replica() as graveler:
+        repository = await graveler.repositories.get("lake")
+        handle = BranchHandle(graveler.branches, BranchName(repository, BranchId("main")))
+        now_us = lab.service.clock.now_us()
+        await handle.change(
+            lambda now, op_id: begin_compaction(
+                now, graveler.branches.new_token(), op_id, now_us=now_us
+            )
+        )
 
 
 @asynccontextmanager

@@ -108,6 +108,36 @@ async def test_a_broken_wire_loses_no_counts(lab: Lab) -> None:
 
 
 @simulated
+async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        await lab.put_and_delete(10)
+        await lab.passes(20.0)
+        assert compactor.counts.view(("lake", "main"), 0.0).tombstones == 10
+        for wire in lab.wires.values():
+            wire.is_cut = True
+        await lab.service.graveler.create_commit(lab.service.admin, "lake", "main", "untold")
+        async with lab.service.another_replica() as again:
+            for wire in lab.wires.values():
+                wire.transport = again.transport
+                wire.is_cut = False
+            await lab.passes(60.0)
+            assert compactor.counts.view(("lake", "main"), 0.0).tombstones == 0
+
+
+@simulated
+async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(lab: Lab) -> None:
+    from compactor_lab import running_mark
+
+    await lab.put_and_delete(30)
+    await running_mark(lab)
+    async with lab.compactor() as compactor:
+        await lab.passes(300.0)
+        assert compactor.compactor.totals.failures == 0
+        assert 4 <= lab.graveler.count("CompactBranch") <= 8
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1, 2000.0)
+
+
+@simulated
 async def test_a_replica_that_is_gone_is_watched_no_more(lab: Lab) -> None:
     async with lab.compactor() as compactor:
         await lab.until(lambda: len(compactor.sensor.replicas) == 2)

@@ -8,7 +8,7 @@ from lake import Lake, entry
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.errors import TarnError
 from tarn.core.ids import TokenId
-from tarn.testing.clock import ManualClock
+from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.branch.staging_events import PAGE_MAX, Changes, StagingEvents
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
 
@@ -19,7 +19,8 @@ async def seen(events: StagingEvents, after: int = 0) -> Changes:
 
 
 def events_of(tokens_max: int = 100) -> StagingEvents:
-    return StagingEvents(b"run", ManualClock(), tokens_max)
+    clock = ManualClock()
+    return StagingEvents(SeededIds(clock), clock, tokens_max)
 
 
 def write(events: StagingEvents, token: str, rows: int = 1) -> None:
@@ -101,9 +102,9 @@ async def test_many_changes_come_in_pages() -> None:
 
 async def test_a_waiting_watcher_is_answered_after_a_change() -> None:
     clock = ManualClock()
-    events = StagingEvents(b"run", clock)
+    events = StagingEvents(SeededIds(clock), clock)
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        waiting = group.create_task(events.watch(b"run", 0, 4.0))
+        waiting = group.create_task(events.watch(events.start_id, 0, 4.0))
         await asyncio.sleep(0)
         write(events, "a")
         for _ in range(5):
@@ -119,7 +120,7 @@ async def test_a_waiting_watcher_is_answered_after_a_change() -> None:
 async def test_a_stop_answers_watchers_at_once() -> None:
     events = events_of()
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        waiting = group.create_task(events.watch(b"run", 0, 1000.0))
+        waiting = group.create_task(events.watch(events.start_id, 0, 1000.0))
         await asyncio.sleep(0)
         events.close()
     assert waiting.result().tokens == []
@@ -129,10 +130,10 @@ async def test_watchers_are_limited() -> None:
     events = events_of()
     async with asyncio.TaskGroup() as group:
         for _ in range(64):
-            group.create_task(events.watch(b"run", 0, 1000.0))
+            group.create_task(events.watch(events.start_id, 0, 1000.0))
         await asyncio.sleep(0)
         with pytest.raises(TarnError, match="watchers"):
-            await events.watch(b"run", 0, 1000.0)
+            await events.watch(events.start_id, 0, 1000.0)
         events.close()
 
 

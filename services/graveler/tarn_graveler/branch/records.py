@@ -150,7 +150,7 @@ class Branches:
         reflog: ReflogRows,
         events: StagingEvents | None = None,
     ) -> None:
-        self.events = events or StagingEvents(ids.nonce(), clock)
+        self.events = events or StagingEvents(ids, clock)
         self._kv = kv
         self._names = names
         self._reflog = reflog

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from tarn.core.branch import Branch, removed_tokens
-from tarn.core.clock import Clock
+from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import TokenId
 
@@ -94,13 +94,14 @@ class StagingEvents:
     """The totals of all tokens that changed lately at this replica.
 
     Args:
-        start_id: identifies this run of the replica.
+        ids: names this run of the replica, when the first watcher comes.
         clock: measures the pause in which changes are gathered.
         tokens_max: most tokens that are remembered.
     """
 
-    def __init__(self, start_id: bytes, clock: Clock, tokens_max: int = TOKENS_MAX) -> None:
-        self.start_id = start_id
+    def __init__(self, ids: IdSource, clock: Clock, tokens_max: int = TOKENS_MAX) -> None:
+        self._ids = ids
+        self._start_id = b""
         self._clock = clock
         self._tokens_max = tokens_max
         # In the order of `sequence`, except for dirty ones.
@@ -111,6 +112,13 @@ class StagingEvents:
         self._forgotten = 0
         self._watchers = 0
         self._closed = False
+
+    @property
+    def start_id(self) -> bytes:
+        """Identifies this run of the replica."""
+        if not self._start_id:
+            self._start_id = self._ids.nonce()
+        return self._start_id
 
     # ---- counting
 
