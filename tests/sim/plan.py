@@ -29,6 +29,7 @@ class Plan:
         is_narrow: whether the plan is narrow (`tests.sim.narrow`).
         has_side: whether there is a second branch, `lake/side`, with writers of its own.
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
+        has_leaps: whether listings leap over single hidden rows; otherwise they read them.
     """
 
     seed: int
@@ -69,6 +70,7 @@ class Plan:
     part_weight: int = 0
     has_side: bool = False
     is_narrow: bool = False
+    has_leaps: bool = False
 
     @property
     def registered_seconds(self) -> float:
@@ -141,6 +143,8 @@ _MOVE_KINDS: Mapping[int, Narrowing] = {
 
 _WITH_MOVES = {16, 17}
 """Remainders of the seed modulo 32 of the wide plans that have merges, resets and hard moves, too."""
+_WITHOUT_LEAPS = 16
+"""The remainder of the wide plans whose listings read every hidden row, as those of the narrow plans do."""
 
 
 def draw(seed: int) -> Plan:
@@ -150,6 +154,7 @@ def draw(seed: int) -> Plan:
     if kind is not None:
         return kind(_race(seed, rng), rng)
     plan = _race(seed, rng) if seed % 2 else _mixed(seed, rng)
+    plan = replace(plan, has_leaps=seed % 32 != _WITHOUT_LEAPS)
     return _with_moves(plan, rng) if seed % 32 in _WITH_MOVES else plan
 
 
