@@ -2,7 +2,7 @@
 
 `bench.load` (`make bench`) measures the whole system.
 
-    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log ...]
+    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes ...]
 
 Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
 """
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = ("kv", "block", "rpc", "commit", "merge", "reset", "compaction", "log")
+PARTS = ("kv", "block", "rpc", "commit", "merge", "reset", "compaction", "log", "deletes")
 LIMIT_S = 600
 
 

@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["EQUIVALENT"]
 
 EQUIVALENT: Final[Mapping[str, str]] = {
-    "tarn.core.listing.pages:merge_page: other call: max((layer.paths[-1] for layer in live))"
+    "tarn.core.listing.pages:_Merge.round: other call: max((layer.paths[-1] for layer in live))"
     " -> min((layer.paths[-1] for layer in live))": (
         "all layers are exhausted: the rows are merged in several rounds instead of one"
     ),

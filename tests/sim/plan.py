@@ -30,6 +30,7 @@ class Plan:
         has_side: whether there is a second branch, `lake/side`, with writers of its own.
         compact_seconds: mean pause between the compactions of each of two compactors; 0: there are none.
         quiet_rate: share of turns in which a client waits for a while, so that caches grow old.
+        has_leaps: whether listings leap over single hidden rows; otherwise they read them.
     """
 
     seed: int
@@ -71,6 +72,7 @@ class Plan:
     has_side: bool = False
     is_narrow: bool = False
     compact_seconds: float = 0.0
+    has_leaps: bool = False
 
     @property
     def registered_seconds(self) -> float:
@@ -143,6 +145,8 @@ _MOVE_KINDS: Mapping[int, Narrowing] = {
 
 _WITH_MOVES = {16, 17}
 """Remainders of the seed modulo 32 of the wide plans that have merges, resets and hard moves, too."""
+_WITHOUT_LEAPS = 16
+"""The remainder of the wide plans whose listings read every hidden row, as those of the narrow plans do."""
 
 
 _COMPACTED = {1, 8, 12, 17, 19, 21, 25, 26, 27, 29, 30, 31}
@@ -176,6 +180,7 @@ def _draw(seed: int) -> Plan:
     if kind is not None:
         return kind(_race(seed, rng), rng)
     plan = _race(seed, rng) if seed % 2 else _mixed(seed, rng)
+    plan = replace(plan, has_leaps=seed % 32 != _WITHOUT_LEAPS)
     return _with_moves(plan, rng) if seed % 32 in _WITH_MOVES else plan
 
 

@@ -25,6 +25,7 @@ from tarn.testing.sim.link import KvLink
 from tarn.testing.sim.loop import SimLoop
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
+from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 
 __all__ = ["SALT", "Replica", "World"]
 
@@ -62,6 +63,7 @@ class Replica(Machine):
                 drop_delay_seconds=plan.registered_seconds,
                 cleanup_poll_seconds=plan.registered_seconds / 4,
                 clock_skew_seconds=2 * plan.skew_seconds,
+                leap_rows_min=1 if plan.has_leaps else LEAP_ROWS_MIN,
             ),
             kv=KvLink(self._end, self.wire, plan.page_rows),
             blocks=blocks,

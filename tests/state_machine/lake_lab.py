@@ -24,6 +24,7 @@ from tarn.rpc.wire.call import Call
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.config import open_committed
 from tarn_graveler.repository.settings import RULES_CACHE_SECONDS
 
@@ -98,7 +99,12 @@ async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[Lab]:
                 open_committed(blocks, folder / f"cache{number}", rule=BreakRule(_RANGE_ROWS))
             )
             replica = assemble(
-                settings=GravelerSettings("test", drop_delay_seconds=_DROP_DELAY_SECONDS),
+                settings=GravelerSettings(
+                    "test",
+                    drop_delay_seconds=_DROP_DELAY_SECONDS,
+                    # One replica leaps over every hidden row, the other reads them.
+                    leap_rows_min=1 if number else LEAP_ROWS_MIN,
+                ),
                 kv=kv,
                 blocks=blocks,
                 committed=committed,

@@ -30,6 +30,7 @@ from tarn.block.merging import (
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
+from tarn.block.uncovered import Ahead, Covered, Places, look_ahead, places_of, rows_at
 from tarn.core.entry import identity_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
@@ -321,6 +322,22 @@ class Committed:
             paths += found_paths
             entries += found_entries
         return paths, entries
+
+    async def look_ahead(
+        self, namespace: str, metarange: Metarange, span: PathSpan, limit: int, covered: Covered
+    ) -> Ahead:
+        """Finds the first rows of a span that staged rows do not override; see `tarn.block.uncovered`."""
+        return await look_ahead(
+            self._reader, namespace, metarange, span.start, span.end, limit, covered
+        )
+
+    async def rows_at(self, namespace: str, places: Places) -> tuple[list[str], list[bytes]]:
+        """Returns the paths and packed entries of rows that `look_ahead` found."""
+        return await rows_at(self._reader, namespace, places)
+
+    async def places_of(self, namespace: str, metarange: Metarange, paths: Sequence[str]) -> Places:
+        """Returns the places of adjacent rows of a listing, whose paths are given in order."""
+        return await places_of(self._reader, namespace, metarange, paths)
 
     async def diff(
         self,

@@ -37,6 +37,7 @@ from tarn.kv.port import (
     Predicate,
     PredicateFailedError,
     Row,
+    SiftedPage,
     Versioned,
 )
 
@@ -273,6 +274,15 @@ class FencedKv:
         if self._now() >= self._open_until:
             await self._renew()
         return rows
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        page = await self._kv.scan_without(partition, start, end, limit, unwanted)
+        if self._now() >= self._open_until:
+            await self._renew()
+        return page
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -23,6 +23,7 @@ __all__ = [
     "check_register",
     "check_row",
     "check_scan_limit",
+    "check_scan_without",
     "closed_error",
     "kinds_mixed_error",
 ]
@@ -64,6 +65,14 @@ def check_scan_limit(limit: int) -> None:
     """Raises `TarnError` INVALID for a page size outside 1 to `SCAN_LIMIT_MAX`."""
     if not 1 <= limit <= SCAN_LIMIT_MAX:
         raise _invalid(f"limit must be 1 to {SCAN_LIMIT_MAX}, not {limit}", limit=str(limit))
+
+
+def check_scan_without(limit: int, unwanted: bytes) -> None:
+    """Raises `TarnError` INVALID as `check_scan_limit`, and if no value is greater than all that begin with
+    `unwanted`: drivers look for a range of values."""
+    check_scan_limit(limit)
+    if not unwanted.rstrip(b"\xff"):
+        raise _invalid(f"the beginning of unwanted values must not be {unwanted!r}")
 
 
 def check_register(partition: Partition, operation: str) -> None:

@@ -21,9 +21,11 @@ from tarn.kv.limits import (
     check_register,
     check_row,
     check_scan_limit,
+    check_scan_without,
     closed_error,
     kinds_mixed_error,
 )
+from tarn.kv.paging import sifted
 from tarn.kv.port import (
     Group,
     Listed,
@@ -32,6 +34,7 @@ from tarn.kv.port import (
     Predicate,
     PredicateFailedError,
     Row,
+    SiftedPage,
     Versioned,
     row_batch,
 )
@@ -40,6 +43,7 @@ __all__ = ["MemKv"]
 
 _BATCH_ROWS = 4096
 _BATCH_BYTES = 8 << 20
+_EXAMINED_ROWS = 20_000
 
 
 @dataclass(slots=True)
@@ -145,6 +149,13 @@ class MemKv:
         """See `Kv.scan`."""
         check_scan_limit(limit)
         return self._page(self._find(partition), start, end, limit)
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        check_scan_without(limit, unwanted)
+        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
-from tarn.kv.port import Group, Listed, ListingKv, Partition, Predicate, Row, Versioned
+from tarn.kv.port import Group, Listed, ListingKv, Partition, Predicate, Row, SiftedPage, Versioned
 
 __all__ = ["Counter", "Histogram", "MeteredKv", "Meters"]
 
@@ -116,6 +116,7 @@ class MeteredKv:
         self._delete_many = _Operation("delete_many", meters, clock)
         self._delete_if = _Operation("delete_if", meters, clock)
         self._scan = _Operation("scan", meters, clock)
+        self._scan_without = _Operation("scan_without", meters, clock)
         self._scan_arrow = _Operation("scan_arrow", meters, clock)
         self._drop_partition = _Operation("drop_partition", meters, clock)
 
@@ -159,6 +160,13 @@ class MeteredKv:
         """See `Kv.scan`."""
         with self._scan.call():
             return await self._kv.scan(partition, start, end, limit)
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        with self._scan_without.call():
+            return await self._kv.scan_without(partition, start, end, limit, unwanted)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from tarn.kv.port import Partition, Row
+from tarn.kv.port import Partition, Row, SiftedPage
 
-__all__ = ["Scannable", "pages_of", "rows_of"]
+__all__ = ["Scannable", "pages_of", "rows_of", "sifted"]
 
 
 class Scannable(Protocol):
@@ -55,3 +55,26 @@ async def rows_of(
     async for page in pages_of(kv, partition, start, end, limit):
         for row in page:
             yield row
+
+
+async def sifted(
+    kv: Scannable,
+    partition: Partition,
+    start: bytes,
+    end: bytes | None,
+    limit: int,
+    unwanted: bytes,
+    examined_max: int,
+) -> SiftedPage:
+    """`Kv.scan_without` by ordinary scans, for engines that cannot look at values. Examines about
+    `examined_max` rows."""
+    rows: list[Row] = []
+    examined = 0
+    async for page in pages_of(kv, partition, start, end, limit):
+        examined += len(page)
+        rows += [row for row in page if not row[1].startswith(unwanted)]
+        if len(rows) >= limit:
+            return SiftedPage(rows[:limit], rows[limit - 1][0])
+        if len(page) == limit and examined >= examined_max:
+            return SiftedPage(rows, page[-1][0])
+    return SiftedPage(rows, None)

@@ -32,6 +32,7 @@ __all__ = [
     "ReadKv",
     "Row",
     "ScanKv",
+    "SiftedPage",
     "Versioned",
     "row_batch",
     "KEY_BYTES_MAX",
@@ -129,6 +130,19 @@ class OutcomeUnknownError(TarnError):
         super().__init__(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, f"outcome unknown: {detail}")
 
 
+@dataclass(frozen=True, slots=True)
+class SiftedPage:
+    """A page of `Kv.scan_without`.
+
+    Attributes:
+        rows: in byte order.
+        upto: every row up to and including this key was examined; None: every row of the range.
+    """
+
+    rows: list[Row]
+    upto: bytes | None
+
+
 class ScanKv(Protocol):
     """The part of the port that bulk reads need."""
 
@@ -208,6 +222,14 @@ class Kv(Protocol):
         """Returns one page: up to `limit` rows with `start <= key < end` in byte order (`end` None: up to
         the last key). A page shorter than `limit` ends the range. Pages are separate reads: a page holds
         every row that was acknowledged before it was requested, and may hold later ones."""
+        ...
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """Returns up to `limit` rows of `[start, end)`, as `scan` does, without the rows whose value begins with
+        `unwanted`. The engine skips those as cheaply as it can (docs/design/tombstones.md). A page also ends
+        after many examined rows, possibly without a row, but always after at least one examined row."""
         ...
 
     def scan_arrow(

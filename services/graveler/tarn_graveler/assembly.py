@@ -20,6 +20,7 @@ from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.branch.head_moves import HeadMoves
 from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.branch.part_resets import PartResets
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.reading import Reading
@@ -73,6 +74,7 @@ class GravelerSettings:
         cleanup_poll_seconds: pause between two looks for partitions to drop.
         reflog_retention_seconds: age at which an entry of a reflog expires.
         reflog_entries_max: entries of one branch name that are kept.
+        leap_rows_min: hidden rows for which a listing makes a leap (`branch.leaps`); less in tests.
     """
 
     installation_id: str
@@ -82,6 +84,7 @@ class GravelerSettings:
     namespace_prefix: str = "local://"
     reflog_retention_seconds: float = 90 * 86_400.0
     reflog_entries_max: int = 10_000
+    leap_rows_min: int = LEAP_ROWS_MIN
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -155,7 +158,7 @@ class Graveler:
     @property
     def staged_branches(self) -> StagedBranches:
         """Branches with staged rows."""
-        return StagedBranches(self.repositories, self.branches, self.layers)
+        return StagedBranches(self.iterators, self.layers)
 
     @property
     def range_reverts(self) -> RangeReverts:
@@ -184,7 +187,7 @@ def assemble(
     branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
     commits = Commits(kv, blocks, repositories)
     refs = Refs(kv, repositories, branches, commits, reflog)
-    layers = Layers(kv, repositories, commits, committed, branches.events)
+    layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
     staging = Staging(kv, branches, layers, tasks)
     conditional = ConditionalStaging(kv, branches, layers)

@@ -100,9 +100,18 @@ async def test_every_operation_is_counted_and_handed_on(kv: MeteredKv, meters: M
     assert await kv.set_many(PLAIN, [Group(b"a", ((b"a", b"1"), (b"b", b"2")))]) == [None]
     await kv.delete_many(PLAIN, [b"a"])
     assert await kv.scan(PLAIN, b"", None, 10) == [(b"b", b"2")]
+    assert (await kv.scan_without(PLAIN, b"", None, 10, b"2")).rows == []
     assert [batch.num_rows async for batch in kv.scan_arrow(PLAIN, b"", None)] == [1]
     await kv.drop_partition(PLAIN)
-    one_each = ("get_many", "set_many", "set_if", "delete_many", "delete_if", "scan")
+    one_each = (
+        "get_many",
+        "set_many",
+        "set_if",
+        "delete_many",
+        "delete_if",
+        "scan",
+        "scan_without",
+    )
     assert calls(meters) == dict.fromkeys(one_each, 1) | {"scan_arrow": 2, "drop_partition": 1}
     assert failures(meters) == {}
 

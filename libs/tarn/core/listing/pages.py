@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from operator import not_
 
 from tarn.core.entry import FLAG_TOMBSTONE
 
 __all__ = [
+    "Leap",
+    "MayLeap",
     "NeedRows",
     "Page",
     "PageRequest",
     "PathRows",
     "PathSpan",
+    "leaping_page",
     "merge_page",
     "path_after",
     "prefix_end",
@@ -133,6 +136,39 @@ class NeedRows:
     layer: int
     start: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MayLeap:
+    """The merge's offer to take a part of the listing that the caller merges itself, by cheaper means.
+
+    Attributes:
+        start: the path at which the part must begin.
+        runs: the paths that the last round took from each layer, in order of the layers; empty before the first.
+        hidden: the number of them that were hidden.
+        is_over: no row is left to leap over, or the page is complete. The caller can only learn from the round,
+            and answers None.
+    """
+
+    start: str
+    runs: Sequence[Sequence[str]]
+    hidden: int
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """The visible rows of a part of the listing.
+
+    Attributes:
+        rows: in order.
+        upto: the part ends with this path; None: with the listing.
+        cost: how many rows a merge could have read in the same time.
+    """
+
+    rows: PathRows
+    upto: str | None
+    cost: int
 
 
 def _common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
@@ -261,57 +297,134 @@ class _Lines:
 def merge_page(
     request: PageRequest, staged_count: int, *, with_base: bool
 ) -> Generator[NeedRows, PathRows, Page]:
+    """Builds one page by reading the layers only: `leaping_page` without leaps."""
+    merge = leaping_page(request, staged_count, with_base=with_base)
+    try:
+        wish = next(merge)
+        while True:
+            wish = merge.send(None if isinstance(wish, MayLeap) else (yield wish))
+    except StopIteration as done:
+        page: Page = done.value
+        return page
+
+
+def leaping_page(
+    request: PageRequest, staged_count: int, *, with_base: bool
+) -> Generator[NeedRows | MayLeap, PathRows | Leap | None, Page]:
     """Builds one page. A generator: it yields requests for rows and returns the page.
 
-    The caller answers each `NeedRows`. Rows that all layers have at hand are merged together, so hidden rows
-    cost next to nothing.
+    The caller answers each `NeedRows` with rows, and each `MayLeap` with a `Leap`, or with None to go on reading
+    the layers. Rows that all layers have at hand are merged together, so hidden rows cost next to nothing.
 
     Args:
         request: what to list.
         staged_count: number of layers that may hold tombstones.
         with_base: whether there is one more layer beneath them, the committed one, which holds none.
     """
-    layers = [
-        _Layer(request.start, has_tombstones=number < staged_count)
-        for number in range(staged_count + with_base)
-    ]
-    lines = _Lines(request)
-    seen, may_end = 0, True
-    count = min(request.rows_first, request.limit + 1)
+    merge = _Merge(request, staged_count, with_base=with_base)
     while True:
-        for number, layer in enumerate(layers):
+        page = yield from merge.leap()
+        if page is None:
+            yield from merge.read()
+            page = merge.round()
+            if merge.offer is not None and (page is not None or merge.offer.is_over):
+                yield replace(merge.offer, is_over=True)
+                merge.offer = None
+        if page is not None:
+            return page
+
+
+class _Merge:
+    """The state of `leaping_page`.
+
+    Attributes:
+        offer: the next offer of a leap; None: read the layers.
+    """
+
+    def __init__(self, request: PageRequest, staged_count: int, *, with_base: bool) -> None:
+        self._request = request
+        self._layers = [
+            _Layer(request.start, has_tombstones=number < staged_count)
+            for number in range(staged_count + with_base)
+        ]
+        self._lines = _Lines(request)
+        self._seen, self._may_end = 0, True
+        self._count = min(request.rows_first, request.limit + 1)
+        self._hides = not request.with_tombstones
+        self._may_leap = staged_count > 0 and self._hides
+        self.offer = MayLeap(request.start, (), 0) if self._may_leap else None
+
+    def leap(self) -> Generator[MayLeap, PathRows | Leap | None, Page | None]:
+        """Offers leaps until one is refused. Returns the page if they complete it."""
+        lines = self._lines
+        while self.offer is not None and not lines.is_full:
+            leap = yield self.offer
+            self.offer = None
+            if leap is None:
+                break
+            assert isinstance(leap, Leap), "the answer to an offer"
+            self._seen += leap.cost
+            page = lines.add(*leap.rows)
+            if page is not None or leap.upto is None:
+                return page or lines.page(None)
+            self._may_end = lines.is_full or lines.pass_over(leap.upto)
+            if self._seen >= self._request.rows_max and self._may_end:
+                return lines.page(lines.last)
+            start = max(path_after(leap.upto), lines.skip_to)
+            for layer in self._layers:
+                layer.seek(start)
+            self.offer = MayLeap(start, (), 0)
+        return None
+
+    def read(self) -> Generator[NeedRows, PathRows | Leap | None, None]:
+        """Reads rows of the layers that have none at hand."""
+        for number, layer in enumerate(self._layers):
             if not layer.paths and not layer.exhausted:
-                layer.accept((yield NeedRows(number, layer.next_start, count)), count)
-        live = [layer for layer in layers if layer.paths]
+                rows = yield NeedRows(number, layer.next_start, self._count)
+                assert isinstance(rows, tuple), "the answer to a request for rows"
+                layer.accept(rows, self._count)
+
+    def round(self) -> Page | None:
+        """Merges the rows at hand. Returns the page if it is complete."""
+        lines = self._lines
+        live = [layer for layer in self._layers if layer.paths]
         if not live or lines.is_behind(min(layer.paths[0] for layer in live)):
             return lines.page(None)
-        if lines.is_full or (seen >= request.rows_max and may_end):
+        if lines.is_full or (self._seen >= self._request.rows_max and self._may_end):
             return lines.page(lines.last)
         lasts = [layer.paths[-1] for layer in live if not layer.exhausted]
         # Up to here, no layer has rows that were not read yet.
         horizon = min(lasts) if lasts else max(layer.paths[-1] for layer in live)
-        merged, paths, entries = _merged(live, horizon, with_tombstones=request.with_tombstones)
-        seen += merged
+        runs = [layer.take(horizon) if layer.paths else ((), ()) for layer in self._layers]
+        may_hide = self._hides and any(layer.has_tombstones for layer in live)
+        merged, paths, entries = _merged([run for run in runs if run[0]], may_hide=may_hide)
+        self._seen += merged
+        hidden = merged - len(paths)
+        if self._may_leap and 2 * hidden >= min(merged, self._request.limit):
+            taken = [run[0] for run in runs]
+            self.offer = MayLeap(path_after(horizon), taken, hidden, is_over=not lasts)
         before = len(lines.paths)
         page = lines.add(paths, entries)
         if page is not None:
             return page
         if not lines.is_full:
-            may_end = lines.pass_over(horizon)
+            self._may_end = lines.pass_over(horizon)
         # A layer that needs more than one page holds many hidden rows, or the listing skips large folders.
-        count = min(2 * count, _ROWS_AT_ONCE_MAX)
+        self._count = min(2 * self._count, _ROWS_AT_ONCE_MAX)
         if lines.skip_to > horizon:
+            if self.offer is not None:
+                self.offer = replace(self.offer, start=lines.skip_to)
             for layer in live:
                 layer.seek(lines.skip_to)
             if (len(lines.paths) - before) * _ROWS_PER_SEEK < merged:
-                count = _ROWS_PER_SEEK
+                self._count = _ROWS_PER_SEEK
+        return None
 
 
 def _merged(
-    live: Sequence[_Layer], horizon: str, *, with_tombstones: bool
+    runs: Sequence[PathRows], *, may_hide: bool
 ) -> tuple[int, Sequence[str], Sequence[bytes]]:
-    """The number of distinct paths up to `horizon`, and the newest row of each that is visible."""
-    runs = [layer.take(horizon) for layer in live]
+    """The number of distinct paths of runs, newest first, and the newest row of each that is visible."""
     paths, entries = runs[0]
     # If a folder was deleted as a whole, both layers have the same paths; this check costs next to nothing.
     if any(run_paths != paths for run_paths, _ in runs[1:]):
@@ -320,9 +433,7 @@ def _merged(
             newest.update(zip(*run, strict=True))
         paths = sorted(newest)
         entries = [newest[path] for path in paths]
-    if with_tombstones or not any(layer.has_tombstones for layer in live):
-        return len(paths), paths, entries
-    hidden = [entry[1] & FLAG_TOMBSTONE for entry in entries]
+    hidden = [entry[1] & FLAG_TOMBSTONE for entry in entries] if may_hide else ()
     if not any(hidden):
         return len(paths), paths, entries
     visible = list(map(not_, hidden))

@@ -35,8 +35,24 @@ from tarn.kv.cassandra.rows.groups import (
 )
 from tarn.kv.cassandra.rows.request_batches import CassandraPartition, PlainWrite, Query
 from tarn.kv.cassandra.settings import CassandraLimits
-from tarn.kv.limits import check_keys, check_register, check_row, check_scan_limit, closed_error
-from tarn.kv.port import Group, Listed, Partition, PartitionKind, Predicate, Row, Versioned
+from tarn.kv.limits import (
+    check_keys,
+    check_register,
+    check_row,
+    check_scan_limit,
+    check_scan_without,
+    closed_error,
+)
+from tarn.kv.port import (
+    Group,
+    Listed,
+    Partition,
+    PartitionKind,
+    Predicate,
+    Row,
+    SiftedPage,
+    Versioned,
+)
 
 __all__ = ["CassandraKv"]
 
@@ -155,6 +171,22 @@ class CassandraKv:
                 return []
             try:
                 return await self._parts.scans.page(partition, p, start, end, limit)
+            except TarnError:
+                raise
+            except Exception as error:
+                raise read_error(error) from error
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        check_scan_without(limit, unwanted)
+        with self._guard:
+            p = await self._parts.descriptors.find(partition)
+            if p is None or (end is not None and start >= end):
+                return SiftedPage([], None)
+            try:
+                return await self._parts.scans.sifted(partition, p, start, end, limit, unwanted)
             except TarnError:
                 raise
             except Exception as error:

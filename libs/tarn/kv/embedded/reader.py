@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,12 +22,35 @@ from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.database import connect_reader
 from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.limits import closed_error
-from tarn.kv.port import Listed, Partition, Predicate, Row, Versioned, row_batch
+from tarn.kv.port import (
+    KEY_BYTES_MAX,
+    Listed,
+    Partition,
+    Predicate,
+    Row,
+    SiftedPage,
+    Versioned,
+    row_batch,
+)
 
 __all__ = ["BulkReader", "Reader"]
 
 _BATCH_ROWS = 4096  # larger batches are no faster and hold the interpreter's lock for longer
 _BATCH_BYTES = 8 << 20
+_EXAMINED_ROWS = 200_000
+"""Rows that one `scan_without` examines: some 20 ms. Other tasks of the process run meanwhile."""
+_STEPS_MAX = 3_000_000
+"""Steps of sqlite's machine after which a `scan_without` is given up and bounded: 9 to 10 for each examined row."""
+_STEPS_PER_CALL = 100_000
+_PAST_ALL_KEYS = b"\xff" * (KEY_BYTES_MAX + 1)
+
+
+def _past_prefix(prefix: bytes) -> bytes:
+    """The smallest value greater than all that begin with a prefix."""
+    kept = prefix.rstrip(b"\xff")
+    if not kept:
+        raise ValueError(f"every value begins with, or lies before, {prefix!r}")
+    return kept[:-1] + bytes((kept[-1] + 1,))
 
 
 class Reader:
@@ -89,6 +113,58 @@ class Reader:
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
         return rows
+
+    def sifted(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`. Examines all rows of the range, unless they are more than `_EXAMINED_ROWS`.
+
+        The number of rows is found only if the statement is interrupted, because counting them costs as much as
+        examining them.
+        """
+        number = self._find(partition)
+        if number is None:
+            return SiftedPage([], None)
+        end = _PAST_ALL_KEYS if end is None else end
+        statements = sql.STATEMENTS[partition.kind]
+        past = _past_prefix(unwanted)
+
+        def page(before: bytes) -> list[Row]:
+            wanted = (number, start, before, unwanted, past, limit)
+            return self._connection.execute(statements.page_without, wanted).fetchall()
+
+        try:
+            rows = self._bounded(lambda: page(end))
+            if rows is None:
+                nth = (number, start, end, _EXAMINED_ROWS - 1)
+                last = self._connection.execute(statements.nth_key, nth).fetchall()
+                if last:
+                    rows = page(last[0][0] + b"\0")
+                    upto = rows[-1][0] if len(rows) == limit else last[0][0]
+                    return SiftedPage(rows, upto)
+                rows = page(end)
+        except sqlite3.Error as error:
+            raise failures.read_error(error) from error
+        return SiftedPage(rows, rows[-1][0] if len(rows) == limit else None)
+
+    def _bounded(self, select: Callable[[], list[Row]]) -> list[Row] | None:
+        """Runs a statement; returns None if it was interrupted because it takes too many steps."""
+        calls = 0
+
+        def count() -> bool:
+            nonlocal calls
+            calls += 1
+            return calls > _STEPS_MAX // _STEPS_PER_CALL
+
+        self._connection.set_progress_handler(count, _STEPS_PER_CALL)
+        try:
+            return select()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                return None
+            raise
+        finally:
+            self._connection.set_progress_handler(None, 0)
 
     def partitions(self, prefix: str, after: str, limit: int) -> list[Listed]:
         """Returns up to `limit` partitions that hold rows, by name, beginning after the name `after`."""
@@ -153,15 +229,32 @@ class BulkReader:
             await asyncio.get_running_loop().run_in_executor(self._pool, self._close)
             self._pool.shutdown()
 
-    def _read(
-        self, partition: Partition, start: bytes, end: bytes | None
-    ) -> tuple[pa.RecordBatch, bytes] | None:
+    async def sifted(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        if self._closing:
+            raise closed_error()
+        read = partial(self._sift, partition, start, end, limit, unwanted)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+
+    def _sift(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        return self._opened().sifted(partition, start, end, limit, unwanted)
+
+    def _opened(self) -> Reader:
         if self._reader is None:
             try:
                 self._reader = Reader(connect_reader(self._path))
             except sqlite3.Error as error:
                 raise failures.read_error(error) from error
-        rows = self._reader.bounded_page(partition, start, end)
+        return self._reader
+
+    def _read(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> tuple[pa.RecordBatch, bytes] | None:
+        rows = self._opened().bounded_page(partition, start, end)
         if not rows:
             return None
         keys, values = zip(*rows, strict=True)

@@ -135,6 +135,8 @@ class Statements:
         get_some: by number of keys, a power of two: partition, then the keys (keys may repeat).
         page: partition, start, limit.
         page_before: partition, start, end, limit.
+        page_without: partition, start, end, first unwanted value, first wanted value after it, limit.
+        nth_key: partition, start, end, n; returns the key of the nth row, counted from 0.
         delete: partition, key.
         measure_head: partition, limit; returns the last key, the number and the bytes of the first rows.
         delete_to: partition, last key (inclusive).
@@ -146,6 +148,8 @@ class Statements:
     get_some: dict[int, str]
     page: str
     page_before: str
+    page_without: str
+    nth_key: str
     delete: str
     measure_head: str
     delete_to: str
@@ -165,6 +169,14 @@ def _statements(table: str, written: tuple[str, ...], version: str) -> Statement
         },
         page=f"{head} AND key >= ? ORDER BY key LIMIT ?",
         page_before=f"{head} AND key >= ? AND key < ? ORDER BY key LIMIT ?",
+        # One comparison of memory for each row; a function of the value would make an object of it first.
+        page_without=(
+            f"{head} AND key >= ? AND key < ? AND NOT (value >= ? AND value < ?) ORDER BY key LIMIT ?"
+        ),
+        nth_key=(
+            f"SELECT key FROM {table} WHERE partition = ? AND key >= ? AND key < ?"
+            " ORDER BY key LIMIT 1 OFFSET ?"
+        ),
         delete=f"DELETE FROM {table} WHERE partition = ? AND key = ?",
         measure_head=(
             "SELECT max(key), count(*), total(length(key) + length(value))"

@@ -29,9 +29,10 @@ from tarn.kv.limits import (
     check_register,
     check_row,
     check_scan_limit,
+    check_scan_without,
     closed_error,
 )
-from tarn.kv.port import Group, Listed, Partition, Predicate, Row, Versioned
+from tarn.kv.port import Group, Listed, Partition, Predicate, Row, SiftedPage, Versioned
 
 __all__ = ["EmbeddedKv", "EmbeddedLimits", "open_embedded"]
 
@@ -166,6 +167,14 @@ class EmbeddedKv:
         check_scan_limit(limit)
         self._check_open()
         return self._reader.page(partition, start, end, limit)
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        check_scan_without(limit, unwanted)
+        self._check_open()
+        return await self._bulk.sifted(partition, start, end, limit, unwanted)
 
     async def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

@@ -23,6 +23,7 @@ _PARTS = (
     "contract_life",
     "contract_listing",
     "contract_shared",
+    "contract_sifted",
 )
 pytest.register_assert_rewrite(
     *(f"tarn.testing.contract.kv_{part}" for part in (*_PARTS, "fixtures", "history"))
@@ -34,9 +35,10 @@ from tarn.testing.contract.kv_contract_listing import ListingContract  # noqa: E
 from tarn.testing.contract.kv_contract_registers import RegistersContract  # noqa: E402
 from tarn.testing.contract.kv_contract_rows import RowsContract  # noqa: E402
 from tarn.testing.contract.kv_contract_shared import Opener, SharedKvContract  # noqa: E402
+from tarn.testing.contract.kv_contract_sifted import SiftedContract  # noqa: E402
 
 __all__ = ["KvContract", "Opener", "SharedKvContract"]
 
 
-class KvContract(RowsContract, RegistersContract, LifeContract, ListingContract):
+class KvContract(RowsContract, SiftedContract, RegistersContract, LifeContract, ListingContract):
     """The whole suite for one store in one process; the driver provides the fixture `kv`."""

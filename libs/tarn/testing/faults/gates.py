@@ -27,6 +27,7 @@ from tarn.kv.port import (
     Predicate,
     PredicateFailedError,
     Row,
+    SiftedPage,
     Versioned,
 )
 
@@ -222,6 +223,17 @@ class GatedKv:
         """See `Kv.scan`."""
         return await self._run(
             "scan", partition, [], lambda: self._kv.scan(partition, start, end, limit)
+        )
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        return await self._run(
+            "scan_without",
+            partition,
+            [],
+            lambda: self._kv.scan_without(partition, start, end, limit, unwanted),
         )
 
     async def scan_arrow(

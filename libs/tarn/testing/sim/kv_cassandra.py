@@ -30,6 +30,7 @@ import pyarrow as pa
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.limits import check_group, check_register, check_row, check_scan_limit
+from tarn.kv.paging import sifted
 from tarn.kv.port import (
     Group,
     OutcomeUnknownError,
@@ -38,6 +39,7 @@ from tarn.kv.port import (
     Predicate,
     PredicateFailedError,
     Row,
+    SiftedPage,
     Versioned,
 )
 from tarn.testing.sim.cassandra_rows import Change, Node, Proposal, Register
@@ -52,6 +54,7 @@ _QUORUM = 2
 _WRITE_TIMEOUT_SECONDS = 2.0
 _DROP_AHEAD_US = 86_400_000_000
 _GIVE_UP_SECONDS = 0.2
+_EXAMINED_ROWS = 20
 
 
 class SimCassandra:
@@ -460,6 +463,12 @@ class _Client:
                 rows += [(key, value) for key, (_, value, live) in cells.items() if live]
         await self._faults.hop("scan")
         return sorted(rows)[:limit]
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
 
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

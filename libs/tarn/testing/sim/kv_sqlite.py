@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tarn.core.errors import TarnError
 from tarn.kv.mem import MemKv
+from tarn.kv.paging import sifted
 from tarn.kv.port import (
     Group,
     Kv,
@@ -22,6 +23,7 @@ from tarn.kv.port import (
     PartitionKind,
     Predicate,
     Row,
+    SiftedPage,
     Versioned,
 )
 from tarn.testing.sim.clock import SimClock
@@ -31,6 +33,7 @@ __all__ = ["SimSqlite"]
 
 R = TypeVar("R")
 _CHUNK_ROWS = 2
+_EXAMINED_ROWS = 20
 
 
 class SimSqlite:
@@ -127,6 +130,12 @@ class _Process:
         """See `Kv.scan`."""
         self._faults.raise_unavailable("scan")
         return await self._read("scan", lambda: self._rows.scan(partition, start, end, limit))
+
+    async def scan_without(
+        self, partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+    ) -> SiftedPage:
+        """See `Kv.scan_without`."""
+        return await sifted(self, partition, start, end, limit, unwanted, _EXAMINED_ROWS)
 
     def scan_arrow(
         self, partition: Partition, start: bytes, end: bytes | None

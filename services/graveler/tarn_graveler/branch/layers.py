@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.ids import CommitId, MetarangeId
-from tarn.core.listing.pages import Page, PageRequest, PathRows, PathSpan, merge_page
+from tarn.core.listing.pages import MayLeap, Page, PageRequest, PathRows, PathSpan, leaping_page
 from tarn.kv.keys import PATHS_END, PATHS_START, after_prefix, path_key, paths_of
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn_graveler.branch.building import keys_of
+from tarn_graveler.branch.coverage import Coverage
+from tarn_graveler.branch.leaps import LEAP_ROWS_MIN, Leaps
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.staging_events import StagingEvents
 from tarn_graveler.history.commits import Commits
@@ -48,12 +50,15 @@ class Layers:
         commits: Commits,
         committed: Committed,
         events: StagingEvents,
+        leap_rows_min: int = LEAP_ROWS_MIN,
     ) -> None:
         self._events = events
         self._kv = kv
         self._repositories = repositories
         self._commits = commits
         self._committed = committed
+        self._coverage = Coverage()
+        self._leap_rows_min = leap_rows_min
 
     async def base_of(self, repository: Repository, branch: Branch) -> MetarangeId:
         """Returns the metarange beneath the tokens: the compacted one, or the commit's."""
@@ -145,13 +150,28 @@ class Layers:
         metarange_id: MetarangeId | None,
         request: PageRequest,
     ) -> tuple[Page, int]:
-        """Returns a page, and how many rows of all layers were read for it."""
+        """Returns a page, and how many rows of all layers were read for it, without those that leaps passed."""
         read = 0
-        merge = merge_page(request, len(tokens), with_base=metarange_id is not None)
+        merge = leaping_page(request, len(tokens), with_base=metarange_id is not None)
+        leaps = Leaps(
+            self._kv,
+            self._committed,
+            self._coverage,
+            namespace,
+            tokens,
+            metarange_id,
+            request,
+            self._leap_rows_min,
+        )
         end = after_prefix(path_key(request.prefix)) if request.prefix.isascii() else PATHS_END
         try:
             wish = next(merge)
             while True:
+                if isinstance(wish, MayLeap):
+                    leap = await leaps.answer(wish)
+                    read += 0 if leap is None else len(leap.rows[0])
+                    wish = merge.send(leap)
+                    continue
                 if wish.layer < len(tokens):
                     start = path_key(wish.start)
                     scanned = await self._kv.scan(tokens[wish.layer], start, end, wish.count)

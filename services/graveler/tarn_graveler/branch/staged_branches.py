@@ -9,8 +9,9 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.branch.records import Branches, BranchName
-from tarn_graveler.repository.records import Repositories
+from tarn_graveler.branch.records import BranchName
+from tarn_graveler.iterators.cursor import CursorPage
+from tarn_graveler.iterators.opening import Iterators
 
 __all__ = ["StagedBranches", "StagedPage"]
 
@@ -36,49 +37,52 @@ class StagedPage:
 class StagedBranches:
     """Looks at branch records, and at the first row of their staging tokens."""
 
-    def __init__(self, repositories: Repositories, branches: Branches, layers: Layers) -> None:
-        self._repositories = repositories
-        self._branches = branches
+    def __init__(self, iterators: Iterators, layers: Layers) -> None:
+        self._iterators = iterators
         self._layers = layers
 
     async def page(self, after_repository: str, after_branch: str, limit: int) -> StagedPage:
         """Looks at up to `limit` branches, from the one that follows `after_branch` in `after_repository`.
 
         Args:
-            after_repository: the repository to begin in; empty: the first one.
+            after_repository: the repository to begin in, or behind if it is gone; empty: the first one.
             after_branch: the last branch that was looked at; empty: none.
-            limit: most branches to look at.
+            limit: most branches to look at; at least one.
         """
         found: list[tuple[str, BranchId, int]] = []
-        repositories, next_repository = await self._from(after_repository)
+        repositories = self._iterators.repositories()
+        repositories.seek(after_repository)
+        served = await repositories.page(_REPOSITORIES_MAX)
         last = ""
-        for repository in repositories:
-            last = after_branch if repository.repository_id == after_repository else ""
-            page = await self._branches.page(repository, "", last, limit)
-            for branch_id, branch in page:
-                name = BranchName(repository, branch_id)
-                if not branch.is_deleted and await self._has_rows(name, branch):
-                    found.append((repository.repository_id, branch_id, len(branch.sealed)))
-            last = page[-1][0] if page else last
-            if len(page) == limit:
-                return StagedPage(found, repository.repository_id, last)
-            limit -= len(page)
-        is_last_known = repositories and repositories[-1].repository_id == next_repository
-        return StagedPage(found, next_repository, last if is_last_known else "")
+        for repository_id, repository in served.items:
+            last = after_branch if repository_id == after_repository else ""
+            page = await self._branches_behind(repository, last, limit)
+            for branch_id, branch in page.items:
+                if await self._has_rows(BranchName(repository, branch_id), branch):
+                    found.append((repository_id, branch_id, len(branch.sealed)))
+                last = branch_id
+            limit -= len(page.items)
+            if page.next_after is not None:
+                return StagedPage(found, repository_id, page.next_after)
+            if not limit:
+                return StagedPage(found, repository_id, last)
+        if served.next_after is None:
+            return StagedPage(found, "", "")
+        is_entered = bool(served.items) and served.items[-1][0] == served.next_after
+        return StagedPage(found, served.next_after, last if is_entered else "")
+
+    async def _branches_behind(
+        self, repository: Repository, after: str, limit: int
+    ) -> CursorPage[BranchId, Branch]:
+        """Returns branches of a repository; none if it has been deleted meanwhile."""
+        branches = self._iterators.branches(repository)
+        branches.seek_behind(after)
+        try:
+            return await branches.page(limit)
+        except TarnError as error:
+            if error.kind is not Kind.NOT_FOUND:
+                raise
+            return CursorPage([], None)
 
     async def _has_rows(self, name: BranchName, branch: Branch) -> bool:
         return bool(branch.sealed) or not await self._layers.is_empty(name, branch.staging)
-
-    async def _from(self, repository_id: str) -> tuple[list[Repository], str]:
-        """Returns repositories in order, from the named one if it still exists, and where the next page begins: in
-        the last repository of this one; empty at the end.
-        """
-        page = await self._repositories.page("", repository_id, _REPOSITORIES_MAX)
-        found = [each for each in page if each.is_served]
-        if repository_id:
-            try:
-                found.insert(0, await self._repositories.get(repository_id))
-            except TarnError as error:
-                if error.kind is not Kind.NOT_FOUND:
-                    raise
-        return found, page[-1].repository_id if len(page) == _REPOSITORIES_MAX else ""

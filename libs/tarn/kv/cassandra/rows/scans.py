@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from tarn.kv.cassandra.cluster.retry import Retry
 from tarn.kv.cassandra.cluster.session import CassandraSession, Profile, Rows
-from tarn.kv.cassandra.cluster.statements import Statements, open_value
+from tarn.kv.cassandra.cluster.statements import Statements, open_value, seal_value
 from tarn.kv.cassandra.partitions.buckets import MergedScan, rows_of_first_page
 from tarn.kv.cassandra.settings import CassandraLimits
-from tarn.kv.port import Partition, PartitionKind, Row, row_batch
+from tarn.kv.port import Partition, PartitionKind, Row, SiftedPage, row_batch
 
 __all__ = ["Scans"]
 
@@ -22,6 +22,7 @@ _BATCH_ROWS_MAX = 65_536
 _BATCH_ROWS = 8_192
 _BATCH_BYTES = 8 << 20
 _ROWS_AT_ONCE = 8_000
+_EXAMINED_ROWS = 50_000
 
 
 class Scans:
@@ -63,6 +64,39 @@ class Scans:
             if len(found) >= limit:
                 break
         return [(key, open_value(cell)) for key, cell in found[:limit]]
+
+    async def sifted(
+        self,
+        partition: Partition,
+        p: bytes,
+        start: bytes,
+        end: bytes | None,
+        limit: int,
+        unwanted: bytes,
+    ) -> SiftedPage:
+        """See `Kv.scan_without`.
+
+        Raises:
+            Exception: an error of the driver.
+        """
+        sealed = seal_value(unwanted)
+        rows_max = max(1, _ROWS_AT_ONCE // partition.buckets)
+        first_rows = min(rows_max, rows_of_first_page(_ROWS_AT_ONCE, partition.buckets))
+        scan = self._scan(partition, p, start, end, first_rows, rows_max, ahead=True)
+        found: list[Row] = []
+        examined = 0
+        lists = cast("AsyncGenerator[list[Row], None]", scan.lists())
+        async with aclosing(lists):
+            async for rows in lists:
+                examined += len(rows)
+                found += [row for row in rows if not row[1].startswith(sealed)]
+                if len(found) >= limit or examined >= _EXAMINED_ROWS:
+                    upto = found[limit - 1][0] if len(found) >= limit else rows[-1][0]
+                    break
+                await asyncio.sleep(0)
+            else:
+                upto = None
+        return SiftedPage([(key, open_value(cell)) for key, cell in found[:limit]], upto)
 
     async def batches(
         self, partition: Partition, p: bytes, start: bytes, end: bytes | None

@@ -1,0 +1,113 @@
+"""The KV contract, scans without unwanted rows."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.port import SCAN_LIMIT_MAX, Kv, Partition, Row
+from tarn.testing.contract.kv_fixtures import AWKWARD_KEYS, KvFixtures, numbered, put
+
+__all__ = ["SiftedContract"]
+
+_UNWANTED = b"\1\1"
+_VALUES = [
+    b"",
+    b"\1",
+    b"\1\0",
+    b"\1\0\xff",
+    b"\1\1",
+    b"\1\1\0",
+    b"\1\1\xff\xff",
+    b"\1\2",
+    b"\2",
+    b"\xff",
+]
+
+
+async def _sifted(
+    kv: Kv,
+    partition: Partition,
+    unwanted: bytes,
+    start: bytes = b"",
+    end: bytes | None = None,
+    limit: int = 1000,
+) -> list[Row]:
+    """Reads a range page by page. Checks that each page makes progress and stays behind `upto`."""
+    rows: list[Row] = []
+    while True:
+        page = await kv.scan_without(partition, start, end, limit, unwanted)
+        assert len(page.rows) <= limit
+        rows += page.rows
+        if page.upto is None:
+            return rows
+        assert page.upto >= start
+        assert end is None or page.upto < end
+        assert all(key <= page.upto for key, _ in page.rows)
+        start = page.upto + b"\0"
+
+
+class SiftedContract(KvFixtures):
+    """`scan_without` returns the rows of `scan` whose value begins otherwise."""
+
+    async def test_rows_with_unwanted_values_are_left_out(self, kv: Kv, either: Partition) -> None:
+        """All others are returned, also values that are shorter, smaller and greater; for every pair of bounds."""
+        rows = [(key, _VALUES[number % len(_VALUES)]) for number, key in enumerate(AWKWARD_KEYS)]
+        await put(kv, either, *rows)
+        for unwanted in (_UNWANTED, b"\1", b"\1\1\xff\xff", b"\0"):
+            wanted = [row for row in rows if not row[1].startswith(unwanted)]
+            assert await _sifted(kv, either, unwanted) == wanted
+            assert await _sifted(kv, either, unwanted, limit=2) == wanted
+        for start in AWKWARD_KEYS[::3]:
+            for end in [*AWKWARD_KEYS[::4], None]:
+                expected = [
+                    row
+                    for row in rows
+                    if start <= row[0]
+                    and (end is None or row[0] < end)
+                    and not row[1].startswith(_UNWANTED)
+                ]
+                assert await _sifted(kv, either, _UNWANTED, start, end) == expected
+
+    async def test_few_rows_are_found_among_many_unwanted_ones(
+        self, kv: Kv, either: Partition
+    ) -> None:
+        """The last row too; one that is overwritten counts by its new value."""
+        rows = [(key, b"\1\1dead") for key, _ in numbered(700)]
+        await put(kv, either, *rows)
+        alive = [(rows[at][0], b"\1\0alive") for at in (3, 400, 699)]
+        await put(kv, either, *alive)
+        for limit in (1, 2, 3, 1000):
+            assert await _sifted(kv, either, _UNWANTED, limit=limit) == alive
+        await put(kv, either, (rows[400][0], b"\1\1dead again"))
+        assert await _sifted(kv, either, _UNWANTED) == [alive[0], alive[2]]
+
+    async def test_a_page_of_a_thousand_among_many(self, kv: Kv, plain: Partition) -> None:
+        """By chance, in runs and alone."""
+        rng = random.Random(5)  # noqa: S311 - a repeatable choice, not a secret
+        rows = [
+            (key, rng.choice((b"\1\0x", b"\1\1")) if at % 900 < 600 else b"\1\1")
+            for at, (key, _) in enumerate(numbered(3000))
+        ]
+        await put(kv, plain, *rows)
+        wanted = [row for row in rows if row[1] != b"\1\1"]
+        assert await _sifted(kv, plain, _UNWANTED) == wanted
+        assert await _sifted(kv, plain, _UNWANTED, limit=250) == wanted
+
+    async def test_absent_partitions_and_odd_arguments(self, kv: Kv, either: Partition) -> None:
+        """A partition that was never written is empty. A beginning that no value is greater than is refused."""
+        page = await kv.scan_without(either, b"", None, 10, _UNWANTED)
+        assert (page.rows, page.upto) == ([], None)
+        await put(kv, either, (b"k", b"v"))
+        page = await kv.scan_without(either, b"z", b"a", 10, _UNWANTED)
+        assert (page.rows, page.upto) == ([], None)
+        for unwanted in (b"", b"\xff", b"\xff\xff"):
+            with pytest.raises(TarnError) as raised:
+                await kv.scan_without(either, b"", None, 10, unwanted)
+            assert raised.value.kind is Kind.INVALID
+        for limit in (0, SCAN_LIMIT_MAX + 1):
+            with pytest.raises(TarnError) as raised:
+                await kv.scan_without(either, b"", None, limit, _UNWANTED)
+            assert raised.value.kind is Kind.INVALID

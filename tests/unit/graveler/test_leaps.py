@@ -1,0 +1,310 @@
+"""Listings that leap over hidden rows show what a dict shows; they read few of the hidden rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from lake import Lake, Running, entry, reached
+
+from tarn.core.branch import Token
+from tarn.core.entry import TOMBSTONE
+from tarn.core.ids import MetarangeId
+from tarn.core.listing.pages import PageRequest
+from tarn.kv.keys import path_key
+from tarn.kv.port import Group, Partition, Row, SiftedPage, Versioned
+from tarn_graveler.branch.layers import Layers
+from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
+
+Rows = dict[str, bytes]
+
+LETTERS = "ab/\n\0é\ud7ff\U0010ffff"
+
+
+class Laid:
+    """Tokens over a listing, with a dict of the rows of each, newest first."""
+
+    def __init__(self, lake: Lake, layers: Sequence[Rows], rows_min: int = 1) -> None:
+        self.lake = lake
+        self.layers = list(layers)
+        parts = lake.graveler
+        self.reader = Layers(
+            lake.kv, parts.repositories, parts.commits, parts.committed, leap_rows_min=rows_min
+        )
+        self.tokens: list[Token] = [parts.branches.new_token() for _ in layers[:-1]]
+        self.base: MetarangeId | None = None
+
+    async def write(self) -> None:
+        await self.build(self.layers[-1])
+        for token, rows in zip(self.tokens, self.layers, strict=False):
+            await self.put(token, rows)
+
+    async def build(self, rows: Rows) -> None:
+        async def stream() -> AsyncIterator[pa.RecordBatch]:
+            paths = sorted(rows)
+            yield pa.record_batch(
+                [pa.array(paths, pa.string()), pa.array([rows[p] for p in paths], pa.binary())],
+                names=["path", "value"],
+            )
+
+        namespace = self.lake.repository.storage_namespace
+        built = await self.lake.graveler.committed.build(namespace, None, [stream()])
+        self.base = built.metarange_id
+
+    async def put(self, token: Token, rows: Rows) -> None:
+        groups = [Group(path_key(path), ((path_key(path), row),)) for path, row in rows.items()]
+        assert not any(await self.lake.kv.set_many(self.partition(token), groups))
+
+    def partition(self, token: Token) -> Partition:
+        return self.reader.partition(self.lake.main, token)
+
+    async def listed(self, request: PageRequest) -> list[tuple[str, bytes]]:
+        """Returns all lines of a listing, page by page."""
+        lines: list[tuple[str, bytes]] = []
+        for _ in range(1000):
+            page = await self.reader.page(self.lake.main, self.tokens, self.base, request)
+            assert len(page.paths) <= request.limit
+            lines += zip(page.paths, page.entries, strict=True)
+            if page.next_after is None:
+                return lines
+            further = replace(request, after=page.next_after)
+            assert further.start > request.start
+            request = further
+        raise AssertionError("the listing does not end")
+
+    def expected(self, request: PageRequest) -> list[tuple[str, bytes]]:
+        merged: Rows = {}
+        for rows in reversed(self.layers):
+            merged.update(rows)
+        lines: dict[str, bytes] = {}
+        for path, row in sorted(merged.items()):
+            if row == TOMBSTONE or not path.startswith(request.prefix) or path < request.start:
+                continue
+            at = path.find(request.delimiter, len(request.prefix)) if request.delimiter else -1
+            line = (path, row) if at < 0 else (path[: at + len(request.delimiter)], b"")
+            lines[line[0]] = line[1]
+        return list(lines.items())
+
+
+def random_path(rng: random.Random) -> str:
+    if rng.random() < 0.6:
+        return f"{rng.choice('xyz')}/{rng.randrange(60):02}"
+    return "".join(rng.choices(LETTERS, k=rng.randint(1, 4)))
+
+
+def random_rows(rng: random.Random, paths: Sequence[str], *, staged: bool) -> Rows:
+    share, dead = rng.random(), rng.choice((0.0, 0.3, 0.9, 1.0)) if staged else 0.0
+    return {
+        path: TOMBSTONE if rng.random() < dead else entry(rng.randrange(1000))
+        for path in paths
+        if rng.random() < share
+    }
+
+
+def random_request(rng: random.Random) -> PageRequest:
+    return PageRequest(
+        prefix=rng.choice(("", "", "x/", "y", "é", "a\n")),
+        delimiter=rng.choice(("", "", "/", "a")),
+        after=rng.choice(("", "", random_path(rng))),
+        limit=rng.choice((1, 2, 3, 7, 1000)),
+        rows_max=rng.choice((1, 20, 100_000)),
+        rows_first=rng.choice((1, 3, 1000)),
+    )
+
+
+@pytest.mark.parametrize("seeds", [range(at, at + 40) for at in range(0, 200, 40)])
+async def test_every_listing_is_that_of_the_plain_merge(lake: Lake, seeds: range) -> None:
+    """Layers, tombstones, prefixes, delimiters, limits and page tokens by chance, and rows written in between."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        paths = sorted({random_path(rng) for _ in range(rng.randrange(150))})
+        count = rng.randint(1, 3)
+        layers = [random_rows(rng, paths, staged=depth < count) for depth in range(count + 1)]
+        laid = Laid(lake, layers, rows_min=rng.choice((1, 1, 5)))
+        await laid.write()
+        for step in range(6):
+            request = random_request(rng)
+            assert await laid.listed(request) == laid.expected(request), (seed, step, request)
+            more = random_rows(rng, rng.sample(paths, len(paths) // 8), staged=True)
+            laid.layers[0].update(more)
+            await laid.put(laid.tokens[0], more)
+
+
+class Counts:
+    """Counts the rows that a store returns."""
+
+    def __init__(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows = self.probes = 0
+        kv = lake.kv
+        scan, scan_without, get_many = kv.scan, kv.scan_without, kv.get_many
+
+        async def counted(
+            partition: Partition, start: bytes, end: bytes | None, limit: int
+        ) -> list[Row]:
+            rows = await scan(partition, start, end, limit)
+            self.rows += len(rows)
+            return rows
+
+        async def counted_without(
+            partition: Partition, start: bytes, end: bytes | None, limit: int, unwanted: bytes
+        ) -> SiftedPage:
+            page = await scan_without(partition, start, end, limit, unwanted)
+            self.rows += len(page.rows)
+            return page
+
+        async def counted_keys(
+            partition: Partition, keys: Sequence[bytes], *, settle: bool = False
+        ) -> list[Versioned | None]:
+            self.probes += len(keys)
+            return await get_many(partition, keys, settle=settle)
+
+        monkeypatch.setattr(kv, "scan", counted)
+        monkeypatch.setattr(kv, "scan_without", counted_without)
+        monkeypatch.setattr(kv, "get_many", counted_keys)
+
+    def take(self) -> tuple[int, int]:
+        """Returns the rows that were scanned and the keys that were read since the last call."""
+        taken = self.rows, self.probes
+        self.rows = self.probes = 0
+        return taken
+
+
+def named(count: int, start: int = 0) -> list[str]:
+    return [f"d/{number:05}" for number in range(start, start + count)]
+
+
+def entries(paths: Sequence[str]) -> Rows:
+    return {path: entry(number) for number, path in enumerate(paths)}
+
+
+DEAD = 3000
+
+
+async def costs(
+    laid: Laid, monkeypatch: pytest.MonkeyPatch, limit: int = 50, times: int = 2
+) -> list[tuple[int, int]]:
+    """Lists one page of `limit` lines several times. Returns what each listing read."""
+    await laid.write()
+    counts = Counts(laid.lake, monkeypatch)
+    taken = []
+    for _ in range(times):
+        request = PageRequest(prefix="d/", limit=limit)
+        page = await laid.reader.page(laid.lake.main, laid.tokens, laid.base, request)
+        expected = laid.expected(request)
+        assert list(zip(page.paths, page.entries, strict=True)) == expected[:limit]
+        taken.append(counts.take())
+    return taken
+
+
+async def test_deletes_over_committed_objects_are_read_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second listing reads no tombstone: the store sorts them out."""
+    base = entries(named(DEAD + 200))
+    laid = Laid(lake, [dict.fromkeys(named(DEAD), TOMBSTONE), base], LEAP_ROWS_MIN)
+    first, second = await costs(laid, monkeypatch)
+    assert first[0] >= DEAD
+    assert second == (0, 0)
+
+
+async def test_deletes_over_staged_objects_are_not_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Except for the first of them, which show that there are many; committed objects follow."""
+    laid = Laid(
+        lake,
+        [dict.fromkeys(named(DEAD), TOMBSTONE), entries(named(200, DEAD))],
+        LEAP_ROWS_MIN,
+    )
+    for rows, probes in await costs(laid, monkeypatch):
+        assert rows <= 1600
+        assert probes <= 64
+
+
+async def test_single_objects_among_deletes_are_asked_for(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One object in 30 is kept: the second listing asks for these only."""
+    gone = [path for number, path in enumerate(named(DEAD)) if number % 30]
+    laid = Laid(lake, [dict.fromkeys(gone, TOMBSTONE), entries(named(DEAD))], LEAP_ROWS_MIN)
+    _, second = await costs(laid, monkeypatch)
+    assert second == (0, 51)
+
+
+async def test_hidden_rows_of_a_token_beneath_are_not_asked_for_one_by_one(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are staged in a sealed token and deleted above are read by the plain merge."""
+    laid = Laid(
+        lake,
+        [
+            dict.fromkeys(named(DEAD), TOMBSTONE),
+            entries(named(DEAD)),
+            entries(named(DEAD + 200)),
+        ],
+        rows_min=20,
+    )
+    for rows, probes in await costs(laid, monkeypatch, times=3):
+        assert rows <= 3 * DEAD
+        assert probes <= DEAD // 3
+
+
+async def test_a_row_that_is_written_over_a_remembered_tombstone_is_listed(lake: Lake) -> None:
+    laid = Laid(lake, [dict.fromkeys(named(40), TOMBSTONE), entries(named(50))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    assert len(await laid.listed(request)) == 10
+    more = {"d/00007": entry(1), "d/00007x": entry(2)}
+    laid.layers[0].update(more)
+    await laid.put(laid.tokens[0], more)
+    assert await laid.listed(request) == laid.expected(request)
+    assert len(await laid.listed(request)) == 12
+
+
+async def test_rows_that_one_token_covers_are_not_covered_for_another(lake: Lake) -> None:
+    """A discarded token, as after a reset, hides nothing any more."""
+    laid = Laid(lake, [dict.fromkeys(named(40), TOMBSTONE), entries(named(50))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    for _ in range(2):
+        assert len(await laid.listed(request)) == 10
+    laid.tokens = [lake.graveler.branches.new_token()]
+    laid.layers[0] = {}
+    assert await laid.listed(request) == laid.expected(request)
+    assert len(await laid.listed(request)) == 50
+
+
+async def test_a_row_that_lands_between_the_reads_of_a_leap_is_listed_once(
+    lake: Lake, running: Running
+) -> None:
+    """The token was scanned before the write; the point read of the committed object finds it."""
+    kept = "d/00005"
+    gone = [path for path in named(40) if path != kept]
+    laid = Laid(lake, [dict.fromkeys(gone, TOMBSTONE), entries(named(41))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    await laid.listed(request)
+    gate = lake.kv.hold("get_many", path_key(kept))
+    listing = running.start(laid.listed(request))
+    await reached(gate)
+    laid.layers[0][kept] = entry(777)
+    await laid.put(laid.tokens[0], {kept: entry(777)})
+    gate.open()
+    assert await listing == laid.expected(request)
+
+
+async def test_an_acknowledged_delete_of_an_object_that_a_leap_found_hides_it(
+    lake: Lake, running: Running
+) -> None:
+    kept = "d/00005"
+    gone = [path for path in named(40) if path != kept]
+    laid = Laid(lake, [dict.fromkeys(gone, TOMBSTONE), entries(named(41))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    await laid.listed(request)
+    laid.layers[0][kept] = TOMBSTONE
+    await laid.put(laid.tokens[0], {kept: TOMBSTONE})
+    assert await laid.listed(request) == laid.expected(request)

@@ -1,0 +1,78 @@
+"""`scan_without` of the embedded store: ranges with more rows than one call examines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tarn.kv.embedded import open_embedded, reader
+from tarn.kv.embedded.store import EmbeddedKv
+from tarn.kv.port import Group, Partition, PartitionKind, Row
+
+PLAIN = Partition("p", PartitionKind.PLAIN)
+DEAD = b"\1\1"
+ROWS = 500
+
+
+def row(number: int) -> Row:
+    return b"%04d" % number, b"\1\0" if number in (7, 444, 499) else DEAD
+
+
+@pytest.fixture
+async def kv(tmp_path: Path) -> AsyncIterator[EmbeddedKv]:
+    store = await open_embedded(tmp_path / "kv.db", durability="os")
+    await store.set_many(PLAIN, [Group(row(n)[0], (row(n),)) for n in range(ROWS)])
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_EXAMINED_ROWS", 100)
+    monkeypatch.setattr(reader, "_STEPS_MAX", 2000)
+    monkeypatch.setattr(reader, "_STEPS_PER_CALL", 100)
+
+
+async def pages(
+    kv: EmbeddedKv, end: bytes | None, limit: int
+) -> list[tuple[list[bytes], bytes | None]]:
+    found: list[tuple[list[bytes], bytes | None]] = []
+    start = b""
+    while True:
+        page = await kv.scan_without(PLAIN, start, end, limit, DEAD)
+        found.append(([key for key, _ in page.rows], page.upto))
+        if page.upto is None:
+            return found
+        start = page.upto + b"\0"
+
+
+@pytest.mark.usefixtures("_few_rows")
+async def test_a_call_examines_a_bounded_number_of_rows(kv: EmbeddedKv) -> None:
+    found = await pages(kv, None, 10)
+    assert [key for keys, _ in found for key in keys] == [b"0007", b"0444", b"0499"]
+    assert [upto for _, upto in found][:2] == [b"0099", b"0199"]
+    assert found[-1][1] is None
+
+
+@pytest.mark.usefixtures("_few_rows")
+async def test_a_bounded_page_that_is_full_ends_with_its_last_row(kv: EmbeddedKv) -> None:
+    assert (await pages(kv, None, 1))[0] == ([b"0007"], b"0007")
+
+
+@pytest.mark.usefixtures("_few_rows")
+async def test_a_range_that_just_fits_is_read_whole(kv: EmbeddedKv) -> None:
+    """Its statement is interrupted, too, but it has fewer rows than a call examines."""
+    assert await pages(kv, b"0099", 10) == [([b"0007"], None)]
+
+
+async def test_an_interrupted_call_leaves_no_bound_behind(
+    kv: EmbeddedKv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "_STEPS_MAX", 100)
+        patch.setattr(reader, "_STEPS_PER_CALL", 10)
+        await kv.scan_without(PLAIN, b"", None, 10, DEAD)
+    batches = [batch.num_rows async for batch in kv.scan_arrow(PLAIN, b"", None)]
+    assert sum(batches) == ROWS
