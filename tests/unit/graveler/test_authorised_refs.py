@@ -49,7 +49,8 @@ OTHERS = {
     "from_merge_base", "names_only",
     "if_match", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
     "restore_id", "lines",
-    "task_id", "all_users", "timeout_ms", "rows_max", *NESTED,
+    "task_id", "all_users", "timeout_ms", "rows_max",
+    "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -61,7 +62,7 @@ STATEMENTS = (
     Statement(True, ("WriteRules",), ("repository/lake",)),
     Statement(
         True,
-        ("WriteRepo", "CompactRepo"),
+        ("WriteRepo", "CompactRepo", "ManageCompaction"),
         ("repository/lake/branch/sandbox*", "repository/lake/tag/sandbox*"),
     ),
     Statement(
@@ -189,7 +190,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 51, sorted(walked)
+    assert len(walked) == 52, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
