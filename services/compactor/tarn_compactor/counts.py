@@ -170,6 +170,8 @@ class Counts:
         if each.token_id in branch.measured_tokens:
             branch.measured_tokens.discard(each.token_id)
             branch.measured = None  # nobody told how many of its rows were in this token
+            if branch.measured_tokens:
+                self.measure([key])  # rows of these tokens may be left
         if each.is_committed:
             self._committed(branch, now)
         branch.rows_read = branch.rows_returned = 0.0
@@ -228,6 +230,11 @@ class Counts:
     def measure(self, keys: Iterable[BranchKey]) -> None:
         """Asks for measurements of branches."""
         self.unmeasured.update(dict.fromkeys(keys))
+
+    def measure_last(self, key: BranchKey) -> None:
+        """Asks for a measurement of a branch after those of all others."""
+        self.unmeasured.pop(key, None)
+        self.unmeasured[key] = None
 
     def view(self, key: BranchKey, now: float) -> BranchView:
         """Returns what is known of a branch."""

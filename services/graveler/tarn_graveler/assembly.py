@@ -223,7 +223,7 @@ def assemble(
         ),
         moves=moves,
         part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
-        compacting=Compacting(branches, layers, builder, cleaning, clock),
+        compacting=Compacting(branches, layers, builder, cleaning, clock, tasks),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
         merges=Merges(commits, committed, moves, clock, path_records),
         publications=publications,

@@ -70,20 +70,24 @@ class Wire:
         self.transport = transport
         self.is_cut = False
         self.failing: set[str] = set()
+        self.failing_branch = ""  # only calls about this branch fail; empty: about all
+        self.error = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the test cut the wire")
         self.calls: list[tuple[str, str]] = []
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
-        self.calls.append((method, getattr(request, "branch_id", "")))
-        self._check(method)
+        branch = getattr(request, "branch_id", "")
+        self.calls.append((method, branch))
+        self._check(method, branch)
         answer = await self.transport.unary(service, method, request, call)
-        self._check(method)
+        self._check(method, branch)
         return answer
 
-    def _check(self, method: str) -> None:
-        if self.is_cut or method in self.failing:
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the test cut the wire")
+    def _check(self, method: str, branch: str) -> None:
+        is_meant = self.failing_branch in ("", branch)
+        if self.is_cut or (method in self.failing and is_meant):
+            raise self.error
 
     async def operate(
         self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool

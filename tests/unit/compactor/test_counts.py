@@ -137,6 +137,18 @@ def test_a_commit_ends_a_measurement_of_its_tokens() -> None:
     assert lab.view() == BranchView()
 
 
+def test_a_measurement_of_which_a_part_was_removed_is_made_again() -> None:
+    """A compaction removed the older token; nobody told how many of the rows are in the newer one."""
+    lab = Lab()
+    lab.counts.begin_measurement(KEY)
+    lab.measured("t3", "t2", "t1", rows=20)
+    lab.told(token("t1", is_removed=True))
+    assert list(lab.counts.unmeasured) == [KEY]
+    lab.counts.begin_measurement(KEY)
+    lab.measured("t3", "t2", rows=15)
+    assert lab.view().rows == 15
+
+
 def test_a_measurement_that_a_commit_overtook_is_made_again() -> None:
     lab = Lab()
     lab.counts.begin_measurement(KEY)

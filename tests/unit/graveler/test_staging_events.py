@@ -6,8 +6,9 @@ from graveler_service import Service, reason_of, running_service
 from lake import Lake, entry
 
 from tarn.client.staging_events import StagingEventClient
-from tarn.core.errors import TarnError
-from tarn.core.ids import TokenId
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, TokenId
+from tarn.core.listing.metarange import Metarange
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.branch.staging_events import PAGE_MAX, Changes, StagingEvents
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
@@ -231,3 +232,38 @@ async def test_staged_branches_are_found_page_by_page(service: Service) -> None:
     with pytest.raises(TarnError):
         await client.list_staged_branches(admin, "", "", page_size=-1)
     assert isinstance(page, pb.ListStagedBranchesResponse)
+
+
+async def test_a_damaged_branch_record_hides_no_branch_of_another_repository(
+    service: Service,
+) -> None:
+    from tarn.kv.keys import RepositoryKeys
+
+    client = StagingEventClient(service.transport)
+    for name in ("aaa", "zzz"):
+        await service.graveler.create_repository(service.admin, name)
+        uid = (await service.graveler.get_repository(service.admin, name)).instance_uid
+        await service.graveler.stage(service.admin, name, uid, "main", "a", entry(1))
+    async with service.replicas.replica() as graveler:
+        repository = await graveler.repositories.get("lake")
+        refs = graveler.repositories.keys_of(repository).refs
+        key = RepositoryKeys.branch(BranchId("broken"))
+    await service.replicas.kv.set_if(refs, key, b"\xff", None)
+    page = await client.list_staged_branches(service.admin, "", "")
+    assert [each.repository_id for each in page.branches] == ["aaa", "zzz"]
+    assert not page.next_repository_id
+
+
+async def test_a_measurement_needs_no_file_of_the_compacted_listing(lake: Lake) -> None:
+    """A lost file fails compactions, and must not hide that the branch has rows."""
+    await lake.put("a", 1)
+    await lake.graveler.compacting.compact(lake.main)
+    await lake.put("b", 1)
+    statistics = lake.graveler.staging_statistics
+
+    async def lost(*_: object) -> Metarange:
+        raise TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, "no block")
+
+    lake.graveler.committed.metarange = lost  # type: ignore[method-assign,assignment]
+    assert (await statistics.count(lake.main, 10, with_compacted=False)).rows == 1
+    assert await reason_of(statistics.count(lake.main, 10)) == "BLOCK_NOT_FOUND"
