@@ -30,7 +30,7 @@ from tarn.block.merging import (
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
-from tarn.block.uncovered import Ahead, Covered, Places, look_ahead, places_of, rows_at
+from tarn.block.uncovered import Ahead, Covered, Places, held_places, look_ahead, places_of, rows_at
 from tarn.core.entry import identity_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
@@ -347,6 +347,13 @@ class Committed:
     async def places_of(self, namespace: str, metarange: Metarange, paths: Sequence[str]) -> Places:
         """Returns the places of adjacent rows of a listing, whose paths are given in order."""
         return await places_of(self._reader, namespace, metarange, paths)
+
+    def held_places(
+        self, namespace: str, metarange_id: MetarangeId, paths: Sequence[str]
+    ) -> Places:
+        """Returns the places of paths, given in order, as far as memory tells. Never waits."""
+        metarange = self._reader.held_metarange(namespace, metarange_id)
+        return [] if metarange is None else held_places(self._reader, metarange, paths)
 
     async def diff(
         self,
