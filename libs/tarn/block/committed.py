@@ -30,7 +30,7 @@ from tarn.block.merging import (
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
-from tarn.block.uncovered import Ahead, Covered, Places, look_ahead, places_of, rows_at
+from tarn.block.uncovered import Ahead, Covered, Places, held_places, look_ahead, places_of, rows_at
 from tarn.core.entry import identity_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
@@ -99,6 +99,7 @@ class Committed:
         *,
         head: MetarangeId | None = None,
         restored: PathSpan | None = None,
+        counts_changes: bool = True,
     ) -> BuildResult:
         """Applies staged changes to a listing. The result is durable on return.
 
@@ -112,6 +113,8 @@ class Committed:
                 of this listing, and has its entries wherever identities are equal.
             restored: these paths get the content of `head` again; no layer has rows of them. Then the result counts
                 the changes of `base`.
+            counts_changes: False: the result counts the changes of `base` also if there is a `head`; so ranges that
+                the layers do not touch are not opened.
 
         Raises:
             TarnError: CORRUPT if a range is damaged or a layer breaks these rules; any error of the store.
@@ -120,7 +123,10 @@ class Committed:
         if base is not None:
             metarange = await self._reader.metarange(namespace, base)
         if head is not None and head != metarange.metarange_id:
-            return await self._build_over(namespace, metarange, layers, head, restored)
+            result = await self._build_over(namespace, metarange, layers, head, restored)
+            if restored is not None or not counts_changes:
+                return result
+            return await self._counted(namespace, head, result)
         applier = ChangeApplier(self._reader, namespace, metarange, self._rule)
         tally = StagedTally()
         with collapse_error_groups(prefer=TarnError):
@@ -149,9 +155,12 @@ class Committed:
                     with_head_entries(changes, self._reader, namespace, base, head)
                 ) as compared_changes,
             ):
-                result = await applier.run(compared_changes, tally)
-        if restored is not None:
-            return result
+                return await applier.run(compared_changes, tally)
+
+    async def _counted(
+        self, namespace: str, head_id: MetarangeId, result: BuildResult
+    ) -> BuildResult:
+        """Returns a result that counts the changes of the head."""
         sides = MergeSides(base=head_id, source=result.metarange_id, dest=head_id)
         counts = (await self.preview_merge(namespace, sides, limit=1)).changes
         return replace(
@@ -338,6 +347,13 @@ class Committed:
     async def places_of(self, namespace: str, metarange: Metarange, paths: Sequence[str]) -> Places:
         """Returns the places of adjacent rows of a listing, whose paths are given in order."""
         return await places_of(self._reader, namespace, metarange, paths)
+
+    def held_places(
+        self, namespace: str, metarange_id: MetarangeId, paths: Sequence[str]
+    ) -> Places:
+        """Returns the places of paths, given in order, as far as memory tells. Never waits."""
+        metarange = self._reader.held_metarange(namespace, metarange_id)
+        return [] if metarange is None else held_places(self._reader, metarange, paths)
 
     async def diff(
         self,
