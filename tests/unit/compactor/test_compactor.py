@@ -1,13 +1,10 @@
 import asyncio
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+from compactor_lab import LIMITS, Lab, running_mark, simulated
 from graveler_service import reason_of
 
-sys.path.append(str(Path(__file__).parent))
-from compactor_lab import LIMITS, Lab, simulated
-
+from tarn.client.graveler import GravelerClient
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 
 
@@ -39,10 +36,7 @@ async def test_a_branch_below_the_thresholds_costs_no_call(lab: Lab) -> None:
 async def test_deletes_through_two_replicas_add_up(lab: Lab) -> None:
     async with lab.compactor() as compactor:
         await lab.put_and_delete(15, name="one")
-        other = replace(lab.service, transport=lab.wires["b"].transport)
-        from tarn.client.graveler import GravelerClient
-
-        through_b = GravelerClient(other.transport)
+        through_b = GravelerClient(lab.wires["b"])
         for number in range(15):
             await lab.service.put(f"two/{number}", 1)
         for number in range(15):
@@ -126,8 +120,6 @@ async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: Lab) ->
 
 @simulated
 async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(lab: Lab) -> None:
-    from compactor_lab import running_mark
-
     await lab.put_and_delete(30)
     await running_mark(lab)
     async with lab.compactor() as compactor:

@@ -32,7 +32,12 @@ class Laid:
         self.layers = list(layers)
         parts = lake.graveler
         self.reader = Layers(
-            lake.kv, parts.repositories, parts.commits, parts.committed, leap_rows_min=rows_min
+            lake.kv,
+            parts.repositories,
+            parts.commits,
+            parts.committed,
+            parts.branches.events,
+            leap_rows_min=rows_min,
         )
         self.tokens: list[Token] = [parts.branches.new_token() for _ in layers[:-1]]
         self.base: MetarangeId | None = None
