@@ -67,6 +67,27 @@ async def test_a_restored_repository_shows_what_the_dumped_one_did(
     assert again == long_ago, "the restore itself is one more change"
 
 
+async def test_a_restored_branch_has_no_compacted_changes(service: Service, tmp_path: Path) -> None:
+    """Uncommitted changes are in no dump, whether they are staged or folded; the restored branch can be used."""
+    await fill(service)
+    before = await shown(service)
+    await service.put("folded", 6)
+    graveler, admin = service.graveler, service.admin
+    assert (await graveler.compact_branch(admin, "lake", "main")).compacted_metarange_id
+    await service.put("staged", 7)
+    assert await shown(service) == before
+    await dump(service, tmp_path / "lake.tar")
+    await graveler.delete_repository(admin, "lake")
+    await restore(service, tmp_path / "lake.tar")
+    assert await shown(service) == before
+    found = await graveler.staging_statistics(admin, "lake", "main")
+    assert (found.row_count, found.compacted_metarange_id) == (0, "")
+    assert list((await graveler.list_entries(admin, "lake", "main")).paths) == before["paths"]
+    await commit(service, "main", "later", 8)
+    paths = (await graveler.list_entries(admin, "lake", "main")).paths
+    assert list(paths) == sorted([*before["paths"], "later"])
+
+
 class InterruptedRestoreError(Exception):
     """The restore ends here."""
 

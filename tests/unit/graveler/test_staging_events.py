@@ -224,6 +224,7 @@ async def test_staged_branches_are_found_page_by_page(service: Service) -> None:
     found, after = [], ("", "")
     for _ in range(20):
         page = await client.list_staged_branches(admin, *after, page_size=2)
+        assert isinstance(page, pb.ListStagedBranchesResponse)
         found += [(each.repository_id, each.branch_id) for each in page.branches]
         after = (page.next_repository_id, page.next_branch_id)
         if not after[0]:
@@ -231,7 +232,6 @@ async def test_staged_branches_are_found_page_by_page(service: Service) -> None:
     assert found == [("lake", "b1"), ("lake", "b3")]
     with pytest.raises(TarnError):
         await client.list_staged_branches(admin, "", "", page_size=-1)
-    assert isinstance(page, pb.ListStagedBranchesResponse)
 
 
 async def test_a_damaged_branch_record_hides_no_branch_of_another_repository(
