@@ -266,7 +266,7 @@ class BlockNotFoundError(NotFoundError):
 
 
 class TaskNotFoundError(NotFoundError):
-    """The task does not exist, or ended more than a day ago."""
+    """The task does not exist, ended more than a day ago, or is that of another user."""
 
     REASON = Reason.TASK_NOT_FOUND
 

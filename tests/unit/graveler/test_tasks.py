@@ -1,4 +1,4 @@
-"""Tasks over the real service: starts, results, waiting, lists, limits, permissions."""
+"""Tasks over the real service: starts, results, waiting, lists, limits."""
 
 import pytest
 from graveler_service import Service, reason_of
@@ -128,7 +128,7 @@ async def test_an_id_must_be_a_uuid_of_now(lake: Service, bad: str) -> None:
     assert await reason_of(start) is Reason.INVALID_ARGUMENT
 
 
-# ---- waiting, lists, limits, permissions
+# ---- waiting, lists, limits (permissions: `test_task_access.py`)
 
 
 async def test_a_wait_ends_with_the_task(lake: Service, running: Running) -> None:
@@ -199,23 +199,6 @@ async def test_a_list_has_pages_and_only_the_tasks_of_the_caller(lake: Service) 
     assert found == mine
     everything = await lake.graveler.list_tasks(lake.admin, "lake", all_users=True)
     assert [each.task_id for each in everything.tasks] == [*mine, other]
-
-
-async def test_a_user_has_no_access_to_the_tasks_of_others(lake: Service) -> None:
-    graveler, ann = lake.graveler, await lake.as_user("ann", "Developer")
-    name = task_id(lake)
-    await graveler.start_merge(lake.admin, a_merge(), task_id=name)
-    for work in (
-        graveler.get_task(ann, "lake", name),
-        graveler.cancel_task(ann, "lake", name),
-        graveler.wait_task(ann, "lake", name),
-        graveler.list_tasks(ann, "lake", all_users=True),
-    ):
-        assert await reason_of(work) is Reason.ACCESS_DENIED
-    own = task_id(lake, 2)
-    await graveler.start_merge(ann, a_merge(), task_id=own)
-    await graveler.get_task(ann, "lake", own)
-    await graveler.get_task(lake.admin, "lake", own)
 
 
 async def test_a_user_has_a_limited_number_of_open_tasks(lake: Service) -> None:

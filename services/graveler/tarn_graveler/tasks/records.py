@@ -37,8 +37,11 @@ _log = structlog.get_logger()
 
 
 def task_not_found(task_id: str) -> TarnError:
-    """Returns the error for a task that does not exist, or has expired."""
-    text = f"task {task_id[:64]!r} does not exist; tasks are kept for one day after their end"
+    """Returns the error for a task that does not exist, has expired, or belongs to another user: all with one text."""
+    text = (
+        f"you have no task {task_id[:64]!r} in this repository; tasks are kept for one day after their end, and only "
+        "those who may change the rules of the repository see the tasks of others"
+    )
     return TarnError(Kind.NOT_FOUND, Reason.TASK_NOT_FOUND, text, task=task_id[:64])
 
 

@@ -187,15 +187,24 @@ class TaskRunner:
     def _look_of(keys: RepositoryKeys, task_id: TaskId, time_us: int) -> Drop:
         return Drop(keys.task_look(task_id), time_us, task=TaskOwner(keys.root, task_id))
 
-    async def get(self, repository: Repository, task_id: str) -> Task:
+    async def get(
+        self, repository: Repository, task_id: str, user: tuple[UserId, bytes] | None = None
+    ) -> Task:
         """Returns a task that users see.
 
+        Args:
+            repository: its repository.
+            task_id: the task.
+            user: only a task of this user, by id and uid; None for those of all users.
+
         Raises:
-            TarnError: TASK_NOT_FOUND.
+            TarnError: TASK_NOT_FOUND, also for a task of another user.
         """
         keys = self._repositories.keys_of(repository)
         task = await self._records.get(keys, task_id)
         if task is None or not is_shown(task, self._clock.now_us()):
+            raise task_not_found(task_id)
+        if user not in (None, (task.user_id, task.user_uid)):
             raise task_not_found(task_id)
         return await self._records.filled(keys, task)
 
