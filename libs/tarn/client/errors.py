@@ -140,7 +140,7 @@ class BranchDirtyError(FailedPreconditionError):
 
 
 class BranchResetError(LostRaceError):
-    """A reset discarded the changes that the commit was about to commit."""
+    """The commit was not made: a reset ran at the same time, and discarded its changes, or another commit took them."""
 
     REASON = Reason.BRANCH_RESET
 
