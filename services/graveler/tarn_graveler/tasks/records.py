@@ -190,7 +190,7 @@ class TaskRecords:
     async def scan(self, keys: RepositoryKeys, after: str = "") -> AsyncIterator[Task]:
         """Yields all records, oldest first, without their requests and results; also void and expired ones.
 
-        A damaged record is left out: it must not stop all starts.
+        A damaged record is left out: it must not stop all lists.
 
         Args:
             keys: those of the repository.
