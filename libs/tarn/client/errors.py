@@ -140,7 +140,7 @@ class BranchDirtyError(FailedPreconditionError):
 
 
 class BranchResetError(LostRaceError):
-    """A reset discarded the changes that the commit was about to commit."""
+    """The commit was not made: a reset ran at the same time, and discarded its changes, or another commit took them."""
 
     REASON = Reason.BRANCH_RESET
 
@@ -266,7 +266,7 @@ class BlockNotFoundError(NotFoundError):
 
 
 class TaskNotFoundError(NotFoundError):
-    """The task does not exist, or ended more than a day ago."""
+    """The task does not exist, ended more than a day ago, or is that of another user."""
 
     REASON = Reason.TASK_NOT_FOUND
 

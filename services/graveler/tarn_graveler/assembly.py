@@ -48,6 +48,7 @@ from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
 from tarn_graveler.repository.restoring import Restoring
 from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.tasks.quotas import TaskQuotas
 from tarn_graveler.tasks.records import TaskRecords
 from tarn_graveler.tasks.runner import TaskRunner
 from tarn_graveler.uploads.completion import Completion
@@ -252,6 +253,7 @@ def _task_runner(
 ) -> TaskRunner:
     """Builds the runner of tasks, and lets the cleaner hand it the tasks that are due."""
     drops = DropList(kv, keys, clock)
-    runner = TaskRunner(TaskRecords(kv, clock), drops, repositories, clock, ids, tasks)
+    records, quotas = TaskRecords(kv, clock), TaskQuotas(kv, clock)
+    runner = TaskRunner(records, quotas, drops, repositories, clock, ids, tasks)
     cleaning.look_at_task = runner.look
     return runner

@@ -93,6 +93,12 @@ RECORDS = {
     "preview.source_ref": "v1~0",
 }
 
+HIDDEN = {
+    f"TaskService.{name}.others": Reason.TASK_NOT_FOUND
+    for name in ("GetTask", "WaitTask", "CancelTask")
+}
+"""Accesses without which a record is like one that does not exist."""
+
 Case = tuple[ServiceDescriptor, str, Rule]
 
 CASES: list[Case] = [
@@ -185,7 +191,8 @@ async def test_a_call_without_what_its_rule_says_is_refused(
         uid = (await _repository(service)).instance_uid
         with pytest.raises(TarnError) as caught:
             await send(service, of, name, instance_uid=uid, **more)
-        assert caught.value.reason is Reason.ACCESS_DENIED, checks
+        expected = HIDDEN.get(rule.name, Reason.ACCESS_DENIED)
+        assert caught.value.reason is expected, checks
     assert checks.count(denied) == 1
 
 
