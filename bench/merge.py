@@ -46,7 +46,7 @@ from tarn.core.commit import Commit
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.virtual import VirtualBase
 from tarn.rpc.process.system import SystemClock
-from tarn_graveler.history.merge_base import merge_base
+from tarn_graveler.history.merge_base import merge_bases
 
 NAMESPACE = "local://bench"
 CHANGES = 10_000
@@ -256,7 +256,7 @@ async def histories(rounds: int, count: int = 100_000) -> None:
         return [commits[commit_id] for commit_id in commit_ids]
 
     async def search() -> None:
-        await merge_base(read, ids[-2], ids[-1])
+        await merge_bases(read, [ids[-2]], [ids[-1]], limit=32)
 
     await measure(f"merge base {count:,} commits away", "", rounds, search)
 

@@ -38,6 +38,7 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
+from tarn_graveler.history.virtual_bases import MergeBases
 from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.records import Repositories
@@ -179,13 +180,13 @@ def assemble(
     conditional = ConditionalStaging(kv, branches, layers)
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
-    task_runner = _task_runner(kv, keys, cleaning, repositories, clock, ids, tasks)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     builder = builder or InlineBuilder(kv, committed)
     path_records = PathRecords(kv, repositories, tasks)
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
+    bases = MergeBases(commits)
     moves = HeadMoves(branches, layers, changes, publications, cleaning, clock)
     tags = Tags(kv, repositories, clock, names)
     rules = RepositorySettings(kv, repositories, clock, ids)
@@ -208,15 +209,15 @@ def assemble(
         ),
         moves=moves,
         part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
-        merges=Merges(commits, committed, moves, clock, path_records),
+        merges=Merges(commits, committed, moves, clock, path_records, bases),
         publications=publications,
-        diffing=Diffing(commits, layers, reading, committed, changes),
+        diffing=Diffing(bases, layers, reading, committed, changes),
         history=History(commits, path_changes),
         annotating=Annotating(commits, committed, path_changes),
         daily_uploads=daily_uploads,
         uploads=Uploads(kv, daily_uploads, completion, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        task_runner=task_runner,
+        task_runner=_task_runner(kv, keys, cleaning, repositories, clock, ids, tasks),
         settings=rules,
         dumping=Dumping(kv, repositories, rules),
         restoring=Restoring(repositories, rules, branches, tags, commits, rows, committed, blocks),
