@@ -302,7 +302,7 @@ def puts_during(trial: Trial, what: str, form: Form, work: BranchWork) -> None:
         for number in range(min(3, trial.rounds)):
             branch, rows = uvloop.run(_stage_million(trial, node, number))
             idle.append(_puts(trial, node, f"idle{number}"))
-            busy.append(_puts_beside(trial, node, number, partial(work, branch=branch, rows=rows)))
+            busy.append(_puts_beside(trial, node, number, work, branch, rows))
             ratios.append(busy[-1].quantile_ms(0.99) / max(1e-6, idle[-1].quantile_ms(0.99)))
         quiet, loud = pooled(idle), pooled(busy)
         rates = f"{quiet.per_second:,.0f}/s idle, {loud.per_second:,.0f}/s beside the {what}"
@@ -352,7 +352,7 @@ async def _commit_all(connection: Connection, branch: str, rows: int) -> None:
 
 
 def _puts_beside(
-    trial: Trial, node: Node, number: int, work: Callable[[Connection], Awaitable[None]]
+    trial: Trial, node: Node, number: int, work: BranchWork, branch: str, rows: int
 ) -> Measured:
     """Measures PUTs from just before some work of the node begins until it is done."""
     requests = _requests(node, f"busy{number}", int(60_000 * max(0.1, trial.scale)))
@@ -361,7 +361,7 @@ def _puts_beside(
 
     async def do() -> None:
         async with connected(node) as connection:
-            await work(connection)
+            await work(connection, branch, rows)
 
     def run() -> None:
         try:

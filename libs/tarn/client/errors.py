@@ -69,6 +69,7 @@ __all__ = [
     "NothingToMergeError",
     "MergeConflictError",
     "NotFastForwardError",
+    "TooManyMergeBasesError",
     "EntryNotFoundError",
     "UploadNotFoundError",
     "UploadPartInvalidError",
@@ -221,6 +222,12 @@ class NotFastForwardError(FailedPreconditionError):
     """The branch has commits that the source lacks."""
 
     REASON = Reason.NOT_FAST_FORWARD
+
+
+class TooManyMergeBasesError(FailedPreconditionError):
+    """The two histories have merged more than 32 commits independently of each other; merge an older commit first."""
+
+    REASON = Reason.TOO_MANY_MERGE_BASES
 
 
 class EntryNotFoundError(NotFoundError):

@@ -29,6 +29,7 @@ from tarn_proto.graveler.v1 import (
     reflog_service_pb2,
     repository_service_pb2,
     settings_service_pb2,
+    staging_event_service_pb2,
     tag_service_pb2,
     task_service_pb2,
     upload_service_pb2,
@@ -50,6 +51,7 @@ SERVICES: list[ServiceDescriptor] = [
         task_service_pb2,
         entry_service_pb2,
         upload_service_pb2,
+        staging_event_service_pb2,
     )
     for service in file.DESCRIPTOR.services_by_name.values()
 ]
