@@ -139,6 +139,23 @@ async def test_a_refused_start_writes_nothing(lake: Service) -> None:
     assert {operation for operation, _ in lake.replicas.kv.calls} == {"get_many"}
 
 
+async def test_a_start_is_counted_after_its_look_and_the_drop_of_its_day_are_registered(
+    lake: Service,
+) -> None:
+    """A crash in between would leave rows that nothing drops, and a start that counts although it never lands."""
+    rows, _ = await place(lake)
+    lake.replicas.kv.calls.clear()
+    await start(lake, 1)
+    operations = [
+        "row" if name == rows.name else "registered"
+        for operation, name in lake.replicas.kv.calls
+        if (operation, name) == ("set_if", rows.name) or operation == "set_many"
+    ]
+    registered = operations.index("row")
+    assert operations[:registered] == ["registered"] * registered
+    assert operations[registered:] == ["row", "row"]  # the count, then the record
+
+
 async def test_two_starts_at_once_do_not_exceed_the_limit(lake: Service, running: Running) -> None:
     """The second one counts the first one, although its record does not exist when the second one looked."""
     for number in range(OPEN_MAX - 1):

@@ -84,8 +84,6 @@ class TaskQuotas:
         (found,) = await self._kv.get_many(keys.tasks(day), [key], settle=settle)
         before = _quota_of(found)
         predicate = None if found is None else found.predicate
-        if task.task_id in before.open_ids:
-            return QuotaChange(predicate, before, before)
         open_elsewhere = 0
         for other in days_of_open_tasks(self._clock.now_us()):
             if other != day:

@@ -39,8 +39,8 @@ _log = structlog.get_logger()
 def task_not_found(task_id: str) -> TarnError:
     """Returns the error for a task that does not exist, has expired, or belongs to another user: all with one text."""
     text = (
-        f"you have no task {task_id[:64]!r} in this repository; tasks are kept for one day after their end, and only "
-        "those who may change the rules of the repository see the tasks of others"
+        f"task {task_id[:64]!r} does not exist, or you may not see it; tasks are kept for one day after their end, "
+        "for the user who started them and for those who may change the rules of the repository"
     )
     return TarnError(Kind.NOT_FOUND, Reason.TASK_NOT_FOUND, text, task=task_id[:64])
 
