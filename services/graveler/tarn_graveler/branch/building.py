@@ -45,6 +45,7 @@ class BuildOrder:
         tokens: the sealed tokens over it, newest first. Invariant: their seal is confirmed.
         head: the listing of the branch's commit, if `base` is a compacted one.
         reset: paths that get the commit's content; the tokens' rows of these paths are not even read. None: none.
+        is_background: no caller waits for the result, so it leaves room for builds of commits; for compactions.
     """
 
     namespace: str
@@ -52,6 +53,7 @@ class BuildOrder:
     tokens: tuple[Partition, ...]
     head: MetarangeId | None = None
     reset: PathSpan | None = None
+    is_background: bool = False
 
 
 class Builder(Protocol):
