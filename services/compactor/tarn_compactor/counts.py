@@ -73,6 +73,15 @@ class _Branch:
     rows_returned: float = 0.0
 
 
+def _add_tokens(sums: dict[str, _Token], more: dict[str, _Token]) -> None:
+    for token_id, token in more.items():
+        kept = sums.setdefault(token_id, _Token())
+        kept.rows += token.rows
+        kept.tombstones += token.tombstones
+        kept.size_bytes += token.size_bytes
+        kept.is_sealed |= token.is_sealed
+
+
 class Counts:
     """Counts of all branches that have uncommitted rows.
 
@@ -198,18 +207,18 @@ class Counts:
     def end_measurement(
         self, key: BranchKey, measured: pb.MeasureStagingResponse | None, now: float
     ) -> None:
-        """Replaces the sums of a branch by a measurement; None: it failed, and the sums stay."""
+        """Replaces the sums of a branch by a measurement.
+
+        The sums stay if it failed (None), and if it ended at its limit, and the sums are greater.
+        """
         branch = self._branches.get(key)
         if branch is None:
             return
         before, branch.measured_from = branch.measured_from or {}, None
-        if measured is None:
-            for token_id, token in branch.tokens.items():
-                kept = before.setdefault(token_id, _Token())
-                kept.rows += token.rows
-                kept.tombstones += token.tombstones
-                kept.size_bytes += token.size_bytes
-                kept.is_sealed |= token.is_sealed
+        known = sum(token.rows for token in before.values())
+        known += branch.measured.rows if branch.measured is not None else 0
+        if measured is None or (measured.is_truncated and known > measured.rows):
+            _add_tokens(before, branch.tokens)
             branch.tokens = before
             return
         gone = [each for each in measured.token_ids if self._removed.get(each)]
@@ -259,6 +268,7 @@ class Counts:
             amplification=branch.rows_read / max(branch.rows_returned, 1.0),
             since_commit_s=now - last,
             commit_interval_s=last - previous if previous > -inf else inf,
+            is_truncated=measured is not None and measured.is_truncated,
         )
 
     def drop_empty(self, now: float) -> None:

@@ -365,6 +365,26 @@ async def test_hidden_rows_of_a_token_beneath_are_not_asked_for_one_by_one(
         assert probes <= DEAD // 3
 
 
+async def test_rows_of_many_tokens_are_asked_for_no_further_than_the_page_needs(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each token has a page of rows. Only the first ones of all tokens together may be asked for, not those of each."""
+    staged = [
+        {f"d/00010.{number:03}.{depth}": entry(1) for number in range(100)} for depth in range(6)
+    ]
+    gone = dict.fromkeys(named(DEAD), TOMBSTONE)
+    laid = Laid(lake, [gone, *staged, entries(named(DEAD))], LEAP_ROWS_MIN)
+    await laid.write()
+    whole = PageRequest(prefix="d/")
+    assert await laid.listed(whole) == laid.expected(whole)
+    counts = Counts(lake, monkeypatch)
+    page = await laid.reader.page(lake.main, laid.tokens, laid.base, replace(whole, limit=50))
+    assert page.paths == [path for path, _ in laid.expected(whole)[:50]]
+    rows, probes = counts.take()
+    assert rows <= 6 * 51
+    assert probes <= 6 * 51
+
+
 async def test_a_row_that_is_written_over_a_remembered_tombstone_is_listed(lake: Lake) -> None:
     laid = Laid(lake, [dict.fromkeys(named(40), TOMBSTONE), entries(named(50))])
     await laid.write()

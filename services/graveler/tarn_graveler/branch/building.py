@@ -47,6 +47,7 @@ class BuildOrder:
         reset: paths that get the commit's content; the tokens' rows of these paths are not even read. None: none.
         counts_changes: the result counts what changes the commit. If `base` is a compacted listing, that compares all
             of it with `head`, which only a commit needs.
+        is_background: no caller waits for the result, so it leaves room for builds of commits; for compactions.
     """
 
     namespace: str
@@ -55,6 +56,7 @@ class BuildOrder:
     head: MetarangeId | None = None
     reset: PathSpan | None = None
     counts_changes: bool = True
+    is_background: bool = False
 
 
 class Builder(Protocol):

@@ -214,6 +214,7 @@ class Compacting:
             tuple(self._layers.partition(name, token) for token in record.sealed),
             await self._layers.head_beneath(repository, record),
             counts_changes=False,
+            is_background=True,
         )
         built = await self._builder.build(order)
         head = await self._layers.metarange_of(repository, record.commit_id)
