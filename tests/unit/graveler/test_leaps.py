@@ -410,6 +410,23 @@ async def test_rows_that_one_token_covers_are_not_covered_for_another(lake: Lake
     assert len(await laid.listed(request)) == 50
 
 
+async def test_rows_that_a_token_covers_are_not_covered_by_the_token_above_it(lake: Lake) -> None:
+    """The reset of a part discards the sealed token and keeps the staging token above it."""
+    mine, sealed = named(3, 60), named(40)
+    laid = Laid(
+        lake,
+        [dict.fromkeys(mine, TOMBSTONE), dict.fromkeys(sealed, TOMBSTONE), entries(named(70))],
+    )
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    for _ in range(3):
+        assert await laid.listed(request) == laid.expected(request)
+    laid.layers.pop(1)
+    laid.tokens.pop(1)
+    assert await laid.listed(request) == laid.expected(request)
+    assert len(await laid.listed(request)) == 67
+
+
 async def test_a_row_that_lands_between_the_reads_of_a_leap_is_listed_once(
     lake: Lake, running: Running
 ) -> None:
@@ -427,6 +444,26 @@ async def test_a_row_that_lands_between_the_reads_of_a_leap_is_listed_once(
     await laid.put(laid.tokens[0], {kept: entry(777)})
     gate.open()
     assert await listing == laid.expected(request)
+
+
+async def test_a_row_that_another_listing_learns_of_during_a_leap_hides_nothing_from_it(
+    lake: Lake, running: Running
+) -> None:
+    """What is covered counts as of the beginning of the leap, before its scans: these see such rows."""
+    kept = "d/00005"
+    gone = [path for path in named(40) if path != kept]
+    laid = Laid(lake, [dict.fromkeys(gone, TOMBSTONE), entries(named(41))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    before = await laid.listed(request)
+    gate = lake.kv.hold("scan_without", after=True)
+    listing = running.start(laid.listed(request))
+    await reached(gate)
+    laid.layers[0][kept] = entry(777)
+    await laid.put(laid.tokens[0], {kept: entry(777)})
+    assert await laid.listed(request) == laid.expected(request) != before
+    gate.open()
+    assert await listing in (before, laid.expected(request))
 
 
 async def test_an_acknowledged_delete_of_an_object_that_a_leap_found_hides_it(
