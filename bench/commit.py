@@ -92,7 +92,9 @@ class Bench:
         """Reads all pages of a difference, with the page size that clients use to read everything."""
         after: str | None = ""
         while after is not None:
-            page = await self.committed.diff(NAMESPACE, left, right, after=after, limit=5000)
+            page = await self.committed.differences.page(
+                NAMESPACE, left, right, after=after, limit=5000
+            )
             after = page.next_after
 
 

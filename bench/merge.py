@@ -196,7 +196,7 @@ async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) 
         async def diff() -> None:
             after: str | None = ""
             while after is not None:
-                page = await committed.diff(
+                page = await committed.differences.page(
                     NAMESPACE, _base_of(sides), _source_of(sides), after=after, limit=DIFF_PAGE
                 )
                 after = page.next_after
@@ -204,7 +204,7 @@ async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) 
         async def count() -> None:
             after: str | None = ""
             while after is not None:
-                found = await committed.diff_folders(
+                found = await committed.differences.folders(
                     NAMESPACE, _base_of(sides), _source_of(sides), delimiter="/", after=after
                 )
                 after = found.next_after

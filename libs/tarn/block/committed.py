@@ -7,7 +7,7 @@ record (docs/design/protocol.md, rule 2). `tarn.core` decides, in pure functions
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import replace
@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from tarn.aio.first_error import collapse_error_groups
 from tarn.block.applying import BuildResult, ChangeApplier, StagedTally, overlaid
-from tarn.block.comparing import Window, compared, compared_segments
+from tarn.block.differences import Differences
 from tarn.block.headrows import head_rows, with_head_entries
 from tarn.block.merging import (
     ConflictPage,
-    MergeBaseListing,
     MergeListings,
     MergePreview,
     MergeResult,
     MergeSides,
     Merging,
+    base_listing,
 )
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
@@ -36,36 +36,16 @@ from tarn.core.entry import identity_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
-from tarn.core.listing.changes import upto
 from tarn.core.listing.choice import REFUSE, Choice
-from tarn.core.listing.diff import DiffPage, DiffRows, diff_changes
-from tarn.core.listing.folders import FolderPage, FolderTally
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
-from tarn.core.listing.pages import PathSpan, path_after, prefix_end
-from tarn.core.listing.run import EMPTY_RUN, run_of_batch
-from tarn.core.listing.segments import segments_of
-from tarn.core.listing.virtual import VirtualBase, VirtualLeft, VirtualListing
+from tarn.core.listing.pages import PathSpan, prefix_end
 
 __all__ = [
     "NOT_CACHED",
     "BuildResult",
     "Committed",
-    "DiffLeft",
     "NotCached",
 ]
-
-_PAGE_BYTES_MAX = 4 << 20
-"""Bytes of one page of differences: a quarter of the size limit of a message."""
-
-_PAGE_RANGES_MAX = 64
-"""Ranges opened for one page of differences: typically 640,000 rows of each side, compared in about 0.3 s."""
-
-_WINDOW_ROWS_MIN = 1024
-"""Minimum rows of the first window of a comparison. Each window is a switch of threads; fewer rows cost as much."""
-
-
-DiffLeft = MetarangeId | VirtualLeft | None
-"""The left side of a difference of listings; None is the empty listing."""
 
 
 class NotCached(enum.Enum):
@@ -98,6 +78,8 @@ class Committed:
     ) -> None:
         self._reader = RangeReader(store, cache, executor)
         self._rule = rule or BreakRule()
+        self.differences = Differences(self._reader, self._rule)
+        """Compares listings with each other, and with staged rows."""
 
     async def build(
         self,
@@ -236,22 +218,11 @@ class Committed:
         self, namespace: str, sides: MergeSides, choice: Choice, limit: int
     ) -> Merging:
         listings = MergeListings(
-            await self._base(namespace, sides.base),
-            await self._listing(namespace, sides.source),
-            await self._listing(namespace, sides.dest),
+            await base_listing(self._reader, namespace, sides.base),
+            await self._reader.listing(namespace, sides.source),
+            await self._reader.listing(namespace, sides.dest),
         )
         return Merging(self._reader, namespace, listings, self._rule, choice, limit)
-
-    async def _base(self, namespace: str, base: MergeBaseListing) -> Metarange | VirtualListing:
-        if not isinstance(base, VirtualBase):
-            return await self._listing(namespace, base)
-        listings = [await self._listing(namespace, each) for each in base.listings]
-        return VirtualListing(tuple(listings), base.steps)
-
-    async def _listing(self, namespace: str, metarange_id: MetarangeId | None) -> Metarange:
-        if metarange_id is None:
-            return EMPTY_METARANGE
-        return await self._reader.metarange(namespace, metarange_id)
 
     async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
         """Returns the ranges and totals of a listing, for callers that walk all of it.
@@ -372,155 +343,3 @@ class Committed:
         """Returns the places of paths, given in order, as far as memory tells. Never waits."""
         metarange = self._reader.held_metarange(namespace, metarange_id)
         return [] if metarange is None else held_places(self._reader, metarange, paths)
-
-    async def diff(
-        self,
-        namespace: str,
-        left: DiffLeft,
-        right: MetarangeId,
-        *,
-        prefix: str = "",
-        after: str = "",
-        limit: int = 1000,
-    ) -> DiffPage:
-        """Returns up to `limit` paths greater than `after` that differ, in byte order.
-
-        A left side of None is the empty listing; one of several common ancestors has the entries of another listing at
-        its undecided paths. Ranges that both listings share are not opened. A page ends
-        early, possibly without a change, at 4 MiB or after 64 opened ranges; it always makes progress beyond
-        `after`.
-
-        Raises:
-            TarnError: as `lookup`.
-        """
-        found = DiffRows(limit, _PAGE_BYTES_MAX)
-        rows_first = max(_WINDOW_ROWS_MIN, limit + 1)
-        windows = self._compared(namespace, left, right, prefix, after, rows_first)
-        async with aclosing(windows):
-            async for window in windows:
-                if found.add(window.changes):
-                    return found.page(found.paths[-1])
-                if window.ranges >= _PAGE_RANGES_MAX:
-                    return found.page(window.upto)
-        return found.page(None)
-
-    async def diff_folders(
-        self,
-        namespace: str,
-        left: DiffLeft,
-        right: MetarangeId,
-        *,
-        prefix: str = "",
-        delimiter: str = "",
-        after: str = "",
-        limit: int = 1000,
-    ) -> FolderPage:
-        """Counts the paths greater than `after` that differ, folder by folder (`tarn.core.listing.folders`).
-
-        Up to `limit` lines. Costs and ends as a page of `diff`, also in the middle of a folder.
-
-        Raises:
-            TarnError: as `lookup`.
-        """
-        tally = FolderTally(prefix, delimiter, limit)
-        rows_first = max(_WINDOW_ROWS_MIN, limit + 1)
-        windows = self._compared(namespace, left, right, prefix, after, rows_first)
-        async with aclosing(windows):
-            async for window in windows:
-                if await self._reader.compute(tally.add, window.changes):
-                    return tally.page(tally.last)
-                if window.ranges >= _PAGE_RANGES_MAX:
-                    return tally.page(window.upto)
-        return tally.page(None)
-
-    async def differs(
-        self, namespace: str, left: MetarangeId, right: MetarangeId, span: PathSpan
-    ) -> bool:
-        """Whether two listings differ in a path of a span. Ranges that both share are not opened.
-
-        Raises:
-            TarnError: as `lookup`.
-        """
-        if left == right:
-            return False
-        sides = [await self._reader.metarange(namespace, side) for side in (left, right)]
-        windows = compared(
-            self._reader,
-            namespace,
-            *sides,
-            start=span.start,
-            end=span.end,
-            rows_first=_WINDOW_ROWS_MIN,
-        )
-        async with aclosing(windows):
-            async for window in windows:
-                if window.changes.num_rows:
-                    return True
-        return False
-
-    async def _compared(
-        self,
-        namespace: str,
-        left: DiffLeft,
-        right: MetarangeId,
-        prefix: str,
-        after: str,
-        rows_first: int,
-    ) -> AsyncGenerator[Window, None]:
-        """Compares two listings, starting after a path."""
-        if left == right:
-            return
-        start = max(prefix, path_after(after)) if after else prefix
-        span = PathSpan(start, prefix_end(prefix))
-        newer = await self._listing(namespace, right)
-        if isinstance(left, VirtualLeft):
-            base = await self._base(namespace, left.base)
-            own = await self._listing(namespace, left.undecided)
-            segments = await self._reader.compute(
-                lambda: list(segments_of(base, newer, own, self._rule))
-            )
-            windows = compared_segments(self._reader, namespace, segments, span)
-        else:
-            older = await self._listing(namespace, left)
-            windows = compared(
-                self._reader,
-                namespace,
-                older,
-                newer,
-                start=span.start,
-                end=span.end,
-                rows_first=rows_first,
-            )
-        async with aclosing(windows):
-            async for window in windows:
-                yield window
-
-    async def diff_staged(
-        self, namespace: str, metarange_id: MetarangeId, changes: pa.RecordBatch
-    ) -> DiffPage:
-        """Returns the changes that a page of staged rows makes to a listing, without rows that change nothing.
-
-        Args:
-            namespace: the repository's namespace.
-            metarange_id: the listing.
-            changes: `path` and `value`, sorted, each path once; tombstones delete.
-
-        Returns:
-            Up to 4 MiB of changes. If there are more, the next page continues after the last path.
-
-        Raises:
-            TarnError: as `build`.
-        """
-        metarange = await self._reader.metarange(namespace, metarange_id)
-        left = await self._reader.compute(run_of_batch, changes)
-        found = DiffRows(len(left), _PAGE_BYTES_MAX)
-        while len(left):
-            place = metarange.range_of(left.first_path)
-            rows, here, left = EMPTY_RUN, left, EMPTY_RUN
-            if place < len(metarange.ranges):
-                info = metarange.ranges[place]
-                here, left = upto(here, info.max_path)
-                rows = (await self._reader.range(namespace, info.range_id)).run
-            if found.add(await self._reader.compute(diff_changes, rows, here)):
-                return found.page(found.paths[-1])
-        return found.page(None)

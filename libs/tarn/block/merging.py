@@ -40,6 +40,7 @@ __all__ = [
     "MergeResult",
     "MergeSides",
     "Merging",
+    "base_listing",
 ]
 
 _AHEAD_MAX = 2
@@ -69,6 +70,16 @@ class MergeSides:
     base: MergeBaseListing
     source: MetarangeId | None
     dest: MetarangeId | None
+
+
+async def base_listing(
+    reader: RangeReader, namespace: str, base: MergeBaseListing
+) -> Metarange | VirtualListing:
+    """Returns the listing of a merge base, or of the fold of several."""
+    if not isinstance(base, VirtualBase):
+        return await reader.listing(namespace, base)
+    listings = [await reader.listing(namespace, each) for each in base.listings]
+    return VirtualListing(tuple(listings), base.steps)
 
 
 @dataclass(frozen=True, slots=True)

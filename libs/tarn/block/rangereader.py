@@ -68,6 +68,14 @@ class RangeReader:
         self.hold(namespace, metarange)
         return metarange
 
+    async def listing(self, namespace: str, metarange_id: MetarangeId | None) -> Metarange:
+        """Returns a metarange as `metarange`; for None, the empty listing."""
+        return (
+            EMPTY_METARANGE
+            if metarange_id is None
+            else await self.metarange(namespace, metarange_id)
+        )
+
     def hold(self, namespace: str, metarange: Metarange) -> None:
         """Keeps a metarange in memory and evicts the least recently used ones."""
         self._metaranges.put((namespace, metarange.metarange_id), metarange)

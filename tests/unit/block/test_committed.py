@@ -100,7 +100,9 @@ class Lake:
         found: list[Change] = []
         upto: str | None = after
         while upto is not None:
-            page = await self.committed.diff(SPACE, left, right, prefix=prefix, after=upto)
+            page = await self.committed.differences.page(
+                SPACE, left, right, prefix=prefix, after=upto
+            )
             assert page.next_after is None or page.next_after > upto
             found += changes_of(page)
             upto = page.next_after
@@ -191,7 +193,9 @@ async def test_a_page_of_a_diff_is_a_slice_of_the_whole(
             for change in changes_between(left, right)
             if change[0] > after and change[0].startswith(prefix)
         ]
-        page = await lake.committed.diff(SPACE, one, other, prefix=prefix, after=after, limit=limit)
+        page = await lake.committed.differences.page(
+            SPACE, one, other, prefix=prefix, after=after, limit=limit
+        )
         assert changes_of(page) == expected[:limit]
         assert page.next_after == (page.paths[-1] if len(expected) > limit else None)
 
@@ -202,7 +206,7 @@ async def test_a_staged_diff_is_the_diff_of_the_commit_to_come(
 ) -> None:
     with lakes(rule) as lake:
         built = (await lake.build(None, listing)).metarange_id
-        found = await lake.committed.diff_staged(SPACE, built, run_of(changes).batch())
+        found = await lake.committed.differences.staged_page(SPACE, built, run_of(changes).batch())
         assert changes_of(found) == changes_between(listing, applied(listing, changes))
         assert found.next_after is None
 
@@ -271,7 +275,7 @@ async def test_shared_ranges_are_not_opened_by_a_diff(lake: Lake) -> None:
     left = await lake.build(None, numbered(400))
     right = await lake.build(left.metarange_id, {"k00200": sample_entry(9999)})
     lake.store.reads.clear()
-    found = await lake.machine().diff(SPACE, left.metarange_id, right.metarange_id)
+    found = await lake.machine().differences.page(SPACE, left.metarange_id, right.metarange_id)
     assert changes_of(found) == [("k00200", sample_entry(200), sample_entry(9999))]
     ranges = [path for path in lake.store.reads if path.startswith("_tarn/ranges/")]
     assert len(ranges) == 2
@@ -280,7 +284,7 @@ async def test_shared_ranges_are_not_opened_by_a_diff(lake: Lake) -> None:
 async def test_a_diff_with_itself_reads_nothing(lake: Lake) -> None:
     built = (await lake.build(None, numbered(10))).metarange_id
     lake.store.reads.clear()
-    assert await lake.machine().diff(SPACE, built, built) == DiffPage([], [], [], None)
+    assert await lake.machine().differences.page(SPACE, built, built) == DiffPage([], [], [], None)
     assert lake.store.reads == []
 
 
@@ -310,7 +314,7 @@ async def test_a_page_that_finds_nothing_ends_after_some_ranges(tmp_path: Path) 
     }
     left = (await lake.build(None, numbered(100))).metarange_id
     right = (await lake.build(None, written_later | {"k00099": sample_entry(100)})).metarange_id
-    first = await lake.committed.diff(SPACE, left, right)
+    first = await lake.committed.differences.page(SPACE, left, right)
     assert (first.paths, first.next_after) == ([], "k00031")
     assert await lake.changes(left, right) == [("k00099", sample_entry(99), sample_entry(100))]
 
@@ -323,10 +327,10 @@ async def test_a_page_ends_when_it_is_large(lake: Lake) -> None:
         for number in range(50)
     }
     built = (await lake.build(None, large)).metarange_id
-    page = await lake.committed.diff(SPACE, EMPTY, built)
+    page = await lake.committed.differences.page(SPACE, EMPTY, built)
     assert page.next_after == page.paths[-1] == "k034"
     assert await lake.changes(EMPTY, built) == changes_between({}, large)
-    of_staged = await lake.committed.diff_staged(SPACE, EMPTY, run_of(large).batch())
+    of_staged = await lake.committed.differences.staged_page(SPACE, EMPTY, run_of(large).batch())
     assert of_staged == page
 
 
@@ -360,7 +364,7 @@ async def test_deleting_everything_gives_the_empty_listing(lake: Lake) -> None:
     base = await lake.build(None, numbered(50))
     result = await lake.build(base.metarange_id, dict.fromkeys(numbered(50), TOMBSTONE))
     assert (result.metarange_id, result.changed, result.removed) == (EMPTY, True, 50)
-    found = await lake.committed.diff(SPACE, base.metarange_id, EMPTY)
+    found = await lake.committed.differences.page(SPACE, base.metarange_id, EMPTY)
     assert changes_of(found) == changes_between(numbered(50), {})
 
 
@@ -403,7 +407,7 @@ async def test_a_damaged_range_is_named(lake: Lake) -> None:
     for work in (
         other.lookup(SPACE, built.metarange_id, info.min_path),
         other.page(SPACE, built.metarange_id, "", 10),
-        other.diff(SPACE, EMPTY, built.metarange_id),
+        other.differences.page(SPACE, EMPTY, built.metarange_id),
         other.build(SPACE, built.metarange_id, [staged({info.min_path: sample_entry(99)})]),
     ):
         with pytest.raises(TarnError, match=info.range_id) as caught:

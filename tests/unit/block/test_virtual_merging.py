@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarn.block.committed import Committed, DiffLeft
+from tarn.block.committed import Committed
+from tarn.block.differences import DiffLeft
 from tarn.block.mem import MemBlockStore
 from tarn.block.merging import MergeSides
 from tarn.block.port import BlockKey
@@ -155,7 +156,9 @@ async def test_a_difference_from_a_fold_is_one_of_dicts(
         machine = lake.machine()
         after: str | None = ""
         while after is not None:
-            page = await machine.diff(SPACE, older, newer, prefix=prefix, after=after, limit=limit)
+            page = await machine.differences.page(
+                SPACE, older, newer, prefix=prefix, after=after, limit=limit
+            )
             assert page.next_after is None or page.next_after > after
             found += zip(page.paths, page.lefts, page.rights, strict=True)
             after = page.next_after
@@ -163,7 +166,7 @@ async def test_a_difference_from_a_fold_is_one_of_dicts(
         total = 0
         after = ""
         while after is not None:
-            folders: FolderPage = await machine.diff_folders(
+            folders: FolderPage = await machine.differences.folders(
                 SPACE, older, newer, prefix=prefix, delimiter="0", after=after, limit=limit
             )
             total += folders.total.added + folders.total.updated + folders.total.removed
@@ -208,6 +211,6 @@ async def test_only_the_ranges_of_undecided_spans_are_opened(tmp_path: Path) -> 
     assert len(set(lake.store.ranges)) == len(lake.store.ranges) == 3
     lake.forget()
     # Only "k00010" changed since the fold; at "k00200" the left side has the same version.
-    page = await lake.machine().diff(SPACE, left, await lake.add(source))
+    page = await lake.machine().differences.page(SPACE, left, await lake.add(source))
     assert page.paths == ["k00010"]
     assert len(lake.store.ranges) == 5

@@ -109,7 +109,9 @@ class PartResets:
         if head is None:
             return False
         base = await self._layers.base_of(name.repository, record)
-        return await self._committed.differs(name.repository.storage_namespace, head, base, span)
+        return await self._committed.differences.differs(
+            name.repository.storage_namespace, head, base, span
+        )
 
     async def _remaining(
         self, name: BranchName, record: Branch, span: PathSpan

@@ -87,17 +87,17 @@ class CompactedChanges:
         after: str,
         limit: int,
     ) -> DiffPage:
-        """Returns up to `limit` changes after a path, as `Committed.diff`; a page may be short before the end.
+        """Returns up to `limit` changes after a path, as `Differences.page`; a page may be short before the end.
 
         Raises:
-            TarnError: as `Committed.diff`.
+            TarnError: as `Differences.page`.
         """
         key = (namespace, head, compacted, prefix)
         known = self._known.get(key)
         part = None if known is None else known.part(after, limit)
         if part is not None:
             return part
-        page = await self._committed.diff(
+        page = await self._committed.differences.page(
             namespace, head, compacted, prefix=prefix, after=after, limit=limit
         )
         self._known.put(key, _Known(after, limit, page, _size_of(page)))
@@ -150,7 +150,7 @@ class UncommittedChanges:
             paths, entries, next_after = _joined(staged, next_after, beneath, limit)
         columns = [pa.array(paths, pa.string()), pa.array(entries, pa.binary())]
         rows = pa.record_batch(columns, names=["path", "value"])
-        found = await self._committed.diff_staged(namespace, head, rows)
+        found = await self._committed.differences.staged_page(namespace, head, rows)
         return found if found.next_after is not None else replace(found, next_after=next_after)
 
     async def _staged(

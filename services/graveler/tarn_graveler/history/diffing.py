@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tarn.block.committed import Committed, DiffLeft
+from tarn.block.committed import Committed
+from tarn.block.differences import DiffLeft
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
@@ -95,7 +96,7 @@ class Diffing:
     ) -> DiffPage:
         """Returns up to `limit` differences of two commits; ranges that both share are not opened."""
         left, right = await self._listings(repository, sides)
-        return await self._committed.diff(
+        return await self._committed.differences.page(
             repository.storage_namespace, left, right, prefix=prefix, after=after, limit=limit
         )
 
@@ -111,7 +112,7 @@ class Diffing:
     ) -> FolderPage:
         """Counts the differences of two commits, by folder; ranges that both share are not opened."""
         left, right = await self._listings(repository, sides)
-        return await self._committed.diff_folders(
+        return await self._committed.differences.folders(
             repository.storage_namespace,
             left,
             right,

@@ -89,7 +89,7 @@ class PathChanges:
             first_parent: compare a merge with its first parent only.
 
         Raises:
-            TarnError: as `Committed.diff`.
+            TarnError: as `Differences.page`.
         """
         is_line = first_parent and len(commit.parents) > 1  # the row compares with all parents
         compared = 0
@@ -116,7 +116,7 @@ class PathChanges:
         """Compares a commit with its parents, and remembers the paths that it changes.
 
         Raises:
-            TarnError: as `Committed.diff`.
+            TarnError: as `Differences.page`.
         """
         first, *others = await self._parents(repository, commit)
         namespace, listing = repository.storage_namespace, commit.metarange_id
@@ -127,7 +127,9 @@ class PathChanges:
             self._records.remember(repository, {commit_id: row})
             return row
         for _ in range(_PAGES_MAX):
-            page = await self._committed.diff(namespace, first, listing, after=after, limit=_PAGE)
+            page = await self._committed.differences.page(
+                namespace, first, listing, after=after, limit=_PAGE
+            )
             collector.add(await self._differing(repository, commit, others, page.paths))
             if page.next_after is None:
                 row = collector.result()
@@ -151,7 +153,7 @@ class PathChanges:
         for prefix in query.prefixes:
             after: str | None = ""
             while after is not None:
-                page = await self._committed.diff(
+                page = await self._committed.differences.page(
                     repository.storage_namespace,
                     parents[0],
                     commit.metarange_id,
