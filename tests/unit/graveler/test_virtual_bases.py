@@ -99,6 +99,26 @@ async def test_the_number_of_nested_merges_is_limited(monkeypatch: pytest.Monkey
         assert (fold.steps[-1].base is not None) == known
 
 
+async def test_a_base_with_too_many_merge_bases_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide: list[Node] = [(0, [], 0), *((n, [0], 0) for n in (1, 2, 3))]
+    graph = Graph([*wide, (4, [1, 2, 3], 0), (5, [3, 2, 1], 0)])
+    monkeypatch.setattr(virtual_bases, "BASES_MAX", 2)
+    fold = await fold_of(graph.read, (graph.ids[4], graph.ids[5]))
+    assert fold.steps == (FoldStep(None, 0, 1),)
+
+
+async def test_the_third_is_merged_from_the_merge_base_of_the_first_two_together() -> None:
+    """The second and the third left commit 1; the first has only commit 0 in common with them."""
+    nodes: list[Node] = [(0, [], 0), (1, [0], 0), (2, [0], 0), (3, [2], 0)]
+    graph = Graph([*nodes, (4, [3], 0), (5, [1], 0), (6, [1], 0)])
+    fold = await fold_of(graph.read, (graph.ids[4], graph.ids[5], graph.ids[6]))
+    bases = [step.base for step in fold.steps]
+    listed = [each if each is None else graph.ids.index(CommitId(each)) for each in fold.listings]
+    assert [listed[base] for base in bases if base is not None] == [0, 1]
+
+
 async def test_a_pair_without_a_common_ancestor_is_folded_from_nothing() -> None:
     graph = Graph([(0, [], 0), (1, [], 0)])
     fold = await fold_of(graph.read, (graph.ids[0], graph.ids[1]))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -58,10 +57,10 @@ async def merge_bases(
     starts = [(each, _LEFT, None) for each in lefts] + [(each, _RIGHT, None) for each in rights]
     await frontier.add(starts)
     found: list[CommitId] = []
-    while frontier.can_meet():
+    while frontier:
         generation = await frontier.pop_generation()
         found += [each.commit_id for each in generation if each.marks == _BOTH]
-        if len(found) > limit or not frontier.can_meet(generation):
+        if found and (len(found) > limit or not frontier.can_meet(generation)):
             break
         await frontier.add(
             [
@@ -114,14 +113,14 @@ class _Frontier:
     read: ReadCommits
     _heap: list[tuple[int, int, CommitId]] = field(default_factory=list)
     _reached: dict[CommitId, _Reached] = field(default_factory=dict)
-    _counts: Counter[int] = field(default_factory=Counter)
-    """Commits of the frontier by their marks."""
+    _counts: list[int] = field(default_factory=lambda: [0] * 8)
+    """Number of commits of the frontier by their marks."""
     _rounds: int = 0
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def can_meet(self, passed: Sequence[_Reached] = ()) -> bool:
+    def can_meet(self, passed: Sequence[_Reached]) -> bool:
         """Whether a further best common ancestor may be found, in the frontier or behind it.
 
         Args:
