@@ -66,11 +66,11 @@ _begin = Compacting._begin
 
 
 async def _no_seal(
-    self: Compacting, handle: BranchHandle, *, seals: bool, force: bool
+    self: Compacting, handle: BranchHandle, filled: Token | None, *, force: bool
 ) -> BranchVersion | CompactionResult:
     """Scans the staging token while it takes writes, and replaces it only in the last step."""
-    begun = await _begin(self, handle, seals=False, force=force)
-    if isinstance(begun, CompactionResult) or not seals:
+    begun = await _begin(self, handle, None, force=force)
+    if isinstance(begun, CompactionResult) or filled is None:
         return begun
     branch = begun.branch
     sealed = replace(branch, staging=self._branches.new_token(), sealed=branch.tokens)

@@ -20,10 +20,10 @@ from tarn.aio.task_set import TaskSet
 from tarn.client.compactions import CompactionClient
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.clock import Clock
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Reason, TarnError
 from tarn.rpc.process.telemetry import Meters
 from tarn_compactor.counts import BranchKey, Counts
-from tarn_compactor.policy import History, Thresholds, excess, wait
+from tarn_compactor.policy import History, Thresholds, excess, pause_after_failures, wait
 from tarn_compactor.sensor import Sensor
 from tarn_compactor.service_calls import ServiceCalls
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
@@ -36,6 +36,7 @@ _SPREAD_SECONDS = 1.0
 _AGE_SECONDS = 30.0
 """How often all branches are looked at, because they grow older."""
 _MEASURE_PAUSE_SECONDS = 0.02
+_MEASURE_PAUSE_MOST_SECONDS = 30.0
 _MEASURE_TIMEOUT_SECONDS = 60.0
 _COMPACT_TIMEOUT_SECONDS = 1800.0
 _ROWS_MAX = 100_000
@@ -47,6 +48,9 @@ _OUTCOMES = {
     pb.COMPACTION_OUTCOME_SUPERSEDED: "superseded",
     pb.COMPACTION_OUTCOME_RUNNING: "running",
 }
+
+_GONE = (Reason.REPOSITORY_NOT_FOUND, Reason.BRANCH_NOT_FOUND)
+"""A lost file of a listing is "not found", too; but the branch is there, and its compactions fail."""
 
 _log = structlog.get_logger()
 
@@ -235,8 +239,8 @@ class Compactor:
 
     def _forget_old_work(self, now: float) -> None:
         for key, work in list(self.work.items()):
-            is_over = now - work.ended_at > self._limits.interval_s and not work.failures
-            if not work.reason and not work.is_running and is_over:
+            rest_s = max(self._limits.interval_s, pause_after_failures(work.failures))
+            if not work.reason and not work.is_running and now - work.ended_at > rest_s:
                 self.work.pop(key)
 
     def _count_listings(self) -> None:
@@ -254,7 +258,7 @@ class Compactor:
             is_running = await self._is_due(key) and not await self._compact(key)
         except TarnError as error:
             self._calls.failed(error)
-            if error.kind is Kind.NOT_FOUND:
+            if error.reason in _GONE:
                 self._forget(key)
                 return
             work.failures += 1
@@ -342,7 +346,10 @@ class Compactor:
         self.work.pop(key, None)
 
     async def _measure_lost(self) -> None:
-        """Measures branches whose counts were lost, one at a time."""
+        """Measures branches whose counts were lost, one at a time. One that cannot be measured goes behind all others,
+        and the pauses grow while none can.
+        """
+        failures = 0
         while True:
             key = next(iter(self._counts.unmeasured), None)
             if key is None or self._stops:
@@ -352,11 +359,19 @@ class Compactor:
                 await self._measure(key)
             except TarnError as error:
                 self._calls.failed(error)
-                if error.kind is Kind.NOT_FOUND:
+                if error.reason in _GONE:
                     self._forget(key)
                     continue
-                self._counts.measure([key])
-                await self._clock.sleep(_TICK_SECONDS)
+                if not failures:
+                    _log.info(
+                        "cannot measure", repository=key[0], branch=key[1], error=error.message
+                    )
+                self._counts.measure_last(key)
+                await self._clock.sleep(
+                    min(_TICK_SECONDS * 2.0**failures, _MEASURE_PAUSE_MOST_SECONDS)
+                )
+                failures = min(failures + 1, 10)
             else:
+                failures = 0
                 self._sensor.woken.set()
             await self._clock.sleep(_MEASURE_PAUSE_SECONDS)

@@ -73,6 +73,15 @@ class _Branch:
     rows_returned: float = 0.0
 
 
+def _add_tokens(sums: dict[str, _Token], more: dict[str, _Token]) -> None:
+    for token_id, token in more.items():
+        kept = sums.setdefault(token_id, _Token())
+        kept.rows += token.rows
+        kept.tombstones += token.tombstones
+        kept.size_bytes += token.size_bytes
+        kept.is_sealed |= token.is_sealed
+
+
 class Counts:
     """Counts of all branches that have uncommitted rows.
 
@@ -170,6 +179,8 @@ class Counts:
         if each.token_id in branch.measured_tokens:
             branch.measured_tokens.discard(each.token_id)
             branch.measured = None  # nobody told how many of its rows were in this token
+            if branch.measured_tokens:
+                self.measure([key])  # rows of these tokens may be left
         if each.is_committed:
             self._committed(branch, now)
         branch.rows_read = branch.rows_returned = 0.0
@@ -196,18 +207,18 @@ class Counts:
     def end_measurement(
         self, key: BranchKey, measured: pb.MeasureStagingResponse | None, now: float
     ) -> None:
-        """Replaces the sums of a branch by a measurement; None: it failed, and the sums stay."""
+        """Replaces the sums of a branch by a measurement.
+
+        The sums stay if it failed (None), and if it ended at its limit, and the sums are greater.
+        """
         branch = self._branches.get(key)
         if branch is None:
             return
         before, branch.measured_from = branch.measured_from or {}, None
-        if measured is None:
-            for token_id, token in branch.tokens.items():
-                kept = before.setdefault(token_id, _Token())
-                kept.rows += token.rows
-                kept.tombstones += token.tombstones
-                kept.size_bytes += token.size_bytes
-                kept.is_sealed |= token.is_sealed
+        known = sum(token.rows for token in before.values())
+        known += branch.measured.rows if branch.measured is not None else 0
+        if measured is None or (measured.is_truncated and known > measured.rows):
+            _add_tokens(before, branch.tokens)
             branch.tokens = before
             return
         gone = [each for each in measured.token_ids if self._removed.get(each)]
@@ -228,6 +239,11 @@ class Counts:
     def measure(self, keys: Iterable[BranchKey]) -> None:
         """Asks for measurements of branches."""
         self.unmeasured.update(dict.fromkeys(keys))
+
+    def measure_last(self, key: BranchKey) -> None:
+        """Asks for a measurement of a branch after those of all others."""
+        self.unmeasured.pop(key, None)
+        self.unmeasured[key] = None
 
     def view(self, key: BranchKey, now: float) -> BranchView:
         """Returns what is known of a branch."""
@@ -252,6 +268,7 @@ class Counts:
             amplification=branch.rows_read / max(branch.rows_returned, 1.0),
             since_commit_s=now - last,
             commit_interval_s=last - previous if previous > -inf else inf,
+            is_truncated=measured is not None and measured.is_truncated,
         )
 
     def drop_empty(self, now: float) -> None:

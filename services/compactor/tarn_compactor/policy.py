@@ -25,7 +25,8 @@ class Thresholds:
         rows: rows from which a branch is due.
         size_bytes: bytes of rows from which it is due.
         sealed_tokens: sealed tokens from which it is due.
-        age_s: a branch whose oldest row is older is due at a tenth of the other thresholds; sealed tokens excepted.
+        age_s: a branch whose oldest row is older is due at a tenth of the other thresholds (not of sealed tokens), and
+            if it has more rows than a measurement counts.
         interval_s: the shortest time between two compactions of a branch.
         commit_interval_s: a branch with two commits that are not farther apart is left alone until it stays without
             a commit for twice this time.
@@ -51,6 +52,8 @@ class BranchView:
         amplification: rows that listings read for each row that they returned; 0 if unknown.
         since_commit_s: time since the last commit that was noticed.
         commit_interval_s: time between the last two commits that were noticed.
+        is_truncated: the numbers of rows, tombstones and bytes are lower bounds: the branch has more rows than a
+            measurement counts.
     """
 
     rows: int = 0
@@ -61,6 +64,7 @@ class BranchView:
     amplification: float = 0.0
     since_commit_s: float = inf
     commit_interval_s: float = inf
+    is_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ def excess(view: BranchView, limits: Thresholds) -> str:
         return f"{view.rows} rows{old}"
     if view.size_bytes and view.size_bytes >= limits.size_bytes * part:
         return f"{view.size_bytes} bytes of rows{old}"
+    if view.is_truncated and part < 1:
+        return f"more than {view.rows} rows{old}"
     if view.sealed_tokens >= limits.sealed_tokens:
         return f"{view.sealed_tokens} sealed tokens"
     return ""

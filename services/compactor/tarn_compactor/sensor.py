@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from tarn.aio.backoff import backoff_seconds
+from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.task_set import TaskSet
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.clock import Clock
@@ -35,6 +36,10 @@ _LIST_PAUSE_SECONDS = 0.05
 _UNMEASURED_MAX = 1000
 """The listing waits while so many branches wait to be measured."""
 _FAILED_MOST_S = 5.0
+_GONE_MAX = 1000
+"""Streams of addresses that are gone, and are remembered in case that they come back."""
+_MEASURED_MAX = 100_000
+"""Branches of which a listing remembers that they were measured; others may be measured twice."""
 
 _log = structlog.get_logger()
 
@@ -93,7 +98,8 @@ class Sensor:
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._tasks = TaskSet()
         self._lost = asyncio.Event()
-        self._measured_at: dict[BranchKey, float] = {}
+        self._measured_at: BoundedMap[BranchKey, float] = BoundedMap(_MEASURED_MAX)
+        self._gone: BoundedMap[str, ReplicaState] = BoundedMap(_GONE_MAX)
         self._gap_at = clock.monotonic()
         self.replicas: dict[str, ReplicaState] = {}
         self.woken = asyncio.Event()
@@ -115,8 +121,8 @@ class Sensor:
 
     def measured(self, key: BranchKey) -> None:
         """Notes that a branch was measured."""
-        if self._lost.is_set() or key in self._measured_at:
-            self._measured_at[key] = self._clock.monotonic()
+        if self._lost.is_set() or self._measured_at.get(key) is not None:
+            self._measured_at.put(key, self._clock.monotonic())
 
     # ---- replicas
 
@@ -129,11 +135,15 @@ class Sensor:
                     self.missed()
             for address in self._watches.keys() - transports.keys():
                 self._watches.pop(address).cancel()
-                self.replicas.pop(address, None)
+                if (state := self.replicas.pop(address, None)) is not None:
+                    state.is_connected = False
+                    self._gone.put(address, state)
                 # Its last changes may not have been told.
                 self.missed()
             for address in transports.keys() - self._watches.keys():
-                state = self.replicas[address] = ReplicaState()
+                # If the address comes back, its first answer shows which changes were missed meanwhile.
+                state = self.replicas[address] = self._gone.get(address) or ReplicaState()
+                self._gone.pop(address)
                 self._watches[address] = self._tasks.spawn(
                     self._watch(address, transports[address], state)
                 )
@@ -226,9 +236,10 @@ class Sensor:
 
     def _want(self, keys: list[BranchKey], gap_at: float) -> None:
         """Asks for measurements of those branches that were not measured since a gap."""
-        wanted = [key for key in keys if self._measured_at.get(key, -1.0) < gap_at]
+        wanted = [key for key in keys if (self._measured_at.get(key) or -1.0) < gap_at]
         self._counts.measure(wanted)
         for key in wanted:
-            self._measured_at.setdefault(key, -1.0)
+            if self._measured_at.get(key) is None:
+                self._measured_at.put(key, -1.0)
         if wanted:
             self.woken.set()

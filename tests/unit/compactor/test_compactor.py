@@ -1,14 +1,16 @@
 import asyncio
-import sys
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from compactor_lab import LIMITS, Lab, running_mark, simulated
 from graveler_service import reason_of
 
-sys.path.append(str(Path(__file__).parent))
-from compactor_lab import LIMITS, Lab, simulated
-
+from tarn.client.graveler import GravelerClient
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
+from tarn_proto.graveler.v1 import settings_service_pb2
 
 
 @simulated
@@ -39,10 +41,7 @@ async def test_a_branch_below_the_thresholds_costs_no_call(lab: Lab) -> None:
 async def test_deletes_through_two_replicas_add_up(lab: Lab) -> None:
     async with lab.compactor() as compactor:
         await lab.put_and_delete(15, name="one")
-        other = replace(lab.service, transport=lab.wires["b"].transport)
-        from tarn.client.graveler import GravelerClient
-
-        through_b = GravelerClient(other.transport)
+        through_b = GravelerClient(lab.wires["b"])
         for number in range(15):
             await lab.service.put(f"two/{number}", 1)
         for number in range(15):
@@ -126,8 +125,6 @@ async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: Lab) ->
 
 @simulated
 async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(lab: Lab) -> None:
-    from compactor_lab import running_mark
-
     await lab.put_and_delete(30)
     await running_mark(lab)
     async with lab.compactor() as compactor:
@@ -278,3 +275,129 @@ async def test_writes_go_on_during_compactions(lab: Lab) -> None:
             f"live/{number:03}" for number in range(60)
         ]
         assert await lab.service.size("main", "live/059") == 59
+
+
+@simulated
+async def test_failures_of_a_branch_that_is_clean_again_are_forgotten(lab: Lab) -> None:
+    """Else old failures fill the list of branches that are worked on, and no other branch gets a place."""
+    lab.graveler.failing.add("CompactBranch")
+    async with lab.compactor() as compactor:
+        await lab.put_and_delete(30)
+        await lab.until(lambda: compactor.compactor.totals.failures == 2)
+        await lab.service.graveler.create_commit(lab.service.admin, "lake", "main", "clean")
+        await lab.passes(60.0)
+        assert list(compactor.compactor.work) == []
+
+
+@simulated
+async def test_a_lost_file_is_a_failure_and_not_a_deleted_branch(lab: Lab) -> None:
+    lab.graveler.failing.add("CompactBranch")
+    lab.graveler.error = TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, "no block r1")
+    async with lab.compactor() as compactor:
+        await lab.put_and_delete(30)
+        await lab.until(lambda: compactor.compactor.totals.failures == 2)
+        assert compactor.counts.view(("lake", "main"), 0.0).tombstones == 30
+        assert compactor.compactor.work["lake", "main"].error == "no block r1"
+
+
+@simulated
+async def test_a_replica_that_restarted_while_it_was_not_resolved_leads_to_a_listing(
+    lab: Lab,
+) -> None:
+    """What its earlier run counted in the meantime was never told."""
+    async with lab.compactor() as compactor:
+        await lab.until(lambda: len(compactor.sensor.replicas) == 2)
+        wire = lab.wires.pop("b")
+        wires = dict(lab.wires)
+        await lab.until(lambda: list(compactor.sensor.replicas) == ["a"])
+        await lab.passes(60.0)
+        lab.wires["a"].is_cut = True
+        async with lab.service.another_replica() as again:
+            through_b = GravelerClient(wire.transport)
+            for number in range(30):
+                await lab.service.put(f"two/{number}", 1)
+            await lab.service.graveler.create_commit(lab.service.admin, "lake", "main", "put")
+            for number in range(30):
+                await through_b.unstage(lab.service.admin, "lake", "main", f"two/{number}")
+            wire.transport = again.transport
+            lab.wires.update(wires, b=wire)
+            await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+            assert compactor.sensor.replicas["b"].gaps == 1
+            wire.is_cut = True
+
+
+@simulated
+async def test_a_branch_that_cannot_be_measured_delays_no_other(lab: Lab) -> None:
+    admin = lab.service.admin
+    for name in ("b1", "b2", "b3"):
+        await lab.service.graveler.create_branch(admin, "lake", name, "main")
+        await lab.put_and_delete(30, name)
+    for wire in lab.wires.values():
+        wire.is_cut = True
+    lab.graveler.failing.add("MeasureStaging")
+    lab.graveler.failing_branch = "b1"
+    async with lab.compactor() as compactor:
+        await lab.until(lambda: compactor.compactor.totals.compactions == 2, 20.0)
+        await lab.passes(300.0)
+        assert 5 <= lab.graveler.count("MeasureStaging", "b1") <= 20, "30 s of pauses at last"
+        lab.graveler.failing.clear()
+        await lab.until(lambda: compactor.compactor.totals.compactions == 3, 60.0)
+
+
+@simulated
+async def test_a_listing_that_remembers_few_measurements_comes_to_an_end(lab: Lab) -> None:
+    admin = lab.service.admin
+    for number in range(4):
+        await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
+        await lab.service.put("a", 1, f"b{number}")
+    async with lab.compactor() as compactor:
+        compactor.sensor._measured_at._size_max = 2
+        await lab.passes(60.0)
+        assert len(compactor.sensor._measured_at) <= 2
+        assert len(compactor.counts.unmeasured) == 0
+        for number in range(4):
+            assert compactor.counts.view(("lake", f"b{number}"), 0.0).rows == 1
+
+
+@simulated
+async def test_a_protected_branch_of_a_read_only_repository_is_compacted(lab: Lab) -> None:
+    graveler, admin = lab.service.graveler, lab.service.admin
+    await lab.service.put("kept", 1)
+    await lab.put_and_delete(30)
+    kinds = ["CHANGE_KIND_WRITE", "CHANGE_KIND_COMMIT", "CHANGE_KIND_DELETE", "CHANGE_KIND_FORCE"]
+    rule = settings_service_pb2.Protection(pattern="main", blocked=kinds)
+    etag = (await graveler.get_settings(admin, "lake")).etag
+    await graveler.set_rules(admin, "lake", protections=[rule], hidden_patterns=[], if_match=etag)
+    await graveler.set_read_only(admin, "lake", True)
+    async with lab.compactor() as compactor:
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+    assert await lab.tombstones() == 0
+    assert await lab.listed() == ["kept"]
+    with pytest.raises(TarnError):
+        await graveler.create_commit(admin, "lake", "main", "still blocked")
+
+
+@simulated
+async def test_the_metrics_of_the_operators_page_count_the_work(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        for number in range(10):
+            await lab.service.put(f"kept/{number}", 1)
+        await lab.put_and_delete(30)
+        await lab.service.put("new", 1)
+        for _ in range(3):
+            await lab.listed()
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+        await lab.passes(2.0)
+        totals = compactor.compactor.totals
+    page = (Path(__file__).parents[3] / "docs" / "operate" / "metrics.md").read_text()
+    names = re.findall(r"`tarn\.((?:compaction|listing)\.[a-z_.]+)`", page)
+    found = {name: sum(value for _, value in lab.meters.samples(name)) for name in names}
+    assert list(lab.meters.samples("compaction.count")) == [({"outcome": "compacted"}, 1)]
+    assert found["compaction.duration.count"] == 1
+    assert found["compaction.rows_read"] == totals.rows_read == 31
+    assert found["compaction.tombstones"] == totals.tombstones == 30
+    assert found["compaction.sealed_tokens"] == totals.sealed_tokens == 1
+    # For 11 objects, each of the three listings read 30 tombstones and the entries that they hide.
+    assert found["listing.rows_returned"] == 3 * 11
+    assert found["listing.rows_read"] >= 3 * (11 + 30 + 30)
+    assert all(count > 0 for name, count in found.items() if name != "compaction.duration.sum")

@@ -29,9 +29,20 @@ class Lab:
     def view(self) -> BranchView:
         return self.counts.view(KEY, self.now)
 
-    def measured(self, *token_ids: str, rows: int, tombstones: int = 0, age_ms: int = 0) -> None:
+    def measured(
+        self,
+        *token_ids: str,
+        rows: int,
+        tombstones: int = 0,
+        age_ms: int = 0,
+        is_truncated: bool = False,
+    ) -> None:
         answer = pb.MeasureStagingResponse(
-            token_ids=token_ids, rows=rows, tombstones=tombstones, age_ms=age_ms
+            token_ids=token_ids,
+            rows=rows,
+            tombstones=tombstones,
+            age_ms=age_ms,
+            is_truncated=is_truncated,
         )
         self.counts.end_measurement(KEY, answer, self.now)
 
@@ -109,6 +120,32 @@ def test_a_measurement_replaces_what_was_told() -> None:
     assert (lab.view().rows, lab.view().age_s) == (20, 5.0)
 
 
+def test_a_measurement_that_ended_at_its_limit_makes_no_branch_smaller() -> None:
+    """Else a branch with a million rows counts as one with 100,000 after a replica has started again."""
+    lab = Lab()
+    lab.told(token(rows=900_000, tombstones=50_000))
+    lab.counts.begin_measurement(KEY)
+    lab.told(token(rows=900_001, tombstones=50_000))
+    lab.measured("t1", rows=100_000, is_truncated=True)
+    assert (lab.view().rows, lab.view().tombstones) == (900_001, 50_000)
+    assert not lab.view().is_truncated
+    lab.told(token("t1", is_removed=True))
+    assert lab.view() == BranchView()
+
+
+def test_a_measurement_that_ended_at_its_limit_counts_if_no_more_was_told() -> None:
+    lab = Lab()
+    lab.told(token(rows=5))
+    lab.counts.begin_measurement(KEY)
+    lab.measured("t1", rows=100_000, is_truncated=True)
+    assert lab.view().rows == 100_000
+    assert lab.view().is_truncated
+    lab.told(token(rows=6))
+    lab.counts.begin_measurement(KEY)
+    lab.measured("t1", rows=100_000, is_truncated=True)
+    assert lab.view().rows == 100_001
+
+
 def test_what_is_told_during_a_measurement_is_added() -> None:
     lab = Lab()
     lab.told(token(rows=500))
@@ -135,6 +172,18 @@ def test_a_commit_ends_a_measurement_of_its_tokens() -> None:
     lab.told(token("t1", is_removed=True))
     lab.told(token("t2", is_removed=True))
     assert lab.view() == BranchView()
+
+
+def test_a_measurement_of_which_a_part_was_removed_is_made_again() -> None:
+    """A compaction removed the older token; nobody told how many of the rows are in the newer one."""
+    lab = Lab()
+    lab.counts.begin_measurement(KEY)
+    lab.measured("t3", "t2", "t1", rows=20)
+    lab.told(token("t1", is_removed=True))
+    assert list(lab.counts.unmeasured) == [KEY]
+    lab.counts.begin_measurement(KEY)
+    lab.measured("t3", "t2", rows=15)
+    assert lab.view().rows == 15
 
 
 def test_a_measurement_that_a_commit_overtook_is_made_again() -> None:

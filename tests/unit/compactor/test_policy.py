@@ -59,6 +59,15 @@ def test_a_branch_that_is_due_is_compacted_at_once() -> None:
     assert wait(DUE, NEVER, LIMITS) == (0.0, "")
 
 
+def test_an_old_branch_with_more_rows_than_were_counted_is_due() -> None:
+    """Its tombstones may be behind the rows that were counted, and the thresholds may be greater than the limit."""
+    large = Thresholds(rows=10**9, size_bytes=10**12)
+    view = BranchView(rows=100_000, is_truncated=True, age_s=large.age_s)
+    assert excess(view, large) == "more than 100000 rows for 3600 s"
+    assert not excess(replace(view, age_s=large.age_s - 1), large)
+    assert not excess(replace(view, is_truncated=False), large)
+
+
 def test_a_branch_rests_after_a_compaction() -> None:
     seconds, why = wait(DUE, History(since_end_s=4.0), LIMITS)
     assert (seconds, why) == (6.0, "compacted just now")

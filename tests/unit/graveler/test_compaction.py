@@ -4,9 +4,11 @@ from lake import Lake
 from lake_merges import NEW, branch_with, head, merge, mine, record, refused, uncommitted
 from lake_parts import listing
 
+from tarn.block.committed import BuildResult
 from tarn.core.branch import TokenKind
-from tarn.core.entry import Entry, pack
+from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.compacting import CompactionOutcome, CompactionResult
 
 
@@ -101,3 +103,40 @@ async def test_a_commit_after_a_compaction_holds_what_was_folded(lake: Lake) -> 
     assert (made.built.added, made.built.updated, made.built.removed) == (1, 0, 1)
     assert (await record(lake)).compacted_metarange_id is None
     assert await refused(lake.commit()) is Reason.NOTHING_TO_COMMIT
+
+
+async def test_the_build_of_a_compaction_leaves_room_for_commits(lake: Lake) -> None:
+    builder, orders = lake.graveler.compacting._builder, []
+    build = builder.build
+
+    async def noted(order: BuildOrder) -> BuildResult:
+        orders.append(order.is_background)
+        return await build(order)
+
+    builder.build = noted  # type: ignore[method-assign]
+    await lake.put("a", 1)
+    await compact(lake)
+    await lake.put("b", 1)
+    await lake.commit()
+    assert orders == [True, False]
+
+
+async def test_an_object_that_equals_the_commits_again_is_the_commits_after_a_compaction(
+    lake: Lake,
+) -> None:
+    """As after a commit: its time goes back. A create of it that is repeated does not know its own object any more."""
+    await lake.put("a", 1)
+    await lake.commit()
+    await lake.delete("a")
+    later = pack(Entry(1, 7_000_000, bytes([7]) * 16, bytes(16), operation_id="mine"))
+    stage = lake.graveler.conditional.stage
+    await stage(lake.main, "a", later, NEW)
+    assert await stage(lake.main, "a", later, NEW) is False
+
+    async def found() -> Entry:
+        return unpack(await lake.graveler.reading.lookup(lake.repository, "main", "a"))
+
+    assert (await found()).mtime_us == 7_000_000
+    await compact(lake)
+    assert (await found()).mtime_us == 0
+    assert await refused(stage(lake.main, "a", later, NEW)) is Reason.PRECONDITION_FAILED

@@ -1,9 +1,10 @@
 """Compactions beside writers, commits, merges, resets and other compactions, one interleaving at a time (rule 6)."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
-from lake import MAIN, Lake, Running, keep_tokens, reached
+from lake import MAIN, Lake, Running, ended, keep_tokens, reached
 from lake_merges import (
     NEW,
     branch_with,
@@ -342,6 +343,35 @@ async def test_compactions_that_fail_pile_up_no_layers_and_block_nothing(lake: L
     assert after.sealed == ()
     assert await lake.kv.scan(await lake.staging_rows(), b"", None, 1) == []
     assert len(await listing(lake)) == 20
+
+
+async def test_compactions_that_begin_together_add_one_layer(lake: Lake) -> None:
+    """Each has read the record before another one sealed it; the seal of an empty token would be a layer more."""
+    await lake.put("a", 1)
+    lake.graveler.compacting._builder.build = failing  # type: ignore[method-assign,assignment]
+    gate = lake.kv.hold("scan")
+    async with asyncio.TaskGroup() as group:
+        all_of_them = [group.create_task(refused(compact(lake, force=True))) for _ in range(12)]
+        await reached(gate)
+        gate.open()
+    assert {task.result() for task in all_of_them} == {Reason.UNAVAILABLE}
+    assert len((await record(lake)).sealed) == 1
+
+
+async def test_a_cancelled_compaction_leaves_no_mark(lake: Lake, running: Running) -> None:
+    """Its caller's deadline has passed, or its replica stops. The next compaction need not wait ten minutes."""
+    await lake.put("a", 1)
+    gate = hold_change(lake, 2)
+    compacting = running.start(compact(lake))
+    await reached(gate)
+    compacting.cancel()
+    await ended(compacting)
+    gate.open()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not (await record(lake)).compaction_start_time_us
+    assert await outcome(lake) is CompactionOutcome.COMPACTED
+    assert await listing(lake) == {"a": 1}
 
 
 async def test_a_compaction_ends_with_its_branch(lake: Lake, other: Lake, running: Running) -> None:

@@ -63,6 +63,16 @@ class Laid:
         groups = [Group(path_key(path), ((path_key(path), row),)) for path, row in rows.items()]
         assert not any(await self.lake.kv.set_many(self.partition(token), groups))
 
+    async def fold(self, count: int) -> None:
+        """Folds the tokens into the listing beneath, as a compaction does, and gives the branch new ones."""
+        merged: Rows = {}
+        for rows in reversed(self.layers):
+            merged.update(rows)
+        self.layers = [{} for _ in range(count)]
+        self.layers.append({path: row for path, row in merged.items() if row != TOMBSTONE})
+        self.tokens = [self.lake.graveler.branches.new_token() for _ in range(count)]
+        await self.build(self.layers[-1])
+
     def partition(self, token: Token) -> Partition:
         return self.reader.partition(self.lake.main, token)
 
@@ -136,6 +146,104 @@ async def test_every_listing_is_that_of_the_plain_merge(lake: Lake, seeds: range
             more = random_rows(rng, rng.sample(paths, len(paths) // 8), staged=True)
             laid.layers[0].update(more)
             await laid.put(laid.tokens[0], more)
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaps end after few candidates, ranges and examined rows, so that pages and folders end at their edges."""
+    for name, value in (
+        ("tarn_graveler.branch.leaps._CANDIDATES_MAX", 3),
+        ("tarn_graveler.branch.leaps._BESIDE_MAX", 2),
+        ("tarn_graveler.branch.leaps._PAUSE_OFFERS", 1),
+        ("tarn_graveler.branch.leaps._COST_ROWS", 5),
+        ("tarn.block.uncovered._OPENED_MAX", 2),
+        ("tarn.block.uncovered._RANGES_MAX", 3),
+        ("tarn.kv.mem._EXAMINED_ROWS", 3),
+    ):
+        monkeypatch.setattr(name, value)
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("seeds", [range(at, at + 20) for at in range(0, 60, 20)])
+async def test_leaps_that_end_early_lose_and_repeat_nothing(lake: Lake, seeds: range) -> None:
+    """Also when the tokens are folded into another listing, and new tokens lie over it."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        paths = sorted({random_path(rng) for _ in range(rng.randrange(100))})
+        count = rng.randint(1, 4)
+        layers = [random_rows(rng, paths, staged=depth < count) for depth in range(count + 1)]
+        laid = Laid(lake, layers, rows_min=rng.choice((1, 1, 3)))
+        await laid.write()
+        for step in range(6):
+            request = random_request(rng)
+            assert await laid.listed(request) == laid.expected(request), (seed, step, request)
+            more = random_rows(rng, rng.sample(paths, len(paths) // 8), staged=True)
+            laid.layers[0].update(more)
+            await laid.put(laid.tokens[0], more)
+            if step == 3:
+                await laid.fold(rng.randint(1, count))
+
+
+class Meddler:
+    """Writes rows to the staging token between the reads of a listing."""
+
+    def __init__(self, laid: Laid, rng: random.Random, paths: Sequence[str]) -> None:
+        self.laid, self.rng, self.paths = laid, rng, paths
+        self.seen: dict[str, set[bytes | None]] = {}
+
+    def begin(self) -> None:
+        """Notes what every path holds now."""
+        merged: Rows = {}
+        for rows in reversed(self.laid.layers):
+            merged.update(rows)
+        self.seen = {
+            path: {None if merged.get(path, TOMBSTONE) == TOMBSTONE else merged[path]}
+            for path in self.paths
+        }
+
+    async def meddle(self) -> None:
+        if self.rng.random() < 0.7:
+            return
+        for path in self.rng.sample(self.paths, min(2, len(self.paths))):
+            row = self.rng.choice((TOMBSTONE, entry(self.rng.randrange(1000, 2000))))
+            self.seen[path].add(None if row == TOMBSTONE else row)
+            self.laid.layers[0][path] = row
+            await self.laid.put(self.laid.tokens[0], {path: row})
+
+    def between(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        """Writes before each call of a method of the store."""
+        method = getattr(self.laid.lake.kv, name)
+
+        async def meddling(*args: object, **more: object) -> object:
+            await self.meddle()
+            return await method(*args, **more)
+
+        monkeypatch.setattr(self.laid.lake.kv, name, meddling)
+
+
+@pytest.mark.usefixtures("small_bounds")
+async def test_rows_that_are_written_during_a_listing_hide_no_other_rows(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each path is listed as it was at some moment of the listing."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        paths = sorted({random_path(rng) for _ in range(rng.randrange(2, 80))})
+        count = rng.randint(1, 3)
+        layers = [random_rows(rng, paths, staged=depth < count) for depth in range(count + 1)]
+        laid = Laid(lake, layers)
+        await laid.write()
+        for _ in range(3):
+            with monkeypatch.context() as patched:
+                meddler = Meddler(laid, rng, paths)
+                meddler.begin()
+                for name in ("scan", "scan_without", "get_many"):
+                    meddler.between(patched, name)
+                found = await laid.listed(PageRequest(limit=rng.choice((2, 7, 1000))))
+            listed = dict(found)
+            assert [path for path, _ in found] == sorted(listed), seed
+            for path in paths:
+                assert listed.get(path) in meddler.seen[path], (seed, path)
 
 
 class Counts:
@@ -255,6 +363,26 @@ async def test_hidden_rows_of_a_token_beneath_are_not_asked_for_one_by_one(
     for rows, probes in await costs(laid, monkeypatch, times=3):
         assert rows <= 3 * DEAD
         assert probes <= DEAD // 3
+
+
+async def test_rows_of_many_tokens_are_asked_for_no_further_than_the_page_needs(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each token has a page of rows. Only the first ones of all tokens together may be asked for, not those of each."""
+    staged = [
+        {f"d/00010.{number:03}.{depth}": entry(1) for number in range(100)} for depth in range(6)
+    ]
+    gone = dict.fromkeys(named(DEAD), TOMBSTONE)
+    laid = Laid(lake, [gone, *staged, entries(named(DEAD))], LEAP_ROWS_MIN)
+    await laid.write()
+    whole = PageRequest(prefix="d/")
+    assert await laid.listed(whole) == laid.expected(whole)
+    counts = Counts(lake, monkeypatch)
+    page = await laid.reader.page(lake.main, laid.tokens, laid.base, replace(whole, limit=50))
+    assert page.paths == [path for path, _ in laid.expected(whole)[:50]]
+    rows, probes = counts.take()
+    assert rows <= 6 * 51
+    assert probes <= 6 * 51
 
 
 async def test_a_row_that_is_written_over_a_remembered_tombstone_is_listed(lake: Lake) -> None:

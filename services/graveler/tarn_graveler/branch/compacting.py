@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from tarn.aio.task_set import TaskSet
 from tarn.block.committed import BuildResult
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
+    Token,
     after_lost_finish,
     begin_compaction,
     end_compaction,
@@ -102,12 +104,14 @@ class Compacting:
         builder: Builder,
         cleaning: TokenCleanup,
         clock: Clock,
+        tasks: TaskSet,
     ) -> None:
         self._branches = branches
         self._layers = layers
         self._builder = builder
         self._cleaning = cleaning
         self._clock = clock
+        self._tasks = tasks
 
     async def compact(self, name: BranchName, *, force: bool = False) -> CompactionResult:
         """Folds the uncommitted changes of a branch that were acknowledged before this call, and perhaps later ones.
@@ -134,8 +138,7 @@ class Compacting:
         is_empty = await self._layers.is_empty(handle.name, branch.staging)
         if is_empty and not branch.sealed:
             return CompactionResult(CompactionOutcome.NOTHING_TO_DO)
-        seals = not is_empty and len(branch.sealed) < _SEALED_FROM
-        record = await self._begin(handle, seals=seals, force=force)
+        record = await self._begin(handle, None if is_empty else branch.staging, force=force)
         if isinstance(record, CompactionResult):
             return record
         try:
@@ -143,6 +146,11 @@ class Compacting:
             outcome = await self._publish(handle, record, compacted)
         except TarnError:
             await self._end(handle, record)
+            raise
+        except BaseException:
+            # Cancelled, because its caller's time is up or the replica stops; or a defect. The mark must not keep the
+            # next compaction away.
+            self._tasks.spawn(self._end(handle, record))
             raise
         work = CompactionResult(
             CompactionOutcome.SUPERSEDED,
@@ -160,9 +168,15 @@ class Compacting:
         )
 
     async def _begin(
-        self, handle: BranchHandle, *, seals: bool, force: bool
+        self, handle: BranchHandle, filled: Token | None, *, force: bool
     ) -> BranchVersion | CompactionResult:
         """Marks the branch as being compacted, and seals it in the same step.
+
+        Args:
+            handle: the branch.
+            filled: the staging token, if it holds rows. It is not sealed if another operation has sealed it already:
+                compactions that begin together add one layer.
+            force: as `compact`.
 
         Returns:
             The confirmed record, the only one whose sealed tokens may be scanned (rule 4); a result instead if there is
@@ -172,6 +186,7 @@ class Compacting:
 
         def decide(now: Branch, op_id: bytes) -> Branch:
             is_kept = running_since_us(now, now_us) and not force
+            seals = now.staging == filled and len(now.sealed) < _SEALED_FROM
             if is_kept or not (seals or now.sealed):
                 return now
             token = self._branches.new_token() if seals else None
@@ -198,6 +213,8 @@ class Compacting:
             await self._layers.base_of(repository, record),
             tuple(self._layers.partition(name, token) for token in record.sealed),
             await self._layers.head_beneath(repository, record),
+            counts_changes=False,
+            is_background=True,
         )
         built = await self._builder.build(order)
         head = await self._layers.metarange_of(repository, record.commit_id)

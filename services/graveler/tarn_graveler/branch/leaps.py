@@ -165,6 +165,12 @@ class Leaps:
             paths = paths_of([key for key, _ in page.rows])
             layers.append(dict(zip(paths, [value for _, value in page.rows], strict=True)))
         layers.reverse()
+        candidates = sorted(set().union(*layers))
+        if len(candidates) > self._limit:
+            # Each token gave a page of rows. To ask for all of them would take a number of reads that grows with the
+            # square of the number of tokens, and most of the rows are behind the page.
+            last = candidates[self._limit - 1]
+            upto = last if upto is None else min(upto, last)
         if upto is not None:
             layers = [{path: row for path, row in rows.items() if path <= upto} for rows in layers]
         visible = dict(layers[0])

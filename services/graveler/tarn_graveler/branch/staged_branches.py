@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import structlog
+
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId
@@ -17,6 +19,8 @@ __all__ = ["StagedBranches", "StagedPage"]
 
 _REPOSITORIES_MAX = 16
 """Most repositories that one page enters, however few branches they have."""
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +78,24 @@ class StagedBranches:
     async def _branches_behind(
         self, repository: Repository, after: str, limit: int
     ) -> CursorPage[BranchId, Branch]:
-        """Returns branches of a repository; none if it has been deleted meanwhile."""
+        """Returns branches of a repository; none if it has been deleted meanwhile.
+
+        Also none if a record among them is damaged: the compactor must still learn of all other repositories. Every
+        listing of these branches fails, and `tarn fsck` names the record.
+        """
         branches = self._iterators.branches(repository)
         branches.seek_behind(after)
         try:
             return await branches.page(limit)
         except TarnError as error:
-            if error.kind is not Kind.NOT_FOUND:
+            if error.kind is Kind.CORRUPT:
+                _log.error(
+                    "staged branches behind a damaged record are not listed",
+                    repository=repository.repository_id,
+                    after=after,
+                    error=error.message,
+                )
+            elif error.kind is not Kind.NOT_FOUND:
                 raise
             return CursorPage([], None)
 

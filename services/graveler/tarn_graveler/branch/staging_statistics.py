@@ -54,8 +54,15 @@ class StagingStatistics:
         self._layers = layers
         self._committed = committed
 
-    async def count(self, name: BranchName, rows_max: int) -> StagedRows:
+    async def count(
+        self, name: BranchName, rows_max: int, *, with_compacted: bool = True
+    ) -> StagedRows:
         """Counts up to `rows_max` rows, oldest token first.
+
+        Args:
+            name: the branch.
+            rows_max: most rows to count.
+            with_compacted: also say how many entries the compacted listing has; reads its metarange.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; errors of the stores.
@@ -67,7 +74,7 @@ class StagingStatistics:
             await self._count(self._layers.partition(name, token), found, rows_max)
             if found.rows > rows_before and not found.oldest_write_us:
                 found.oldest_write_us = token.create_time_us
-        if branch.compacted_metarange_id is not None:
+        if with_compacted and branch.compacted_metarange_id is not None:
             listing = await self._committed.metarange(
                 name.repository.storage_namespace, branch.compacted_metarange_id
             )

@@ -77,7 +77,9 @@ class StagingEventHandler:
         branch_id = parse_branch_id(request.branch_id)
         repository, _ = await self._guard.enter_repository(call, _RULES["MeasureStaging"], request)
         rows_max = paging(request.rows_max, _ROWS_DEFAULT, _ROWS_MAX)
-        found = await self._statistics.count(BranchName(repository, branch_id), rows_max)
+        found = await self._statistics.count(
+            BranchName(repository, branch_id), rows_max, with_compacted=False
+        )
         age_us = self._clock.now_us() - found.oldest_write_us if found.oldest_write_us else 0
         return pb.MeasureStagingResponse(
             token_ids=[token.token_id for token in found.branch.tokens],

@@ -39,7 +39,8 @@ class HeavyLimits:
     Attributes:
         rows_here: greatest number of staged rows of a build that is done in the replica itself.
         rows_rewritten_here: greatest number of rows in the ranges that those rows touch.
-        builds: greatest number of concurrent builds in the child; others wait.
+        builds: greatest number of concurrent builds in the child; others wait. One of them is kept free of background
+            builds, unless there is only one.
         idle_s: after this time without a build, in seconds, the child ends and releases its memory.
     """
 
@@ -79,6 +80,7 @@ class ProcessBuilder:
         self._rng = rng
         self._limits = limits or HeavyLimits()
         self._room = asyncio.Semaphore(self._limits.builds)
+        self._background_room = asyncio.Semaphore(max(1, self._limits.builds - 1))
         self._changing = asyncio.Lock()  # guards the replacement of the child, not its use
         self._child: HeavyProcess | None = None
         self._failures = 0
@@ -111,13 +113,28 @@ class ProcessBuilder:
             rows = rows_touched(base, layers, most)
             if order.head is not None:
                 head = await self._committed.metarange(order.namespace, order.head)
-                rows += rows_apart(base, head, order.reset)
+                if order.counts_changes:
+                    rows += rows_apart(base, head, order.reset)
+                else:
+                    rows += rows_touched(head, layers, most)
             if rows <= most:
                 streams = [again(batches) for batches in layers]
                 return await self._committed.build(
-                    order.namespace, order.base, streams, head=order.head, restored=order.reset
+                    order.namespace,
+                    order.base,
+                    streams,
+                    head=order.head,
+                    restored=order.reset,
+                    counts_changes=order.counts_changes,
                 )
         del layers
+        if order.is_background:
+            async with self._background_room:
+                return await self._build_there(order)
+        return await self._build_there(order)
+
+    async def _build_there(self, order: BuildOrder) -> BuildResult:
+        """Builds in the child, when it has room."""
         async with self._room:
             child = await self._running()
             try:

@@ -10,15 +10,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 from heavy_stores import NAMESPACE, Stores
 
+from tarn.block.committed import BuildResult
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.pages import PathSpan
 from tarn.rpc.process.system import SystemClock
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.heavy.builder import HeavyLimits, ProcessBuilder
 from tarn_graveler.heavy.worker import HeavyProcess, WorkerLimits
 
@@ -69,6 +72,54 @@ async def test_a_child_restores_and_counts_over_a_compacted_listing(stores: Stor
             pid_of(builder)
         counted = await builder.build(commit)
         assert (counted.added, counted.updated, counted.removed) == (4, 2, 0)
+        # A compaction counts only what its own rows change.
+        uncounted = await builder.build(replace(commit, counts_changes=False))
+        assert (uncounted.added, uncounted.updated, uncounted.removed) == (2, 1, 0)
+        assert uncounted.metarange_id == counted.metarange_id
+
+
+class SlowChild:
+    """A child whose builds end when the test says so."""
+
+    pid, is_over, is_idle = 1, False, False
+
+    def __init__(self) -> None:
+        self.begun: list[BuildOrder] = []
+        self.may_end = asyncio.Event()
+
+    async def build(self, order: BuildOrder) -> BuildResult:
+        self.begun.append(order)
+        await self.may_end.wait()
+        return BuildResult(order.base, False, 0, 0, 0, 0, 0, 0, 0)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_compactions_leave_room_for_the_build_of_a_commit(stores: Stores) -> None:
+    child = SlowChild()
+
+    async def start() -> HeavyProcess:
+        return cast("HeavyProcess", child)
+
+    limits = HeavyLimits(rows_here=0)
+    clock = SystemClock()
+    order = await stores.order({"a": 1})
+    compaction = replace(order, is_background=True)
+    async with (
+        ProcessBuilder(
+            start, stores.kv, stores.committed, clock, random.Random(0), limits
+        ) as builder,
+        asyncio.TaskGroup() as group,
+    ):
+        for _ in range(3):
+            group.create_task(builder.build(compaction))
+        await until(lambda: len(child.begun) == 1)
+        group.create_task(builder.build(order))
+        await until(lambda: len(child.begun) == 2)
+        assert child.begun == [compaction, order]
+        child.may_end.set()
+    assert len(child.begun) == 4
 
 
 async def test_a_child_builds_what_this_process_would(stores: Stores) -> None:

@@ -70,20 +70,24 @@ class Wire:
         self.transport = transport
         self.is_cut = False
         self.failing: set[str] = set()
+        self.failing_branch = ""  # only calls about this branch fail; empty: about all
+        self.error = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the test cut the wire")
         self.calls: list[tuple[str, str]] = []
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
     ) -> Message:
-        self.calls.append((method, getattr(request, "branch_id", "")))
-        self._check(method)
+        branch = getattr(request, "branch_id", "")
+        self.calls.append((method, branch))
+        self._check(method, branch)
         answer = await self.transport.unary(service, method, request, call)
-        self._check(method)
+        self._check(method, branch)
         return answer
 
-    def _check(self, method: str) -> None:
-        if self.is_cut or method in self.failing:
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the test cut the wire")
+    def _check(self, method: str, branch: str) -> None:
+        is_meant = self.failing_branch in ("", branch)
+        if self.is_cut or (method in self.failing and is_meant):
+            raise self.error
 
     async def operate(
         self, service: ServiceDescriptor, operation: Message, call: Call, *, read_only: bool
@@ -104,7 +108,7 @@ class Lab:
     service: Service
     wires: dict[str, Wire]
     graveler: Wire
-    compactors: list[CompactorApplication] = field(default_factory=list)
+    meters: Meters = field(default_factory=Meters)
 
     @asynccontextmanager
     async def compactor(
@@ -123,7 +127,7 @@ class Lab:
             clock=clock,
             ids=SeededIds(clock, seed=500 + seed),
             rng=random.Random(seed),
-            meters=Meters(),
+            meters=self.meters,
         )
         async with application:
             yield application
