@@ -153,6 +153,31 @@ def test_quorum_reads_may_miss_a_change_with_a_lost_answer_but_not_after_one_saw
     assert missed
 
 
+@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+def test_a_row_that_a_read_has_returned_is_there_for_later_reads(store: str) -> None:
+    """Listings rely on it (docs/design/tombstones.md). On Cassandra, the reads repair a row that one node has."""
+    slow = FaultProfile(hop_seconds=0.001, slow_seconds=0.2, slow_what=frozenset({"write rows"}))
+
+    async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
+        writing = asyncio.ensure_future(links[0].set_many(ROWS, [Group(b"k", ((b"k", b"value"),))]))
+        was_seen = False
+        for number in range(90):
+            kv = links[number % 2]
+            if number % 3 == 0:
+                is_seen = (await kv.get_many(ROWS, [b"k"]))[0] is not None
+            elif number % 3 == 1:
+                is_seen = bool(await kv.scan(ROWS, b"", None, 10))
+            else:
+                is_seen = bool((await kv.scan_without(ROWS, b"", None, 10, b"x")).rows)
+            assert is_seen or not was_seen
+            was_seen = is_seen
+        await writing
+        assert was_seen
+
+    for seed in range(20):
+        play(store, scene, slow, seed)
+
+
 def test_queued_writes_of_a_dead_process_never_land() -> None:
     async def scene(links: list[KvLink], clocks: list[SimClock]) -> None:
         store = SimSqlite(FaultInjector(FaultProfile(hop_seconds=0.1), random.Random(1)))
