@@ -410,6 +410,44 @@ async def test_rows_that_one_token_covers_are_not_covered_for_another(lake: Lake
     assert len(await laid.listed(request)) == 50
 
 
+async def test_what_a_leap_learns_of_a_sealed_token_holds_for_no_other(lake: Lake) -> None:
+    """The point read finds a row in the older token, which a commit takes. Its range may stay: the row was undone."""
+    kept = "d/00005"
+    gone = dict.fromkeys((path for path in named(40) if path != kept), TOMBSTONE)
+    laid = Laid(lake, [gone, {}, entries(named(41))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    assert [path for path, _ in await laid.listed(request)] == [kept, "d/00040"]
+    laid.layers[1][kept] = TOMBSTONE
+    await laid.put(laid.tokens[1], laid.layers[1])
+    for _ in range(2):
+        assert [path for path, _ in await laid.listed(request)] == ["d/00040"]
+    del laid.tokens[1], laid.layers[1]
+    for _ in range(2):
+        assert [path for path, _ in await laid.listed(request)] == [kept, "d/00040"]
+
+
+async def test_a_leap_that_opened_many_ranges_goes_on_behind_them(lake: Lake) -> None:
+    """Every range has a row that is kept, so each must be opened; a leap opens 64 of them."""
+    kept = set(named(800)[::5])
+    gone = dict.fromkeys((path for path in named(800) if path not in kept), TOMBSTONE)
+    laid = Laid(lake, [gone, entries(named(800))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    for _ in range(2):
+        assert [path for path, _ in await laid.listed(request)] == sorted(kept)
+
+
+async def test_leaps_count_towards_the_work_of_a_page(lake: Lake) -> None:
+    """Else one page would pass any number of hidden rows, and its readers' time would be over."""
+    laid = Laid(lake, [dict.fromkeys(named(40), TOMBSTONE), entries(named(60))])
+    await laid.write()
+    request = PageRequest(prefix="d/", rows_max=100)
+    await laid.listed(request)
+    page = await laid.reader.page(lake.main, laid.tokens, laid.base, request)
+    assert (page.paths, page.next_after) == ([], "d/00039")
+
+
 async def test_a_row_that_lands_between_the_reads_of_a_leap_is_listed_once(
     lake: Lake, running: Running
 ) -> None:
