@@ -91,7 +91,14 @@ class Lake:
     def layers(self, rows_min: int = LEAP_ROWS_MIN) -> Layers:
         """Returns the reader of a replica that has listed nothing yet."""
         parts = self.graveler
-        return Layers(self.kv, parts.repositories, parts.commits, parts.committed, rows_min)
+        return Layers(
+            self.kv,
+            parts.repositories,
+            parts.commits,
+            parts.committed,
+            parts.branches.events,
+            rows_min,
+        )
 
     async def list(self, layers: Layers, prefix: str) -> None:
         """Lists as the gateway does: until there are 1,000 lines, or the end."""

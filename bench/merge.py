@@ -44,8 +44,9 @@ from tarn.block.rangecache import RangeCache
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.core.commit import Commit
 from tarn.core.ids import CommitId, MetarangeId
+from tarn.core.listing.virtual import VirtualBase
 from tarn.rpc.process.system import SystemClock
-from tarn_graveler.history.merge_base import merge_base
+from tarn_graveler.history.merge_base import merge_bases
 
 NAMESPACE = "local://bench"
 CHANGES = 10_000
@@ -196,7 +197,7 @@ async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) 
             after: str | None = ""
             while after is not None:
                 page = await committed.diff(
-                    NAMESPACE, sides.base, _source_of(sides), after=after, limit=DIFF_PAGE
+                    NAMESPACE, _base_of(sides), _source_of(sides), after=after, limit=DIFF_PAGE
                 )
                 after = page.next_after
 
@@ -204,7 +205,7 @@ async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) 
             after: str | None = ""
             while after is not None:
                 found = await committed.diff_folders(
-                    NAMESPACE, sides.base, _source_of(sides), delimiter="/", after=after
+                    NAMESPACE, _base_of(sides), _source_of(sides), delimiter="/", after=after
                 )
                 after = found.next_after
 
@@ -213,6 +214,11 @@ async def run_case(case: Case, rounds: int, directory: Path, sides: MergeSides) 
         await measure("  preview", "", rounds, preview)
         await measure("  difference from the base", "", rounds, diff)
         await measure("  the same counted by folder", "", rounds, count)
+
+
+def _base_of(sides: MergeSides) -> MetarangeId | None:
+    assert not isinstance(sides.base, VirtualBase), "every case has one base"
+    return sides.base
 
 
 def _source_of(sides: MergeSides) -> MetarangeId:
@@ -227,7 +233,7 @@ async def remove(
     if result.metarange_id is None:
         return
     old: set[str] = set()
-    for side in (sides.base, sides.source, sides.dest):
+    for side in (_base_of(sides), sides.source, sides.dest):
         assert side is not None
         old |= {info.range_id for info in (await committed.metarange(NAMESPACE, side)).ranges}
     made = (await committed.metarange(NAMESPACE, result.metarange_id)).ranges
@@ -250,7 +256,7 @@ async def histories(rounds: int, count: int = 100_000) -> None:
         return [commits[commit_id] for commit_id in commit_ids]
 
     async def search() -> None:
-        await merge_base(read, ids[-2], ids[-1])
+        await merge_bases(read, [ids[-2]], [ids[-1]], limit=32)
 
     await measure(f"merge base {count:,} commits away", "", rounds, search)
 

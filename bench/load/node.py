@@ -40,6 +40,7 @@ class Form:
         separate: whether auth, graveler and gateway are separate processes.
         is_pinned: whether the server has core 0 to itself and everything else uses the other cores.
         cassandra: `host:port` of the nodes with the metadata; empty: the embedded store.
+        compactor: whether a compactor runs, as it does by default. Without one, staged rows stay as a case made them.
     """
 
     durability: str = "os"
@@ -47,14 +48,16 @@ class Form:
     separate: bool = False
     is_pinned: bool = False
     cassandra: tuple[str, ...] = ()
+    compactor: bool = True
 
     def __str__(self) -> str:
         store = ", metadata in Cassandra" if self.cassandra else ""
+        idle = "" if self.compactor else ", no compactor"
         if self.separate:
-            return f"separate processes, {self.durability}{store}"
+            return f"separate processes{idle}, {self.durability}{store}"
         count = self.workers or len(os.sched_getaffinity(0))
         where = ", own core" if self.is_pinned else ""
-        return f"single node, {count} worker{'s' if count > 1 else ''}{where}, {self.durability}{store}"
+        return f"single node, {count} worker{'s' if count > 1 else ''}{where}{idle}, {self.durability}{store}"
 
     @property
     def server_cores(self) -> set[int] | None:
@@ -123,6 +126,8 @@ def running(folder: Path, form: Form) -> Iterator[Node]:
     if form.cassandra:
         shape += ["--kv", f"cassandra://{','.join(form.cassandra)}"]
     environment = _environment() | {"TARN_DURABILITY": form.durability}
+    if not form.compactor:
+        environment["TARN_COMPACTOR_ENABLED"] = "false"
     with log.open("ab") as output, pinned(form.server_cores):
         process = subprocess.Popen(
             _tied([*command, "--rpc-port", "0", *shape]),

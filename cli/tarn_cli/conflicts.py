@@ -81,8 +81,9 @@ def decisions(take: tuple[str, ...], strategy: str | None) -> Decisions:
 
 
 def conflict_record(conflict: MergeConflict) -> Record:
-    """The fields of a conflict; a side is null if it does not have the path."""
-    return {"path": conflict.path, **{name: _version(packed) for name, packed in _sides(conflict)}}
+    """The fields of a conflict; a side is null if it does not have the path, the base also if it is undecided."""
+    sides = {name: _version(packed) for name, packed in _sides(conflict)}
+    return {"path": conflict.path, **sides, "base_undecided": conflict.is_base_undecided}
 
 
 def conflict_lines(conflict: MergeConflict) -> str:
@@ -90,7 +91,9 @@ def conflict_lines(conflict: MergeConflict) -> str:
     lines = [click.style(f"! {conflict.path}", fg="red")]
     for name, packed in _sides(conflict):
         version = _version(packed)
-        if version is None:
+        if name == "base" and conflict.is_base_undecided:
+            shown = "undecided: the merge bases changed the path differently"
+        elif version is None:
             # Without a base, both sides have the path: otherwise only one of them would have changed it.
             shown = "none: both sides added the path" if name == "base" else "removed"
         else:

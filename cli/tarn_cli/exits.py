@@ -102,7 +102,7 @@ _HINTS = {
     Reason.BRANCH_PROTECTED: "`tarn repo rules REPOSITORY` shows the rules",
     Reason.REPOSITORY_READ_ONLY: "`tarn repo read-only REPOSITORY --off` makes it writable",
     Reason.SETTINGS_CHANGED: "`tarn repo rules REPOSITORY` shows them as they are now",
-    Reason.BRANCH_RESET: "`tarn diff` shows the changes that are left",
+    Reason.BRANCH_RESET: "`tarn log` shows whether another commit took the changes, `tarn diff` what is left to commit",
     Reason.MERGE_CONFLICT: (
         "--take source:PATTERN or --take dest:PATTERN chooses a side; `tarn merge --preview` lists all "
         "conflicts of a merge"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from tarn.kv.cassandra import CassandraSettings
+from tarn.core.errors import Kind, TarnError
+from tarn.kv.cassandra import CassandraLimits, CassandraSettings
+from tarn.kv.cassandra.cluster.connection import connect
 from tarn.kv.port import Kv, Partition, PartitionKind
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContract
@@ -76,3 +80,27 @@ class TestCassandraKvInBuckets(RowsContract, RegistersContract):
     @pytest.fixture
     def register(self, request: pytest.FixtureRequest) -> Partition:
         return Partition(f"buckets/{request.node.name}/register", PartitionKind.REGISTER, 8)
+
+
+async def test_a_table_whose_reads_may_go_back_is_refused(settings: CassandraSettings) -> None:
+    """Listings remember which rows they have read, so these must be there for later reads."""
+    settings = replace(settings, keyspace="options")
+    await (await open_store(settings)).close()
+
+    def alter(option: str) -> None:
+        cluster, session = connect(settings, CassandraLimits())
+        try:
+            session.execute(f"ALTER TABLE options.plain WITH {option}", timeout=60.0)
+        finally:
+            cluster.shutdown()
+
+    for off, told, on in (
+        ("read_repair = 'NONE'", "options.plain has read_repair", "read_repair = 'BLOCKING'"),
+        ("default_time_to_live = 60", "default_time_to_live = 60", "default_time_to_live = 0"),
+    ):
+        await asyncio.to_thread(alter, off)
+        with pytest.raises(TarnError, match=told) as raised:
+            await open_store(settings)
+        assert raised.value.kind is Kind.FAILED_PRECONDITION
+        await asyncio.to_thread(alter, on)
+        await (await open_store(settings)).close()

@@ -28,7 +28,7 @@ class Graph:
             parents = tuple(self.ids[place] for place in places)
             generation = 1 + max((self.commits[each].generation for each in parents), default=-1)
             self.commits[commit_id] = Commit(
-                parents, MetarangeId(""), f"user{number % 2}", "", time_us, generation
+                parents, MetarangeId(commit_id), f"user{number % 2}", "", time_us, generation
             )
         self.reads: list[CommitId] = []
         self.rounds = 0
@@ -47,8 +47,11 @@ class Graph:
             left += parents
         return found
 
-    def best_common_ancestors(self, left: CommitId, right: CommitId) -> set[CommitId]:
-        common = self.ancestors(left) & self.ancestors(right)
+    def best_common_ancestors(
+        self, lefts: Sequence[CommitId], rights: Sequence[CommitId]
+    ) -> set[CommitId]:
+        reached = [set().union(*map(self.ancestors, group)) for group in (lefts, rights)]
+        common = reached[0] & reached[1]
         return {
             each
             for each in common

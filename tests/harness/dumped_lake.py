@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from graveler_service import Service
+from lake import Replicas
 
+from tarn.client.access import Access
+from tarn.client.graveler import GravelerClient
+from tarn.rpc.client.inprocess import InProcessTransport
 from tarn_cli.dump_file import DumpFile, DumpFolder
 from tarn_cli.dump_transfer import Restored, Transfer
+from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
-__all__ = ["commit", "dump", "fill", "restore", "shown", "transfer"]
+__all__ = ["another_installation", "commit", "dump", "fill", "restore", "shown", "transfer"]
 
 
 def transfer(service: Service, page_size: int = 1000) -> Transfer:
@@ -86,3 +94,17 @@ async def dump(service: Service, path: Path) -> None:
 async def restore(service: Service, path: Path, name: str = "lake") -> Restored:
     with DumpFile(path) as file:
         return await transfer(service).restore(name, file)
+
+
+@asynccontextmanager
+async def another_installation(service: Service, folder: Path) -> AsyncIterator[Service]:
+    """Yields an empty installation over the same blocks."""
+    replicas = Replicas(folder)
+    replicas.clock, replicas.blocks = service.clock, service.replicas.blocks
+    replicas.count = 50  # other random ids
+    async with replicas.replica() as graveler:
+        endpoints = endpoints_of(graveler, Access(service.auth, service.clock))
+        transport = InProcessTransport(endpoints, service.clock)
+        yield replace(service, graveler=GravelerClient(transport), replicas=replicas)
+        await transport.close()
+    await replicas.tasks.close()

@@ -8,6 +8,7 @@ from tests.models.branch_state import Lake, Late, Local, Record, Rules, Step
 
 __all__ = [
     "commit",
+    "commit_lazily",
     "compact",
     "compare_and_set",
     "merge",
@@ -46,14 +47,15 @@ def _starts(lake: Lake, me: Local) -> Step:
     return "begins, reads the record", lake, begun, None
 
 
-def seal(lake: Lake, me: Local) -> Iterator[Step]:
+def seal(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     """Seals: after the record names another staging token, no further write to the old one is acknowledged."""
     if (me.number, "seal") in lake.record.ops:
         yield "finds its seal", lake, scans(me, lake.record), None
         return
     before = me.record
     ready, token = lake.with_token()
-    after = before._replace(staging=token, sealed=before.tokens)
+    base = before.base if rules.has("seal keeps base") else None
+    after = before._replace(staging=token, sealed=before.tokens, base=base)
     for outcome, then in compare_and_set(ready, me, before, after, "seal"):
         if outcome == "won":
             yield f"seals T{before.staging}", then, scans(me, then.record), None
@@ -107,7 +109,7 @@ def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         scans = me._replace(pc="scan", record=lake.record)
         yield "does not seal", lake, scans, None
     elif me.pc == "seal":
-        yield from _knows(seal(lake, me))
+        yield from _knows(seal(lake, me, rules))
     elif me.pc == "settle seal":
         yield from _knows(settle_seal(lake, me))
     elif me.pc == "scan":
@@ -120,6 +122,26 @@ def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _finish(lake, me, rules)
     elif me.pc == "settle finish":
         yield from _settle_finish(lake, me, rules)
+
+
+def commit_lazily(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+    """A commit that does not seal a staging token which it finds empty, under an unchanged record."""
+    if me.pc == "begin":
+        label, after, begun, broken = _starts(lake, me)
+        yield label, after, begun._replace(pc="looks"), broken
+    elif me.pc == "looks":
+        is_empty = lake.tokens[me.record.staging] is None
+        pc = "verifies" if is_empty else "seal"
+        yield "looks into the staging token", lake, me._replace(pc=pc), None
+    elif me.pc == "verifies" and not lake.record.same_layers(me.record):
+        yield "met another record", lake, me._replace(pc="seal"), None
+    elif me.pc == "verifies" and not lake.record.sealed and lake.record.base is None:
+        yield _taken(lake, me, rules)
+    elif me.pc == "verifies":
+        then = scans(me, lake.record)
+        yield from _knows(iter([("does not seal an empty token", lake, then, None)]))
+    else:
+        yield from commit(lake, me, rules)
 
 
 def _knows(steps: Iterator[Step]) -> Iterator[Step]:
@@ -180,7 +202,9 @@ def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield _claims(lake, me, rules, me.made, "an earlier attempt was applied")
         return
     tail = now.sealed[len(now.sealed) - len(ours) :] if len(ours) <= len(now.sealed) else None
-    same_base = (now.commit, now.base) == (me.record.commit, me.record.base)
+    same_base = now.commit == me.record.commit
+    if rules.has("commit compares base"):
+        same_base &= now.base == me.record.base
     first, head = me.seen
     is_taken = now.commit != head and not set(first) & set(now.sealed)
     if rules.has("taken by commit"):
@@ -245,7 +269,7 @@ def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     elif me.pc == "seal" and not rules.has("compaction seals"):
         yield "does not seal", lake, me._replace(pc="scan", record=lake.record), None
     elif me.pc == "seal":
-        yield from seal(lake, me)
+        yield from seal(lake, me, rules)
     elif me.pc == "settle seal":
         yield from settle_seal(lake, me)
     elif me.pc == "scan":
@@ -307,7 +331,7 @@ def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         begun = lake if me.kind == "merge other" else lake.begins(me.number)
         yield "begins, reads the record", begun, me._replace(pc="seal", record=lake.record), None
     elif me.pc == "seal":
-        yield from seal(lake, me)
+        yield from seal(lake, me, rules)
     elif me.pc == "settle seal":
         yield from settle_seal(lake, me)
     elif me.pc == "scan":

@@ -41,6 +41,7 @@ _PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
     "delete": branch_writes.delete,
     "create": branch_writes.create,
     "commit": branch_commits.commit,
+    "lazy commit": branch_commits.commit_lazily,
     "compact": branch_commits.compact,
     "reset": branch_resets.reset,
     "part": branch_resets.reset_part,
@@ -48,6 +49,7 @@ _PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
     "merge": branch_commits.merge,
     "merge other": branch_commits.merge,
     "merge early": branch_commits.merge_early,
+    "then put": branch_writes.put,
     "then delete": branch_writes.delete,
     "then create": branch_writes.create,
     "then commit": branch_commits.commit,
@@ -101,6 +103,8 @@ HOLDS: tuple[Scenario, ...] = (
     ("put", "then commit", "then delete", "then commit", "compact"),
     ("put", "then commit", "then delete", "then compact", "then create", "compact"),
     ("put", "then commit", "commit", "then compact"),
+    ("put", "compact", "lazy commit"),
+    ("put", "then compact", "then put", "then compact", "lazy commit"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -153,6 +157,11 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "base is read": (("put", "then compact", "then create"), "two winners"),
     "taken by commit": (("put", "then commit", "commit", "then compact"), "commit"),
     "commit builds on base": (("put", "compact", "commit"), "commit"),
+    "commit compares base": (
+        ("put", "then compact", "then put", "then compact", "lazy commit"),
+        "lost",
+    ),
+    "seal keeps base": (("put", "then compact", "commit"), "lost"),
     "reset clears base": (("put", "compact", "reset"), "reset"),
     "reset compares": (("put", "commit", "reset"), "reset"),
     "part restores the commit": (("put", "compact", "part"), "reset"),

@@ -42,7 +42,7 @@ def reset_part(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         begun = me._replace(pc="seal", record=lake.record)
         yield "begins, reads the record", lake, begun, None
     elif me.pc == "seal":
-        yield from _knows(lake, seal(lake, me))
+        yield from _knows(lake, seal(lake, me, rules))
     elif me.pc == "settle seal":
         yield from _knows(lake, settle_seal(lake, me))
     elif me.pc == "scan" and me.kind == "part":

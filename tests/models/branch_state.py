@@ -40,6 +40,8 @@ GUARDS = {
     "base is read": "deletes, conditional writes and reads look into the compacted metarange",
     "taken by commit": "a commit whose tokens are gone looks whether a compacted metarange may hold their rows",
     "commit builds on base": "a commit builds on the compacted metarange if there is one",
+    "commit compares base": "a commit whose last step met another compacted metarange builds again",
+    "seal keeps base": "a seal keeps the compacted metarange",
     "reset clears base": "a reset forgets the compacted metarange",
     "reset compares": "a reset is a compare-and-set",
     # Rules 6 and 10: the reset of a part.

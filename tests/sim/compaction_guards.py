@@ -6,12 +6,15 @@ from typing import Any
 
 import tarn_graveler.branch.committing
 import tarn_graveler.branch.compacting
+import tarn_graveler.branch.handle
+import tarn_graveler.branch.head_moves
 from tarn.core.branch import (
     AfterLostFinish,
     Branch,
     Token,
     after_lost_finish,
     finish_compaction,
+    seal,
 )
 from tarn.core.ids import MetarangeId
 from tarn.testing.faults.guards import Guard, Weakening
@@ -89,6 +92,17 @@ def _taken(built_from: Branch, current: Branch) -> AfterLostFinish:
     )
     is_reset = current.reset_count != built_from.reset_count
     return AfterLostFinish.TAKEN if is_gone and not is_reset else after
+
+
+def _on_any_compacted(built_from: Branch, current: Branch) -> AfterLostFinish:
+    """Compares the commits only, not the compacted listings, so that the last step clears one that it has not seen."""
+    alike = replace(built_from, compacted_metarange_id=current.compacted_metarange_id)
+    return after_lost_finish(alike, current)
+
+
+def _seal_anew(branch: Branch, token: Token, op_id: bytes) -> Branch:
+    """Makes a record of the tokens and the commit only."""
+    return _without_compacted(seal(branch, token, op_id))
 
 
 _newest = ConditionalStaging._newest
@@ -172,6 +186,25 @@ COMPACTION_GUARDS: Sequence[Guard] = (
         "I1 I3 I4",
         "a commit takes its tokens for committed although a compaction has folded them",
         (Weakening(tarn_graveler.branch.committing, "after_lost_finish", _taken),),
+        runs=200,
+    ),
+    Guard(
+        "only-reset-clears-compacted",
+        "6",
+        "I1 I3 I4",
+        "a commit or merge that meets a compaction clears the listing of that compaction",
+        (
+            Weakening(tarn_graveler.branch.committing, "after_lost_finish", _on_any_compacted),
+            Weakening(tarn_graveler.branch.head_moves, "after_lost_finish", _on_any_compacted),
+        ),
+        runs=200,
+    ),
+    Guard(
+        "seal-keeps-compacted",
+        "6",
+        "I1 I3 I4",
+        "a seal clears the compacted listing",
+        (Weakening(tarn_graveler.branch.handle, "seal", _seal_anew),),
         runs=200,
     ),
     Guard(

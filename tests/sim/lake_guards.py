@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.sim.compaction_guards import COMPACTION_GUARDS
 from tests.sim.drop_guards import DROP_GUARDS
+from tests.sim.leap_guards import LEAP_GUARDS
 from tests.sim.move_guards import MOVE_GUARDS
 from tests.sim.part_guards import PART_GUARDS
 from tests.sim.reflog_guards import REFLOG_GUARDS
@@ -409,6 +410,7 @@ GUARDS: Sequence[Guard] = (
     *MOVE_GUARDS,
     *PART_GUARDS,
     *COMPACTION_GUARDS,
+    *LEAP_GUARDS,
     *REFLOG_GUARDS,
     Guard(
         "difference-newest-first",

@@ -54,7 +54,7 @@ async def _move_from_any(
     *,
     force: bool,
     user_id: str = "",
-) -> None:
+) -> Branch:
     """Moves the branch whatever its head is."""
     del expected
     cause = Cause(HeadOperation.MOVE, user_id)
@@ -64,7 +64,7 @@ async def _move_from_any(
             return new
 
         await self.move(name, propose, is_reset=True, cause=cause)
-        return
+        return (await self._branches.fresh(name)).branch
     handle = BranchHandle(self._branches, name)
 
     def decide(current: Branch, op_id: bytes) -> Branch:
@@ -72,13 +72,15 @@ async def _move_from_any(
         now_us = self._clock.now_us()
         return discard_changes(current, new.commit_id, token, op_id, now_us=now_us)
 
-    await handle.publish(
+    outcome = await handle.publish(
         await handle.version(),
         decide,
         still_holds=lambda _: True,
         announce=self._cleaning.announce,
         cause=cause,
     )
+    assert isinstance(outcome, BranchChange)
+    return outcome.after.branch
 
 
 _compare_and_set = Branches.compare_and_set

@@ -32,6 +32,7 @@ __all__ = [
     "parts",
     "queues",
     "resets",
+    "tombstones",
     "uploads",
 ]
 
@@ -116,6 +117,26 @@ def late_deletes(plan: Plan, rng: random.Random) -> Plan:
     also = {"write rows"} if plan.seed % 32 >= 16 else set[str]()
     plan = _late_layers(plan, rng, also)
     return replace(plan, put_weight=6, delete_weight=4, scratch_weight=10)
+
+
+def tombstones(plan: Plan, rng: random.Random) -> Plan:
+    """Most objects are deleted, before and after they are committed, so that listings leap over tombstones."""
+    slow_what = frozenset({rng.choice(["scan", "read rows", "write rows"])})
+    return replace(
+        _narrow(plan, rng),
+        replicas=2,
+        keys=rng.choice([6, 14]),
+        operations=60,
+        put_weight=6,
+        delete_weight=6,
+        get_weight=1,
+        commit_weight=rng.choice([1, 2]),
+        scratch_weight=rng.choice([0, 4]),
+        conditional_weight=rng.choice([0, 2]),
+        compact_seconds=rng.choice([0.0, 0.3]),
+        has_leaps=True,
+        profile=FaultProfile(hop_seconds=0.001, slow_seconds=0.1, slow_what=slow_what),
+    )
 
 
 def late_conditions(plan: Plan, rng: random.Random) -> Plan:

@@ -143,6 +143,9 @@ _MOVE_KINDS: Mapping[int, Narrowing] = {
 }
 """The narrow plans with merges, resets and hard moves, by the remainder of the seed modulo 32."""
 
+_TOMBSTONES = 15
+"""The remainder of the seed modulo 32 of the narrow plans with leaps, instead of one with contention."""
+
 _WITH_MOVES = {16, 17}
 """Remainders of the seed modulo 32 of the wide plans that have merges, resets and hard moves, too."""
 _WITHOUT_LEAPS = 16
@@ -177,6 +180,8 @@ def _draw(seed: int) -> Plan:
     """Draws a plan without compactors."""
     rng = random.Random(f"plan {seed}")
     kind = _KINDS.get(seed % 16) or _MOVE_KINDS.get(seed % 32)
+    if seed % 32 == _TOMBSTONES:
+        kind = narrow.tombstones
     if kind is not None:
         return kind(_race(seed, rng), rng)
     plan = _race(seed, rng) if seed % 2 else _mixed(seed, rng)

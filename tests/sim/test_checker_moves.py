@@ -150,18 +150,48 @@ def test_the_merge_base_is_the_newest_common_ancestor(story: MoveStory) -> None:
     assert story.broken() == ["I1"]
 
 
-def test_of_several_merge_bases_the_later_one_counts() -> None:
-    """Criss-cross: both branches have merged each other's first commit; the bases disagree about k."""
+def criss_cross(*, mains: int, sides: int, rungs: int = 1) -> MoveStory:
     story = MoveStory(k=1)
-    story.add("a1", "c0", k=2)
-    story.add("b1", "c0", k=3)
-    story.add("a2", "a1", "b1", k=2)
-    story.add("b2", "b1", "a1", k=3)
-    story.history.ops[0].commit_id = "a2"
-    story.merge("m", ("a2", "b2"), 1, 2, k=2)
-    assert story.broken() == [], "base b1, which b2 equals"
-    story.history.commits["b1"] = Commit("b1", "", ("c0",), {"k": 3}, 0)
-    assert story.broken() == ["I8"], "base a1, which a2 equals"
+    story.add("a0", "c0", k=2)
+    story.add("b0", "c0", k=3)
+    for rung in range(rungs):
+        last = rung == rungs - 1
+        story.add(f"a{rung + 1}", f"a{rung}", f"b{rung}", k=mains if last else 2)
+        story.add(f"b{rung + 1}", f"b{rung}", f"a{rung}", k=sides if last else 3)
+    story.history.ops[0].commit_id = f"a{rungs}"
+    return story
+
+
+@pytest.mark.parametrize(
+    ("mains", "sides", "choice", "value", "is_right"),
+    [
+        (2, 3, "", 2, False),
+        (2, 3, "source", 3, True),
+        (4, 4, "", 4, True),
+    ],
+)
+@pytest.mark.parametrize("rungs", [1, 2, 7])
+def test_what_merge_bases_disagree_about_is_a_conflict(
+    mains: int, sides: int, choice: str, value: int, rungs: int, *, is_right: bool
+) -> None:
+    """Both branches merged each other's last commit, again and again; each kept its own value of k."""
+    story = criss_cross(mains=mains, sides=sides, rungs=rungs)
+    story.merge("m", (f"a{rungs}", f"b{rungs}"), 1, 2, choice=choice, k=value)
+    assert story.broken() == ([] if is_right else ["I8"])
+
+
+def test_what_one_merge_base_changed_is_decided() -> None:
+    """b0 did not change k, so both bases together have a0's value; only the side changed it later."""
+    story = MoveStory(k=1)
+    story.add("a0", "c0", k=2)
+    story.add("b0", "c0", k=1, other=1)
+    story.add("a1", "a0", "b0", k=2, other=1)
+    story.add("b1", "b0", "a0", k=5, other=1)
+    story.history.ops[0].commit_id = "a1"
+    op = story.merge("m", ("a1", "b1"), 1, 2, k=5, other=1)
+    assert story.broken() == []
+    story.history.commits["m"] = Commit("m", f"#{op.number}", ("a1", "b1"), {"k": 2, "other": 1})
+    assert story.broken() == ["I8"]
 
 
 @pytest.mark.parametrize(("kind", "value"), [(OpKind.REVERT, 1), (OpKind.PICK, 4)])

@@ -1,8 +1,11 @@
 """A simulated installation of real graveler replicas and gateways: production classes on simulated ports."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol
 
 from tests.sim.gateways import Gateway
@@ -13,7 +16,7 @@ from tests.sim.values import Values
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
-from tarn.kv.port import Kv
+from tarn.kv.port import Kv, Partition, Predicate
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.check.history import History
 from tarn.testing.sim.blocks import BlockLink, committed_over
@@ -21,7 +24,7 @@ from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.faults import CALM, FaultInjector
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
-from tarn.testing.sim.link import KvLink
+from tarn.testing.sim.link import KvLink, Wire
 from tarn.testing.sim.loop import SimLoop
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
@@ -40,6 +43,31 @@ class _End(Kv, Protocol):
 
 class _Store(Protocol):
     def open(self, clock: SimClock) -> _End: ...
+
+
+class _RowsStay(KvLink):
+    """The link of a replica, which must not remove single rows of a staging token.
+
+    Listings remember which rows a token holds (docs/design/tombstones.md); only a whole token is dropped.
+    """
+
+    def __init__(self, world: World, kv: Kv, wire: Wire, page_rows: int) -> None:
+        super().__init__(kv, wire, page_rows)
+        self._world = world
+
+    async def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """See `Kv.delete_many`."""
+        self._check(partition)
+        await super().delete_many(partition, keys)
+
+    async def delete_if(self, partition: Partition, key: bytes, predicate: Predicate) -> None:
+        """See `Kv.delete_if`."""
+        self._check(partition)
+        await super().delete_if(partition, key, predicate)
+
+    def _check(self, partition: Partition) -> None:
+        if ":" in partition.name:  # as in `RepositoryKeys.token`, and in no other name
+            self._world.problem(f"a row of the staging token {partition.name} is removed")
 
 
 class Replica(Machine):
@@ -65,7 +93,7 @@ class Replica(Machine):
                 clock_skew_seconds=2 * plan.skew_seconds,
                 leap_rows_min=1 if plan.has_leaps else LEAP_ROWS_MIN,
             ),
-            kv=KvLink(self._end, self.wire, plan.page_rows),
+            kv=_RowsStay(world, self._end, self.wire, plan.page_rows),
             blocks=blocks,
             committed=committed_over(blocks, plan.rows_mean),
             clock=self.clock,

@@ -6,56 +6,38 @@ Nothing here is fast, and nothing is shared with Tarn's own code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
 
+from model_merge import (
+    UNDECIDED,
+    Choice,
+    Contents,
+    Object,
+    RefusedError,
+    Side,
+    folded,
+    merged,
+    same,
+    set_at,
+)
 from model_reflog import Reflogs
 from model_rules import Rules
 
-__all__ = ["Branch", "Choice", "Commit", "Contents", "LakeModel", "Object", "RefusedError", "Side"]
+__all__ = [
+    "UNDECIDED",
+    "Branch",
+    "Choice",
+    "Commit",
+    "Contents",
+    "LakeModel",
+    "Object",
+    "RefusedError",
+    "Side",
+]
 
-
-class Object(NamedTuple):
-    """A version of an object.
-
-    Attributes:
-        version: its identity.
-        address: where it was stored; the same version may be stored twice.
-    """
-
-    version: int
-    address: int
-
-
-Contents = Mapping[str, Object]
-"""Object by path."""
-
-
-class RefusedError(Exception):
-    """The operation is refused; the lake is as before.
-
-    Attributes:
-        reason: name of a `tarn.core.errors.Reason`.
-        paths: the paths that the refusal is about, in order; None if it names none.
-    """
-
-    def __init__(self, reason: str, paths: list[str] | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.paths = paths
-
-
-class Side(Enum):
-    """The winner of a conflict."""
-
-    SOURCE = "source"
-    DEST = "dest"
-
-
-Choice = Callable[[str], Side | None]
-"""The winner of a conflict at a path; None refuses the operation."""
+LEVELS = 4
+"""Folds of merge bases within folds; beyond, paths that differ are undecided."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +101,7 @@ class LakeModel:
     ) -> dict[str, tuple[Object | None, Object | None]]:
         """Returns the paths whose versions differ, with the object of each side."""
         pairs = {path: (left.get(path), right.get(path)) for path in {*left, *right}}
-        return {path: pair for path, pair in sorted(pairs.items()) if not _same(*pair)}
+        return {path: pair for path, pair in sorted(pairs.items()) if not same(*pair)}
 
     def ancestors(self, commit: int) -> set[int]:
         """Returns every commit that is reachable from a commit, which is one of them."""
@@ -145,10 +127,35 @@ class LakeModel:
             found.append(parents[0])
         return found
 
-    def merge_base(self, left: int, right: int) -> int:
-        """Returns the common ancestor with the greatest generation; of several, the newest."""
-        common = self.ancestors(left) & self.ancestors(right)
-        return max(common, key=lambda number: (self.commits[number].generation, number))
+    def merge_bases(self, lefts: Sequence[int], right: int) -> list[int]:
+        """Returns the common ancestors that no other one descends from, greatest generation first, then newest."""
+        common = set().union(*map(self.ancestors, lefts)) & self.ancestors(right)
+        # All ancestors of a common ancestor are common ones, so it is enough to look at parents.
+        behind = {parent for each in common for parent in self.commits[each].parents}
+        return [each for each in self.history(right) if each in common - behind]
+
+    def base_contents(self, bases: Sequence[int], level: int = 1) -> Contents:
+        """Returns the base of a merge: the contents of the merge base, or the fold of several."""
+        result = self.commits[bases[0]].contents
+        for at in range(1, len(bases)):
+            below = self.merge_bases(bases[:at], bases[at])
+            is_known = len(below) == 1 or level < LEVELS
+            base = self.base_contents(below, level + 1) if is_known else None
+            result = folded(base, result, self.commits[bases[at]].contents)
+        return result
+
+    def changes_since_base(
+        self, left: int, right: int
+    ) -> dict[str, tuple[Object | None, Object | None]]:
+        """Returns the differences from the merge base of two commits to the right one.
+
+        A path that is undecided in the base is compared with the left one.
+        """
+        ours = self.commits[left].contents
+        before: dict[str, Object] = {}
+        for path, old in self.base_contents(self.merge_bases([left], right)).items():
+            set_at(before, path, ours.get(path) if old == UNDECIDED else old)
+        return self.differences(before, self.commits[right].contents)
 
     # ---- writing
 
@@ -173,7 +180,7 @@ class LakeModel:
             raise RefusedError("NOTHING_TO_COMMIT")
         after = dict(self.commits[found.head].contents)
         for path, (_, new) in changes.items():
-            _set(after, path, new)
+            set_at(after, path, new)
         return self._publish(branch, (found.head,), after, "COMMIT")
 
     def reset(self, branch: str, is_part: Callable[[str], bool] = lambda _: True) -> None:
@@ -207,18 +214,18 @@ class LakeModel:
         self._refuse_blocked(branch, "merge")
         self._refuse_dirty(branch)
         head = self.branches[branch].head
-        base = self.merge_base(head, source)
-        if base == source and not allow_empty:
+        bases = self.merge_bases([head], source)
+        if bases == [source] and not allow_empty:
             raise RefusedError("NOTHING_TO_MERGE")
         if fast_forward_only:
-            if base != head:
+            if bases != [head]:
                 raise RefusedError("NOT_FAST_FORWARD")
             self._set_head(branch, source, "MERGE")
             return source
-        merged = self.merged(base, source, head, choice)
-        if squash and merged == self.commits[head].contents and not allow_empty:
+        after = self.merged(source, head, choice)
+        if squash and after == self.commits[head].contents and not allow_empty:
             raise RefusedError("NOTHING_TO_MERGE")
-        return self._publish(branch, (head,) if squash else (head, source), merged, "MERGE")
+        return self._publish(branch, (head,) if squash else (head, source), after, "MERGE")
 
     def revert(
         self, branch: str, commit: int, parent: int, choice: Choice, *, allow_empty: bool
@@ -265,7 +272,7 @@ class LakeModel:
         head = self.branches[branch].head
         listings: list[Contents] = [self.commits[head].contents]
         for undone, older in steps:
-            after = _merged(undone, older, listings[-1], choice)
+            after = merged(undone, older, listings[-1], choice)
             if after != listings[-1]:
                 listings.append(after)
         if len(listings) == 1 or (squash and listings[-1] == listings[0]):
@@ -284,24 +291,23 @@ class LakeModel:
         self._refuse_blocked(name, "other")
         if name in self.branches:
             raise RefusedError("BRANCH_EXISTS")
-        base = self.merge_base(dest, source)
-        if base == source and not allow_empty:
+        if self.merge_bases([dest], source) == [source] and not allow_empty:
             raise RefusedError("NOTHING_TO_MERGE")
-        merged = self.merged(base, source, dest, choice)
+        after = self.merged(source, dest, choice)
         self._refuse_taken(name)
-        made = self._make((dest, source), merged)
+        made = self._make((dest, source), after)
         self._set_head(name, made, "CREATE")
         return made
 
-    def merged(self, base: int, source: int, dest: int, choice: Choice) -> dict[str, Object]:
-        """Returns the three-way merge of the contents of three commits."""
-        old, theirs, ours = (self.commits[number].contents for number in (base, source, dest))
-        return _merged(old, theirs, ours, choice)
+    def merged(self, source: int, dest: int, choice: Choice) -> dict[str, Object]:
+        """Returns the contents of the merge of two commits."""
+        base = self.base_contents(self.merge_bases([dest], source))
+        return merged(base, self.commits[source].contents, self.commits[dest].contents, choice)
 
     def conflicts(self, source: int, dest: int, choice: Choice) -> list[str]:
         """Returns the conflicts of a merge that a choice does not decide, in order."""
         try:
-            self.merged(self.merge_base(source, dest), source, dest, choice)
+            self.merged(source, dest, choice)
         except RefusedError as refused:
             return refused.paths or []
         return []
@@ -396,10 +402,10 @@ class LakeModel:
     ) -> int:
         self._refuse_dirty(branch)
         head = self.branches[branch].head
-        merged = _merged(base, source, self.commits[head].contents, choice)
-        if merged == self.commits[head].contents and not allow_empty:
+        after = merged(base, source, self.commits[head].contents, choice)
+        if after == self.commits[head].contents and not allow_empty:
             raise RefusedError("NOTHING_TO_COMMIT")
-        return self._publish(branch, (head,), merged, operation)
+        return self._publish(branch, (head,), after, operation)
 
     def _publish(
         self, branch: str, parents: tuple[int, ...], contents: Contents, operation: str
@@ -413,40 +419,3 @@ class LakeModel:
         made = Commit(len(self.commits), parents, contents, generation)
         self.commits.append(made)
         return made.number
-
-
-def _merged(base: Contents, source: Contents, dest: Contents, choice: Choice) -> dict[str, Object]:
-    result: dict[str, Object] = {}
-    conflicts = []
-    for path in sorted({*base, *source, *dest}):
-        old, theirs, ours = base.get(path), source.get(path), dest.get(path)
-        if theirs == old:
-            new = ours
-        elif ours == old:
-            new = theirs
-        elif _same(theirs, ours) or _same(theirs, old):
-            new = ours
-        elif _same(ours, old):
-            new = theirs
-        elif (side := choice(path)) is None:
-            conflicts.append(path)
-            continue
-        else:
-            new = theirs if side is Side.SOURCE else ours
-        _set(result, path, new)
-    if conflicts:
-        raise RefusedError("MERGE_CONFLICT", conflicts)
-    return result
-
-
-def _set(contents: dict[str, Object], path: str, new: Object | None) -> None:
-    if new is None:
-        contents.pop(path, None)
-    else:
-        contents[path] = new
-
-
-def _same(left: Object | None, right: Object | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    return left.version == right.version

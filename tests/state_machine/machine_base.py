@@ -69,6 +69,8 @@ class MachineBase(RuleBasedStateMachine):
         self.written = 0
         self.marks: list[Mark] = []
         self.are_rules_settled = True
+        self.crossed: tuple[int, int] | None = None
+        """Two commits with several merge bases, if a rule made some."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a call of the system to its end."""

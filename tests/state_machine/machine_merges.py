@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from lake_model import RefusedError, Side
+from lake_model import UNDECIDED, RefusedError, Side
 from machine_base import (
     BRANCHES,
     choice_of,
@@ -158,7 +158,10 @@ class Merges(Writes):
         side: Side | None,
         by: int,
     ) -> None:
-        """Merges two branches into each other from the same two heads, changes both, and merges them again."""
+        """Merges two branches into each other from the same two heads, changes both, and merges them again.
+
+        Most often each keeps its own version of what both changed, so that it is undecided in the second merge.
+        """
         dest = self.branch(at)
         if name == dest or name in self.model.tags:
             return
@@ -171,11 +174,12 @@ class Merges(Writes):
             self.load(self.number_of(branch), changes, by)
         heads = [self.model.branches[branch].head for branch in pair]
         for branch, other, chosen in zip(pair, heads[::-1], first_sides, strict=True):
-            self.merge_commit(branch, self.ids[other], other, chosen, "", "", by)
+            self.merge_commit(branch, self.ids[other], other, chosen or Side.DEST, "", "", by)
         parents = [self.model.commits[self.model.branches[branch].head].parents for branch in pair]
         self.outcomes["criss_cross"] += parents == [tuple(heads), tuple(heads[::-1])]
         for branch, changes in zip(pair, loads[2:], strict=True):
             self.load(self.number_of(branch), changes, by + 1)
+        self.crossed = (self.model.branches[dest].head, self.model.branches[name].head)
         self.what_if(self.number_of(dest), self.number_of(name), side, by)
         self.merge_commit(name, dest, self.model.branches[dest].head, side, "", "", by)
 
@@ -223,7 +227,7 @@ class Merges(Writes):
         choice, choices, default = choice_of(side, below)
         conflicts = self.model.conflicts(source, dest, choice)
 
-        async def work() -> tuple[Any, list[str]]:
+        async def work() -> tuple[Any, dict[str, bool]]:
             client = self.client(by)
             found = await client.preview_merge(
                 self.call,
@@ -242,16 +246,20 @@ class Merges(Writes):
                 default_side=default,
                 page_size=1,
             )
-            return found, [each.path async for each in every]
+            return found, {each.path: each.is_base_undecided async for each in every}
 
         found, listed = self.run(work())
-        assert listed == conflicts
+        assert list(listed) == conflicts
         assert found.conflict_count == len(conflicts)
-        base = self.model.merge_base(source, dest)
-        assert found.base_commit_id == self.ids[base]
+        base = self.model.base_contents(self.model.merge_bases([source], dest))
+        assert listed == {path: base.get(path) == UNDECIDED for path in conflicts}
+        self.outcomes["undecided"] += UNDECIDED in base.values()
+        bases = [self.ids[each] for each in self.model.merge_bases([source], dest)]
+        assert list(found.base_commit_ids) == bases
+        assert found.base_commit_id == bases[0]
         if conflicts:
             return
-        merged = self.model.merged(base, source, dest, choice)
+        merged = self.model.merged(source, dest, choice)
         changes = self.model.differences(self.model.commits[dest].contents, merged)
         added = sum(old is None for old, _ in changes.values())
         removed = sum(new is None for _, new in changes.values())
@@ -327,6 +335,10 @@ class Merges(Writes):
         branch = self.branch(at)
         self.commit_first(branch, by)
         (since_text, first), (text, newest) = self.ref(since), self.ref(last)
+        if since % 2:  # two arbitrary refs are seldom a range
+            line = self.model.first_parents(newest)
+            first = line[min(1 + since % 3, len(line) - 1)]
+            since_text = self.ids[first]
         choice, choices, default = choice_of(side, "")
 
         async def work() -> list[str]:

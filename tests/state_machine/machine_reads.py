@@ -67,8 +67,15 @@ class Reads(MachineBase):
     ) -> None:
         """Compares two refs: as a list, and counted by folder."""
         (one, first), (two, second) = self.ref(left), self.ref(right)
+        if from_merge_base and self.crossed is not None and left % 2:
+            first, second = self.crossed
+            one, two = self.ids[first], self.ids[second]
         client, commits = self.client(by), self.model.commits
-        start = self.model.merge_base(first, second) if from_merge_base else first
+        if from_merge_base:
+            changes = self.model.changes_since_base(first, second)
+            self.outcomes["folded_diff"] += len(self.model.merge_bases([first], second)) > 1
+        else:
+            changes = self.model.differences(commits[first].contents, commits[second].contents)
 
         def page(token: str) -> Awaitable[Any]:
             return client.diff_refs(
@@ -95,13 +102,7 @@ class Reads(MachineBase):
                 page_token=token,
             )
 
-        expected = {
-            path: pair
-            for path, pair in self.model.differences(
-                commits[start].contents, commits[second].contents
-            ).items()
-            if path.startswith(below)
-        }
+        expected = {path: pair for path, pair in changes.items() if path.startswith(below)}
         found = self.run(_changes(page))
         assert {path: _versions(*pair) for path, pair in found.items()} == _numbers(expected)
         summary = self.run(summary_of(counts))

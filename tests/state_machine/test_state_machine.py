@@ -38,6 +38,8 @@ _SEEN_IN_2000 = (
     "cherry_pick",
     "move",
     "criss_cross",
+    "undecided",
+    "folded_diff",
     "what_if",
     "restore_branch",
     "read_moment",

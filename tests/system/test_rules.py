@@ -195,6 +195,7 @@ def test_default_branch_and_metadata(tarn: RunningTarn, lake: str) -> None:
     tarn.ok("branch", "delete", f"{lake}/main", "--yes")
     refused = tarn.cli("--json", "branch", "delete", f"{lake}/etl", "--yes")
     assert (refused.code, "default branch" in refused.err) == (5, True)
+    time.sleep(RULES_CACHE_SECONDS)  # the bound: now every worker knows the new default branch
     tarn.ok("branch", "create", f"{lake}/new")
     tarn.ok("tag", "create", f"{lake}/v1")
 

@@ -6,12 +6,14 @@ from bench.load.cases import (
     bulk,
     cassandra_kv,
     commits,
+    compactions,
     connections,
     keys,
     listing,
     memory,
     objects,
     on_cassandra,
+    soak,
 )
 from bench.load.trial import Case
 
@@ -23,8 +25,10 @@ CASES: tuple[Case, ...] = (
     *listing.CASES,
     *bulk.CASES,
     *commits.CASES,
+    *compactions.CASES,
     *connections.CASES,
     *memory.CASES,
+    *soak.CASES,
     *on_cassandra.CASES,
     *cassandra_kv.CASES,
 )

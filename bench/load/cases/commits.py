@@ -23,8 +23,19 @@ from bench.load.table import Goal, Row
 from bench.load.trial import Case, Trial, pooled, trouble
 
 from tarn.kv.records import Repository
+from tarn_cli.connection import Connection
 
-__all__ = ["CASES"]
+__all__ = [
+    "CASES",
+    "MILLION",
+    "Change",
+    "Clocked",
+    "Lake",
+    "puts_during",
+    "rounds_of",
+    "with_lake",
+    "with_ratio",
+]
 
 MILLION = 1_000_000
 _NEW = "date=2026-01-02"
@@ -34,7 +45,7 @@ _PUT_CONNECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class Change:
     """Rows to stage over a base of numbers 0, 10, 20 …
 
     Attributes:
@@ -61,13 +72,13 @@ class _Change:
         return np.arange(count, dtype=np.int64), _NEW
 
 
-_ADJACENT = _Change("10,000 adjacent changes", 10_000, adjacent=True)
-_NEW_ROWS = _Change("100,000 new entries beside them", 100_000)
-_SPREAD = _Change("1,000,000 new entries among them", MILLION, spread=True)
+_ADJACENT = Change("10,000 adjacent changes", 10_000, adjacent=True)
+_NEW_ROWS = Change("100,000 new entries beside them", 100_000)
+_SPREAD = Change("1,000,000 new entries among them", MILLION, spread=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Lake:
+class Lake:
     """A node, the benchmark's own replica of it, and the repository of the case."""
 
     trial: Trial
@@ -82,7 +93,7 @@ class _Lake:
         await self.seed.client.create_branch(self.seed.connection.call(), REPOSITORY, name, source)
         return name
 
-    async def staged(self, change: _Change, source: str, base: int) -> tuple[str, int]:
+    async def staged(self, change: Change, source: str, base: int) -> tuple[str, int]:
         """Creates a branch and stages a change on it; returns its name and the number of rows."""
         name = await self.branch(source)
         numbers, folder = change.numbers(self.trial, base)
@@ -118,14 +129,14 @@ class _Lake:
 
 
 @asynccontextmanager
-async def _lake(trial: Trial, node: Node) -> AsyncIterator[_Lake]:
+async def _lake(trial: Trial, node: Node) -> AsyncIterator[Lake]:
     async with seeder(node, trial.within("cache")) as seed:
         repository = await seed.repository(REPOSITORY)
-        yield _Lake(trial, node, seed, repository, itertools.count())
+        yield Lake(trial, node, seed, repository, itertools.count())
 
 
 @dataclass(slots=True)
-class _Clocked:
+class Clocked:
     """Durations and costs of one operation."""
 
     node: Node
@@ -134,9 +145,9 @@ class _Clocked:
     peak_mib: float = 0.0
 
     @staticmethod
-    def on(node: Node) -> _Clocked:
+    def on(node: Node) -> Clocked:
         """Returns a new one for a node."""
-        return _Clocked(node, [])
+        return Clocked(node, [])
 
     async def time(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does the work once and measures it."""
@@ -165,44 +176,47 @@ class _Clocked:
         )
 
 
-def _with_lake(work: Callable[[_Lake], Awaitable[None]], trial: Trial) -> None:
+def with_lake(
+    work: Callable[[Lake], Awaitable[None]], trial: Trial, form: Form | None = None
+) -> None:
     """Starts a node and runs the work on an event loop."""
 
     async def run(node: Node) -> None:
         async with _lake(trial, node) as lake:
             await work(lake)
 
-    with running(trial.within("node"), Form("os")) as node:
+    with running(trial.within("node"), form or Form("os")) as node:
         uvloop.run(run(node))
 
 
 async def _commit_rounds(
-    lake: _Lake, change: _Change, source: str, base: int, rounds: int
-) -> tuple[_Clocked, str, int]:
+    lake: Lake, change: Change, source: str, base: int, rounds: int
+) -> tuple[Clocked, str, int]:
     """Commits the change on new branches; also returns the last branch and its number of rows."""
-    clocked, branch, rows = _Clocked.on(lake.node), "", 0
+    clocked, branch, rows = Clocked.on(lake.node), "", 0
     for _ in range(rounds):
         branch, rows = await lake.staged(change, source, base)
         await clocked.time(partial(lake.commit, branch, rows))
     return clocked, branch, rows
 
 
-def _rounds_of(trial: Trial, change: _Change) -> int:
+def rounds_of(trial: Trial, change: Change) -> int:
+    """Returns how often a change is measured: large ones three times."""
     return trial.rounds if change.rows < MILLION else min(3, trial.rounds)
 
 
-async def _on_empty(lake: _Lake) -> None:
+async def _on_empty(lake: Lake) -> None:
     trial = lake.trial
     sizes = (100_000,) if trial.quick else (10_000, 100_000, MILLION)
     for rows in sizes:
-        change = _Change(f"{rows:,} staged entries on an empty branch", rows)
+        change = Change(f"{rows:,} staged entries on an empty branch", rows)
         goal = Goal(p50_ms_max=700, rss_mib_max=1024) if rows == MILLION else Goal()
-        rounds = _rounds_of(trial, change)
+        rounds = rounds_of(trial, change)
         clocked, _, _ = await _commit_rounds(lake, change, "main", 0, rounds)
         trial.emit(clocked.row(trial, f"commit of {change.what}", goal))
 
 
-async def _on_million(lake: _Lake) -> None:
+async def _on_million(lake: Lake) -> None:
     trial, base = lake.trial, lake.trial.count(MILLION, 1000)
     await lake.seed.base(lake.repository, "base", base)
     goals = {
@@ -210,26 +224,26 @@ async def _on_million(lake: _Lake) -> None:
         _NEW_ROWS.what: Goal(p50_ms_max=120),
     }
     for change in (_ADJACENT, _NEW_ROWS, _SPREAD):
-        rounds = _rounds_of(trial, change)
+        rounds = rounds_of(trial, change)
         clocked, branch, rows = await _commit_rounds(lake, change, "base", base, rounds)
         goal = goals.get(change.what, Goal(rss_mib_max=1024))
         trial.emit(clocked.row(trial, f"commit in 1,000,000: {change.what}", goal))
         if change is _ADJACENT:
-            different = _Clocked.on(lake.node)
+            different = Clocked.on(lake.node)
             for _ in range(trial.rounds):
                 await different.time(partial(lake.diff, "base", branch, rows))
             text = "difference of 10,000 changes in 1,000,000, all pages"
             trial.emit(different.row(trial, text, Goal(p50_ms_max=60)))
 
 
-async def _on_ten_million(lake: _Lake) -> None:
+async def _on_ten_million(lake: Lake) -> None:
     """Measures the same changes in 1M and in 10M entries, alternately."""
     trial = lake.trial
     sizes = {"small": trial.count(MILLION, 1000), "base": trial.count(10 * MILLION, 10_000)}
     for branch, rows in sizes.items():
         await lake.seed.base(lake.repository, branch, rows)
-    commits = {branch: _Clocked.on(lake.node) for branch in sizes}
-    diffs = {branch: _Clocked.on(lake.node) for branch in sizes}
+    commits = {branch: Clocked.on(lake.node) for branch in sizes}
+    diffs = {branch: Clocked.on(lake.node) for branch in sizes}
     for _ in range(trial.rounds):
         for source, base in sizes.items():
             branch, rows = await lake.staged(_ADJACENT, source, base)
@@ -241,14 +255,15 @@ async def _on_ten_million(lake: _Lake) -> None:
     ):
         row = found["base"].row(trial, what, Goal(ratio_max=1.3))
         ratios = [b / a for a, b in zip(found["small"].seconds, found["base"].seconds, strict=True)]
-        trial.emit(_with_ratio(row, ratios, "the time in 1,000,000"))
+        trial.emit(with_ratio(row, ratios, "the time in 1,000,000"))
     for change in (_NEW_ROWS, _SPREAD):
-        rounds = _rounds_of(trial, change)
+        rounds = rounds_of(trial, change)
         clocked, _, _ = await _commit_rounds(lake, change, "base", sizes["base"], rounds)
         trial.emit(clocked.row(trial, f"commit in 10,000,000: {change.what}", Goal()))
 
 
-def _with_ratio(row: Row, ratios: Sequence[float], yardstick: str) -> Row:
+def with_ratio(row: Row, ratios: Sequence[float], yardstick: str) -> Row:
+    """Returns a row with the median and the bounds of some ratios."""
     return replace(
         row,
         ratio=statistics.median(ratios),
@@ -258,37 +273,42 @@ def _with_ratio(row: Row, ratios: Sequence[float], yardstick: str) -> Row:
     )
 
 
-async def _new_branches(lake: _Lake) -> None:
+async def _new_branches(lake: Lake) -> None:
     trial = lake.trial
     await lake.seed.base(lake.repository, "base", trial.count(MILLION, 1000))
 
     async def create(source: str) -> None:
         await lake.branch(source)
 
-    found = {source: _Clocked.on(lake.node) for source in ("main", "base")}
+    found = {source: Clocked.on(lake.node) for source in ("main", "base")}
     for _ in range(_BRANCHES):
         for source, clocked in found.items():
             await clocked.time(partial(create, source))
     row = found["base"].row(trial, "create a branch of 1,000,000 entries", Goal(ratio_max=1.2))
     medians = [statistics.median(found[source].seconds) for source in ("main", "base")]
-    row = _with_ratio(row, [medians[1] / medians[0]], "the time from an empty branch")
+    row = with_ratio(row, [medians[1] / medians[0]], "the time from an empty branch")
     trial.emit(replace(row, rounds=1))
 
 
-def _puts_during_commit(trial: Trial) -> None:
-    with running(trial.within("node"), Form("os")) as node:
+BranchWork = Callable[[Connection, str, int], Awaitable[None]]
+"""Works on a branch with a number of staged rows, by a connection."""
+
+
+def puts_during(trial: Trial, what: str, form: Form, work: BranchWork) -> None:
+    """Measures PUTs while the node works on a branch with a million staged rows, and without, alternately."""
+    with running(trial.within("node"), form) as node:
         make_repository(node)
         idle, busy, ratios = [], [], []
         for number in range(min(3, trial.rounds)):
             branch, rows = uvloop.run(_stage_million(trial, node, number))
             idle.append(_puts(trial, node, f"idle{number}"))
-            busy.append(_puts_beside(trial, node, number, branch, rows))
+            busy.append(_puts_beside(trial, node, number, work, branch, rows))
             ratios.append(busy[-1].quantile_ms(0.99) / max(1e-6, idle[-1].quantile_ms(0.99)))
         quiet, loud = pooled(idle), pooled(busy)
-        rates = f"{quiet.per_second:,.0f}/s idle, {loud.per_second:,.0f}/s beside the commit"
+        rates = f"{quiet.per_second:,.0f}/s idle, {loud.per_second:,.0f}/s beside the {what}"
         row = Row(
             trial.case,
-            "PUT 1 KiB while a 1,000,000-entry commit runs, 4 connections",
+            f"PUT 1 KiB while a 1,000,000-entry {what} runs, 4 connections",
             form=str(node.form),
             per_second=loud.per_second,
             p50_ms=loud.quantile_ms(0.5),
@@ -299,7 +319,7 @@ def _puts_during_commit(trial: Trial) -> None:
             rounds=len(ratios),
         )
         p99 = quiet.quantile_ms(0.99)
-        trial.emit(_with_ratio(row, ratios, f"p99 of the idle node: {p99:.3g} ms"))
+        trial.emit(with_ratio(row, ratios, f"p99 of the idle node: {p99:.3g} ms"))
 
 
 async def _stage_million(trial: Trial, node: Node, number: int) -> tuple[str, int]:
@@ -325,22 +345,27 @@ def _puts(trial: Trial, node: Node, prefix: str) -> Measured:
     return Load(node.address, requests, _PUT_CONNECTIONS, seconds).run()
 
 
-def _puts_beside(trial: Trial, node: Node, number: int, branch: str, rows: int) -> Measured:
-    """Measures PUTs from just before a commit begins until it is done."""
+async def _commit_all(connection: Connection, branch: str, rows: int) -> None:
+    made = await connection.graveler.create_commit(connection.call(), REPOSITORY, branch, "bench")
+    if made.added_count != rows:
+        raise RuntimeError(f"the commit holds {made.added_count} entries, not {rows}")
+
+
+def _puts_beside(
+    trial: Trial, node: Node, number: int, work: BranchWork, branch: str, rows: int
+) -> Measured:
+    """Measures PUTs from just before some work of the node begins until it is done."""
     requests = _requests(node, f"busy{number}", int(60_000 * max(0.1, trial.scale)))
     over = threading.Event()
     errors: list[BaseException] = []
 
-    async def commit() -> None:
+    async def do() -> None:
         async with connected(node) as connection:
-            call = connection.call()
-            made = await connection.graveler.create_commit(call, REPOSITORY, branch, "bench")
-            if made.added_count != rows:
-                raise RuntimeError(f"the commit holds {made.added_count} entries, not {rows}")
+            await work(connection, branch, rows)
 
     def run() -> None:
         try:
-            asyncio.run(commit())
+            asyncio.run(do())
         except BaseException as error:  # noqa: BLE001 - raised again below, in the main thread
             errors.append(error)
         finally:
@@ -357,9 +382,13 @@ def _puts_beside(trial: Trial, node: Node, number: int, branch: str, rows: int) 
 
 
 CASES = (
-    Case("commit", partial(_with_lake, _on_empty), limit_s=1200, quick=True),
-    Case("commit-1m", partial(_with_lake, _on_million), limit_s=1800),
-    Case("commit-10m", partial(_with_lake, _on_ten_million), limit_s=3600),
-    Case("branch", partial(_with_lake, _new_branches), limit_s=600),
-    Case("put-in-commit", _puts_during_commit, limit_s=1200),
+    Case("commit", partial(with_lake, _on_empty), limit_s=1200, quick=True),
+    Case("commit-1m", partial(with_lake, _on_million), limit_s=1800),
+    Case("commit-10m", partial(with_lake, _on_ten_million), limit_s=3600),
+    Case("branch", partial(with_lake, _new_branches), limit_s=600),
+    Case(
+        "put-in-commit",
+        partial(puts_during, what="commit", form=Form("os"), work=_commit_all),
+        limit_s=1200,
+    ),
 )

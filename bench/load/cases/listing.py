@@ -53,7 +53,7 @@ _LISTINGS = (
 
 
 def _run(trial: Trial) -> None:
-    with at_work(trial, Form("os")) as (node, yardstick):
+    with at_work(trial, Form("os", compactor=False)) as (node, yardstick):
         uvloop.run(_prepare(trial, node))
         for listing in _LISTINGS[:2] if trial.quick else _LISTINGS:
             for connections in (1,) if trial.quick else (1, 4):

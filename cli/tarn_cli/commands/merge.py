@@ -217,6 +217,7 @@ def _record(preview: PreviewMergeResponse, conflicts: list[MergeConflict]) -> Re
         "source_commit": preview.source_commit_id,
         "destination_commit": preview.destination_commit_id,
         "base_commit": preview.base_commit_id or None,
+        "base_commits": list(preview.base_commit_ids),
         **_counts(preview.counts),
         "prefixes": [{"prefix": each.prefix, **_counts(each.counts)} for each in preview.prefixes],
         "conflict_count": preview.conflict_count,
@@ -240,13 +241,19 @@ def _lines(wish: _Wish, preview: PreviewMergeResponse, conflicts: list[MergeConf
         return [f"nothing to merge: {wish.dest} already contains {wish.source}"]
     lines = [
         f"{wish.source} at {preview.source_commit_id[:12]} into {wish.dest} at "
-        f"{preview.destination_commit_id[:12]}, merge base {base[:12] or 'none'}",
+        f"{preview.destination_commit_id[:12]}, {_bases(preview)}",
         _changes("all changes", preview.counts),
     ]
     lines += [_changes(each.prefix or "(top level)", each.counts) for each in preview.prefixes]
     count = preview.conflict_count
     lines.append("no conflicts" if not count else f"{count} conflict{'s' if count > 1 else ''}")
     return lines + [conflict_lines(each) for each in conflicts]
+
+
+def _bases(preview: PreviewMergeResponse) -> str:
+    if len(preview.base_commit_ids) > 1:
+        return "merge bases " + " ".join(each[:12] for each in preview.base_commit_ids)
+    return f"merge base {preview.base_commit_id[:12] or 'none'}"
 
 
 def _changes(name: str, counts: MergeCounts) -> str:

@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from tarn.aio.first_error import collapse_error_groups
 from tarn.block.applying import BuildResult, ChangeApplier, StagedTally, overlaid
-from tarn.block.comparing import Window, compared
+from tarn.block.comparing import Window, compared, compared_segments
 from tarn.block.headrows import head_rows, with_head_entries
 from tarn.block.merging import (
     ConflictPage,
+    MergeBaseListing,
     MergeListings,
     MergePreview,
     MergeResult,
@@ -30,7 +31,7 @@ from tarn.block.merging import (
 from tarn.block.port import BlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
-from tarn.block.uncovered import Ahead, Covered, Places, look_ahead, places_of, rows_at
+from tarn.block.uncovered import Ahead, Covered, Places, held_places, look_ahead, places_of, rows_at
 from tarn.core.entry import identity_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
@@ -42,11 +43,14 @@ from tarn.core.listing.folders import FolderPage, FolderTally
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.listing.pages import PathSpan, path_after, prefix_end
 from tarn.core.listing.run import EMPTY_RUN, run_of_batch
+from tarn.core.listing.segments import segments_of
+from tarn.core.listing.virtual import VirtualBase, VirtualLeft, VirtualListing
 
 __all__ = [
     "NOT_CACHED",
     "BuildResult",
     "Committed",
+    "DiffLeft",
     "NotCached",
 ]
 
@@ -58,6 +62,10 @@ _PAGE_RANGES_MAX = 64
 
 _WINDOW_ROWS_MIN = 1024
 """Minimum rows of the first window of a comparison. Each window is a switch of threads; fewer rows cost as much."""
+
+
+DiffLeft = MetarangeId | VirtualLeft | None
+"""The left side of a difference of listings; None is the empty listing."""
 
 
 class NotCached(enum.Enum):
@@ -99,6 +107,7 @@ class Committed:
         *,
         head: MetarangeId | None = None,
         restored: PathSpan | None = None,
+        counts_changes: bool = True,
     ) -> BuildResult:
         """Applies staged changes to a listing. The result is durable on return.
 
@@ -112,6 +121,8 @@ class Committed:
                 of this listing, and has its entries wherever identities are equal.
             restored: these paths get the content of `head` again; no layer has rows of them. Then the result counts
                 the changes of `base`.
+            counts_changes: False: the result counts the changes of `base` also if there is a `head`; so ranges that
+                the layers do not touch are not opened.
 
         Raises:
             TarnError: CORRUPT if a range is damaged or a layer breaks these rules; any error of the store.
@@ -120,7 +131,10 @@ class Committed:
         if base is not None:
             metarange = await self._reader.metarange(namespace, base)
         if head is not None and head != metarange.metarange_id:
-            return await self._build_over(namespace, metarange, layers, head, restored)
+            result = await self._build_over(namespace, metarange, layers, head, restored)
+            if restored is not None or not counts_changes:
+                return result
+            return await self._counted(namespace, head, result)
         applier = ChangeApplier(self._reader, namespace, metarange, self._rule)
         tally = StagedTally()
         with collapse_error_groups(prefer=TarnError):
@@ -149,9 +163,12 @@ class Committed:
                     with_head_entries(changes, self._reader, namespace, base, head)
                 ) as compared_changes,
             ):
-                result = await applier.run(compared_changes, tally)
-        if restored is not None:
-            return result
+                return await applier.run(compared_changes, tally)
+
+    async def _counted(
+        self, namespace: str, head_id: MetarangeId, result: BuildResult
+    ) -> BuildResult:
+        """Returns a result that counts the changes of the head."""
         sides = MergeSides(base=head_id, source=result.metarange_id, dest=head_id)
         counts = (await self.preview_merge(namespace, sides, limit=1)).changes
         return replace(
@@ -219,12 +236,22 @@ class Committed:
         self, namespace: str, sides: MergeSides, choice: Choice, limit: int
     ) -> Merging:
         listings = MergeListings(
-            *[
-                EMPTY_METARANGE if side is None else await self._reader.metarange(namespace, side)
-                for side in (sides.base, sides.source, sides.dest)
-            ]
+            await self._base(namespace, sides.base),
+            await self._listing(namespace, sides.source),
+            await self._listing(namespace, sides.dest),
         )
         return Merging(self._reader, namespace, listings, self._rule, choice, limit)
+
+    async def _base(self, namespace: str, base: MergeBaseListing) -> Metarange | VirtualListing:
+        if not isinstance(base, VirtualBase):
+            return await self._listing(namespace, base)
+        listings = [await self._listing(namespace, each) for each in base.listings]
+        return VirtualListing(tuple(listings), base.steps)
+
+    async def _listing(self, namespace: str, metarange_id: MetarangeId | None) -> Metarange:
+        if metarange_id is None:
+            return EMPTY_METARANGE
+        return await self._reader.metarange(namespace, metarange_id)
 
     async def metarange(self, namespace: str, metarange_id: MetarangeId) -> Metarange:
         """Returns the ranges and totals of a listing, for callers that walk all of it.
@@ -339,10 +366,17 @@ class Committed:
         """Returns the places of adjacent rows of a listing, whose paths are given in order."""
         return await places_of(self._reader, namespace, metarange, paths)
 
+    def held_places(
+        self, namespace: str, metarange_id: MetarangeId, paths: Sequence[str]
+    ) -> Places:
+        """Returns the places of paths, given in order, as far as memory tells. Never waits."""
+        metarange = self._reader.held_metarange(namespace, metarange_id)
+        return [] if metarange is None else held_places(self._reader, metarange, paths)
+
     async def diff(
         self,
         namespace: str,
-        left: MetarangeId | None,
+        left: DiffLeft,
         right: MetarangeId,
         *,
         prefix: str = "",
@@ -351,7 +385,8 @@ class Committed:
     ) -> DiffPage:
         """Returns up to `limit` paths greater than `after` that differ, in byte order.
 
-        A left side of None is the empty listing. Ranges that both listings share are not opened. A page ends
+        A left side of None is the empty listing; one of several common ancestors has the entries of another listing at
+        its undecided paths. Ranges that both listings share are not opened. A page ends
         early, possibly without a change, at 4 MiB or after 64 opened ranges; it always makes progress beyond
         `after`.
 
@@ -372,7 +407,7 @@ class Committed:
     async def diff_folders(
         self,
         namespace: str,
-        left: MetarangeId | None,
+        left: DiffLeft,
         right: MetarangeId,
         *,
         prefix: str = "",
@@ -426,7 +461,7 @@ class Committed:
     async def _compared(
         self,
         namespace: str,
-        left: MetarangeId | None,
+        left: DiffLeft,
         right: MetarangeId,
         prefix: str,
         after: str,
@@ -436,18 +471,26 @@ class Committed:
         if left == right:
             return
         start = max(prefix, path_after(after)) if after else prefix
-        sides = [
-            EMPTY_METARANGE if side is None else await self._reader.metarange(namespace, side)
-            for side in (left, right)
-        ]
-        windows = compared(
-            self._reader,
-            namespace,
-            *sides,
-            start=start,
-            end=prefix_end(prefix),
-            rows_first=rows_first,
-        )
+        span = PathSpan(start, prefix_end(prefix))
+        newer = await self._listing(namespace, right)
+        if isinstance(left, VirtualLeft):
+            base = await self._base(namespace, left.base)
+            own = await self._listing(namespace, left.undecided)
+            segments = await self._reader.compute(
+                lambda: list(segments_of(base, newer, own, self._rule))
+            )
+            windows = compared_segments(self._reader, namespace, segments, span)
+        else:
+            older = await self._listing(namespace, left)
+            windows = compared(
+                self._reader,
+                namespace,
+                older,
+                newer,
+                start=span.start,
+                end=span.end,
+                rows_first=rows_first,
+            )
         async with aclosing(windows):
             async for window in windows:
                 yield window

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,9 +22,12 @@ from tarn.core.errors import TarnError
 from tarn.core.listing.changes import upto
 from tarn.core.listing.diff import diff_runs
 from tarn.core.listing.metarange import Metarange, RangeInfo
+from tarn.core.listing.pages import PathSpan
 from tarn.core.listing.run import EMPTY_RUN, Run
+from tarn.core.listing.segments import Segment
+from tarn.core.listing.virtual import decided, fold_rows
 
-__all__ = ["AlignedRows", "ListingSide", "Window", "aligned", "compared"]
+__all__ = ["AlignedRows", "ListingSide", "Window", "aligned", "compared", "compared_segments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,45 @@ async def aligned(
         upto_path = min(side.rows.last_path for side in live)
         runs = tuple(side.take_upto(upto_path) for side in sides)
         yield AlignedRows(upto_path, runs, sum(side.opened for side in sides))
+
+
+async def compared_segments(
+    reader: RangeReader, namespace: str, segments: Sequence[Segment], span: PathSpan
+) -> AsyncGenerator[Window, None]:
+    """Compares a virtual base with another listing, in order.
+
+    Args:
+        reader: opens ranges.
+        namespace: the namespace of all listings.
+        segments: of the base, with the newer listing as source, and as destination the listing that has the entries of
+            undecided paths.
+        span: the paths to compare.
+    """
+    opened = 0
+    for segment in segments:
+        if segment.base == segment.source or segment.last_path < span.start:
+            continue
+        if span.end is not None and segment.first_path >= span.end:
+            return
+        own = (segment.dest,) if segment.steps else ()
+        steps = aligned(reader, namespace, (*segment.bases, *own, segment.source), span.start)
+        here = 0
+        async with aclosing(steps):
+            async for step in steps:
+                changes = await reader.compute(_base_changes, segment, step.runs, span.end)
+                here = step.ranges
+                yield Window(step.upto, changes, opened + here)
+        opened += here
+
+
+def _base_changes(segment: Segment, runs: Sequence[Run], end: str | None) -> pa.RecordBatch:
+    *bases, newer = runs
+    if segment.steps:
+        *parts, own = bases
+        bases = [decided(fold_rows(parts, segment.steps), own)]
+    if end is not None:
+        bases, newer = [bases[0].slice(0, bases[0].find(end))], newer.slice(0, newer.find(end))
+    return diff_runs(bases[0], newer)
 
 
 def _unshared(

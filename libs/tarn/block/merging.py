@@ -30,8 +30,17 @@ from tarn.core.listing.run import Run
 from tarn.core.listing.segments import Segment, segments_of
 from tarn.core.listing.tally import ChangeStats, ChangeTally
 from tarn.core.listing.three_way import RunMerge, merge_runs
+from tarn.core.listing.virtual import UNDECIDED, VirtualBase, VirtualListing, fold_rows
 
-__all__ = ["ConflictPage", "MergeListings", "MergePreview", "MergeResult", "MergeSides", "Merging"]
+__all__ = [
+    "ConflictPage",
+    "MergeBaseListing",
+    "MergeListings",
+    "MergePreview",
+    "MergeResult",
+    "MergeSides",
+    "Merging",
+]
 
 _AHEAD_MAX = 2
 """Segments of which the first range of each listing is read ahead."""
@@ -41,6 +50,10 @@ _PAGE_RANGES_MAX = 96
 """Ranges opened for one page of conflicts: typically 640,000 rows of each listing."""
 
 
+MergeBaseListing = MetarangeId | VirtualBase | None
+"""The base of a merge; None is the empty listing."""
+
+
 @dataclass(frozen=True, slots=True)
 class MergeSides:
     """The listings of a merge; None is the empty listing.
@@ -48,12 +61,12 @@ class MergeSides:
     A revert and a cherry-pick are merges, too (docs/design/versioning.md).
 
     Attributes:
-        base: the common ancestor.
+        base: the common ancestor, or the fold of several.
         source: the listing whose changes since `base` are merged.
         dest: the listing that takes them.
     """
 
-    base: MetarangeId | None
+    base: MergeBaseListing
     source: MetarangeId | None
     dest: MetarangeId | None
 
@@ -62,9 +75,16 @@ class MergeSides:
 class MergeListings:
     """The metaranges of `MergeSides`."""
 
-    base: Metarange
+    base: Metarange | VirtualListing
     source: Metarange
     dest: Metarange
+
+    @property
+    def all(self) -> tuple[Metarange, ...]:
+        """The merged listings, and those that the base is made of."""
+        if isinstance(self.base, VirtualListing):
+            return (self.dest, self.source, *self.base.listings)
+        return (self.dest, self.source, self.base)
 
 
 @dataclass(slots=True)
@@ -73,9 +93,10 @@ class ConflictPage:
 
     Attributes:
         paths: the paths in conflict.
-        bases: packed entries of the base; empty if it does not have the path.
+        bases: packed entries of the base; empty if it does not have the path, or is undecided.
         sources: packed entries of the source, likewise.
         dests: packed entries of the destination, likewise.
+        undecided: whether the path is undecided in a virtual base (`tarn.core.listing.virtual`).
         next_after: where the next page begins; None at the end. A page may be short before the end.
     """
 
@@ -83,6 +104,7 @@ class ConflictPage:
     bases: list[bytes] = field(default_factory=list)
     sources: list[bytes] = field(default_factory=list)
     dests: list[bytes] = field(default_factory=list)
+    undecided: list[bool] = field(default_factory=list)
     next_after: str | None = None
 
 
@@ -158,7 +180,8 @@ class _ConflictRows:
         bases, sources, dests = (
             pc.fill_null(taken.column(name), b"").to_pylist() for name in ("base", "source", "dest")
         )
-        page.bases += bases
+        page.undecided += [base == UNDECIDED for base in bases]
+        page.bases += [b"" if base == UNDECIDED else base for base in bases]
         page.sources += sources
         page.dests += dests
         if taken.num_rows < batch.num_rows:
@@ -197,8 +220,7 @@ class Merging:
     async def build(self) -> MergeResult:
         """Builds and publishes the merged listing, unless conflicts refuse it."""
         sides = self._listings
-        known = (sides.dest, sides.source, sides.base)
-        writer = ListingWriter(self._reader, self._namespace, known, self._rule)
+        writer = ListingWriter(self._reader, self._namespace, sides.all, self._rule)
         segments = await self._segments()
         rows = [each for each in segments if each.kept is None]
         ahead = _ReadAhead(self._reader, self._namespace, rows)
@@ -235,8 +257,8 @@ class Merging:
         self, group: asyncio.TaskGroup, writer: ListingWriter, segment: Segment
     ) -> None:
         def work(runs: Sequence[Run]) -> list[Run]:
-            base, source, dest = runs
-            merged = merge_runs(base, source, dest, self._choice)
+            dest = runs[-1]
+            merged = self._merged(segment, runs)
             self._found.add(merged)
             # A refused merge writes no more ranges and only goes on to count its conflicts.
             if self._found.count:
@@ -275,12 +297,17 @@ class Merging:
         )
 
     def _changes(self, segment: Segment, runs: Sequence[Run]) -> pa.RecordBatch:
-        base, source, dest = runs
+        source, dest = runs[-2:]
         if segment.kept is not None:
             return diff_runs(dest, source)
-        merged = merge_runs(base, source, dest, self._choice)
+        merged = self._merged(segment, runs)
         self._found.add(merged)
         return diff_changes(dest, merged.changes)
+
+    def _merged(self, segment: Segment, runs: Sequence[Run]) -> RunMerge:
+        """Merges one step of a segment; the base comes first, as one run or as the parts of a fold."""
+        *bases, source, dest = runs
+        return merge_runs(fold_rows(bases, segment.steps), source, dest, self._choice)
 
     async def conflicts(self, after: str) -> ConflictPage:
         """Returns a page of the conflicts whose paths are greater than `after`."""
@@ -292,10 +319,7 @@ class Merging:
             here = 0
             async with aclosing(self._rows(segment, after)) as steps:
                 async for step in steps:
-                    base, source, dest = step.runs
-                    merged = await self._reader.compute(
-                        merge_runs, base, source, dest, self._choice
-                    )
+                    merged = await self._reader.compute(self._merged, segment, step.runs)
                     self._found.add(merged)
                     here = step.ranges
                     if page.next_after is None and opened + here >= _PAGE_RANGES_MAX:
@@ -318,8 +342,8 @@ class Merging:
 
 def _opened(segment: Segment) -> tuple[Sequence[RangeInfo], ...]:
     """The ranges of base, source and destination whose rows are needed: without the base if the destination has it."""
-    base = segment.base if segment.kept is None else ()
-    return base, segment.source, segment.dest
+    bases = segment.bases if segment.kept is None else ()
+    return *bases, segment.source, segment.dest
 
 
 class _ReadAhead:

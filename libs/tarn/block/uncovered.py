@@ -7,17 +7,20 @@ uncovered, so a caller that knows nothing gets all rows.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from tarn.block.rangereader import RangeReader
 from tarn.core.ids import RangeId
+from tarn.core.listing.changes import match_paths
 from tarn.core.listing.metarange import Metarange, RangeInfo
 from tarn.core.listing.run import Bools, Ints
 
-__all__ = ["Ahead", "Covered", "Places", "look_ahead", "places_of", "rows_at"]
+__all__ = ["Ahead", "Covered", "Places", "look_ahead", "held_places", "places_of", "rows_at"]
 
 Covered = Callable[[RangeId], Bools | None]
 """Returns for each row of a range whether it is covered; None: no row of it is known to be."""
@@ -144,4 +147,26 @@ async def places_of(
         count = min(len(rows) - first, len(paths) - done)
         places.append((info, np.arange(first, first + count, dtype=np.int64)))
         done += count
+    return places
+
+
+def held_places(reader: RangeReader, metarange: Metarange, paths: Sequence[str]) -> Places:
+    """Returns the places of those of some paths, given in order, that a listing has. Never waits.
+
+    Paths in ranges that are not opened are left out. A thousand paths of one range cost less than half a ms.
+    """
+    places: Places = []
+    done = 0
+    while done < len(paths):
+        number = metarange.range_of(paths[done])
+        if number == len(metarange.ranges):
+            break
+        info = metarange.ranges[number]
+        end = bisect_right(paths, info.max_path, done)
+        rows = reader.cache.opened(info.range_id)
+        if rows is not None:
+            matches = match_paths(pa.array(paths[done:end], pa.string()), rows.run.paths)
+            if matches.found.any():
+                places.append((info, matches.at[matches.found]))
+        done = end
     return places

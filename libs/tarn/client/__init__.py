@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tarn.client.async_client import AsyncClient
+    from tarn.client.compaction_operations import (
+        Compaction,
+        CompactionOutcome,
+        StagingStatistics,
+    )
     from tarn.client.failures import TarnCallError
     from tarn.client.history_values import (
         Annotation,
@@ -56,6 +61,8 @@ __all__ = [
     "ChangeSummary",
     "Commit",
     "CommonPrefix",
+    "Compaction",
+    "CompactionOutcome",
     "Conflict",
     "DeletedBranch",
     "HeadChange",
@@ -70,6 +77,7 @@ __all__ = [
     "RepositorySettings",
     "RevertedRange",
     "Side",
+    "StagingStatistics",
     "Tag",
     "TarnCallError",
     "Task",
@@ -82,6 +90,9 @@ _MODULES = {
     "AsyncClient": "tarn.client.async_client",
     "ChangeKind": "tarn.core.change_kind",
     "Client": "tarn.client.sync_client",
+    "Compaction": "tarn.client.compaction_operations",
+    "CompactionOutcome": "tarn.client.compaction_operations",
+    "StagingStatistics": "tarn.client.compaction_operations",
     "Annotation": "tarn.client.history_values",
     "ChangeSummary": "tarn.client.history_values",
     "DeletedBranch": "tarn.client.history_values",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -26,8 +26,10 @@ class ChangesPage:
         right_entries: packed, one for each path; empty for a removed path. Likewise.
         next_page_token: empty at the end, and only there.
         kinds: one for each path with `names_only`; otherwise none, because the entries tell.
-        left_commit_id: the commit before the changes; empty if there is none (`from_merge_base`).
+        left_commit_id: the commit before the changes, of several merge bases the first; empty if there is none
+            (`from_merge_base`).
         right_commit_id: the commit after the changes; empty for uncommitted changes.
+        merge_base_commit_ids: several merge bases, whose merge is compared; otherwise empty (`from_merge_base`).
     """
 
     paths: list[str]
@@ -37,6 +39,7 @@ class ChangesPage:
     kinds: list[pb.DiffKind] = field(default_factory=list)
     left_commit_id: str = ""
     right_commit_id: str = ""
+    merge_base_commit_ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,8 @@ class CommitClient:
         )
         answer = await self._transport.unary(_SERVICE, "DiffRefs", request, call)
         page = expect(answer, pb.DiffRefsResponse)
-        return _changes(page, page.left_commit_id, page.right_commit_id)
+        found = _changes(page, page.left_commit_id, page.right_commit_id)
+        return replace(found, merge_base_commit_ids=tuple(page.merge_base_commit_ids))
 
     async def diff_uncommitted(
         self,

@@ -69,6 +69,7 @@ __all__ = [
     "NothingToMergeError",
     "MergeConflictError",
     "NotFastForwardError",
+    "TooManyMergeBasesError",
     "EntryNotFoundError",
     "UploadNotFoundError",
     "UploadPartInvalidError",
@@ -140,7 +141,7 @@ class BranchDirtyError(FailedPreconditionError):
 
 
 class BranchResetError(LostRaceError):
-    """A reset discarded the changes that the commit was about to commit."""
+    """The commit was not made: a reset ran at the same time, and discarded its changes, or another commit took them."""
 
     REASON = Reason.BRANCH_RESET
 
@@ -223,6 +224,12 @@ class NotFastForwardError(FailedPreconditionError):
     REASON = Reason.NOT_FAST_FORWARD
 
 
+class TooManyMergeBasesError(FailedPreconditionError):
+    """The two histories have merged more than 32 commits independently of each other; merge an older commit first."""
+
+    REASON = Reason.TOO_MANY_MERGE_BASES
+
+
 class EntryNotFoundError(NotFoundError):
     """The ref has no object at this path."""
 
@@ -266,7 +273,7 @@ class BlockNotFoundError(NotFoundError):
 
 
 class TaskNotFoundError(NotFoundError):
-    """The task does not exist, or ended more than a day ago."""
+    """The task does not exist, ended more than a day ago, or is that of another user."""
 
     REASON = Reason.TASK_NOT_FOUND
 

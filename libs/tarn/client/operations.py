@@ -7,6 +7,7 @@ from datetime import datetime
 
 from tarn.client.calls import PAGE_SIZE, several
 from tarn.client.commits import ChangesPage
+from tarn.client.compaction_operations import CompactionOperations
 from tarn.client.history_operations import HistoryOperations
 from tarn.client.history_values import timestamp_of
 from tarn.client.merge_operations import MergeOperations
@@ -29,7 +30,12 @@ __all__ = ["Operations"]
 
 
 class Operations(
-    SettingsOperations, HistoryOperations, MergeOperations, TaskOperations, ObjectOperations
+    SettingsOperations,
+    HistoryOperations,
+    MergeOperations,
+    TaskOperations,
+    CompactionOperations,
+    ObjectOperations,
 ):
     """The calls of a client. Every method raises a class of `tarn.client.errors`.
 

@@ -291,6 +291,9 @@ class Client:
     cancel_task = Blocking(Operations.cancel_task)
     list_tasks = BlockingListing(Operations.list_tasks)
 
+    compact_branch = Blocking(Operations.compact_branch)
+    get_staging_statistics = Blocking(Operations.get_staging_statistics)
+
     get_object = Blocking(Operations.get_object)
     list_objects = BlockingListing(Operations.list_objects)
     delete_object = Blocking(Operations.delete_object)

@@ -103,7 +103,8 @@ class TaskClient:
         """Returns one task.
 
         Raises:
-            TarnError: NOT_FOUND, TASK_NOT_FOUND; DENIED: another user's task.
+            TarnError: NOT_FOUND, TASK_NOT_FOUND: also for the task of another user. DENIED: the same, for a caller who
+                may not read the repository.
         """
         request = pb.GetTaskRequest(repository_id=repository_id, task_id=task_id)
         answer = await self._transport.unary(_SERVICE, "GetTask", request, call)

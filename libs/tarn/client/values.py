@@ -251,12 +251,17 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A path that both sides changed differently; a version is None where the path does not exist."""
+    """A path that both sides changed differently; a version is None where the path does not exist.
+
+    Attributes:
+        is_base_undecided: there are several merge bases, which changed the path differently; then `base` is None.
+    """
 
     path: str
     base: ObjectVersion | None
     source: ObjectVersion | None
     destination: ObjectVersion | None
+    is_base_undecided: bool = False
 
     @staticmethod
     def of(sent: merge_service_pb2.MergeConflict) -> Conflict:
@@ -267,6 +272,7 @@ class Conflict:
             version(sent.path, sent.base_entry),
             version(sent.path, sent.source_entry),
             version(sent.path, sent.destination_entry),
+            sent.is_base_undecided,
         )
 
 
@@ -277,10 +283,11 @@ class MergePreview:
     Attributes:
         source_commit_id: the commit that would be merged.
         destination_commit_id: the head that would take it.
-        base_commit_id: the merge base; None if the two have no common ancestor.
+        base_commit_id: the merge base, of several the first; None if the two have no common ancestor.
         counts: all changes of the destination.
         prefixes: the same for each top-level prefix.
         conflict_count: number of the conflicts that no choice decides.
+        base_commit_ids: all merge bases; several after criss-cross merges.
     """
 
     source_commit_id: str
@@ -289,6 +296,7 @@ class MergePreview:
     counts: ChangeCounts
     prefixes: Mapping[str, ChangeCounts]
     conflict_count: int
+    base_commit_ids: tuple[str, ...] = ()
 
     @staticmethod
     def of(sent: merge_service_pb2.PreviewMergeResponse) -> MergePreview:
@@ -300,6 +308,7 @@ class MergePreview:
             ChangeCounts.of(sent.counts),
             {each.prefix: ChangeCounts.of(each.counts) for each in sent.prefixes},
             sent.conflict_count,
+            tuple(sent.base_commit_ids),
         )
 
 

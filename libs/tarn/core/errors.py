@@ -68,6 +68,8 @@ class Reason(enum.StrEnum):
     """Both sides changed a path differently, and no choice says which one wins."""
     NOT_FAST_FORWARD = "NOT_FAST_FORWARD"
     """The destination has commits that the source lacks."""
+    TOO_MANY_MERGE_BASES = "TOO_MANY_MERGE_BASES"
+    """The histories have merged too many commits independently of each other."""
     ENTRY_NOT_FOUND = "ENTRY_NOT_FOUND"
     UPLOAD_NOT_FOUND = "UPLOAD_NOT_FOUND"
     UPLOAD_PART_INVALID = "UPLOAD_PART_INVALID"

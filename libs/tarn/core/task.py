@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -17,10 +18,13 @@ from tarn.core.ids import RepositoryId, TaskId, UserId
 
 __all__ = [
     "LEASE_US",
+    "OPEN_MAX",
     "RETENTION_US",
     "RUNS_MAX",
     "RUN_US_MAX",
+    "STARTS_MAX",
     "Progress",
+    "Quota",
     "Start",
     "Task",
     "TaskFailure",
@@ -31,6 +35,7 @@ __all__ = [
     "check_task_id",
     "claim",
     "day_of_task",
+    "days_of_open_tasks",
     "drop_time_of_day",
     "end",
     "is_claimable",
@@ -52,6 +57,12 @@ RETENTION_US = 86_400_000_000
 
 RUNS_MAX = 8
 """Runs of one task: work that ends its process would otherwise end one replica after the other."""
+
+OPEN_MAX = 16
+"""Tasks of one user in one repository that have not ended."""
+
+STARTS_MAX = 250
+"""Starts of one user in one repository on one day."""
 
 _DAY_US = 86_400_000_000
 _ID_AGE_US_MAX = 900_000_000
@@ -176,6 +187,49 @@ class Task:
     def start(self) -> Start:
         """The start that made it."""
         return Start(self.user_id, self.user_uid, self.kind, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The starts of one user in one repository on one day.
+
+    Attributes:
+        count: number of starts.
+        open_ids: the tasks that had not ended at the last start, and that start. So each start looks only at tasks that
+            are open, or ended since the start before. Invariant: at most `OPEN_MAX`.
+    """
+
+    count: int = 0
+    open_ids: tuple[TaskId, ...] = ()
+
+    def with_start(self, task_id: TaskId, ended: Collection[TaskId], open_elsewhere: int) -> Quota:
+        """Returns the quota after a start; itself if it has the start already.
+
+        Args:
+            task_id: the new task.
+            ended: those of `open_ids` that have ended.
+            open_elsewhere: open tasks whose ids are of other days.
+
+        Raises:
+            TarnError: OVERLOADED.
+        """
+        if task_id in self.open_ids:
+            return self
+        still_open = tuple(each for each in self.open_ids if each not in ended)
+        open_count = len(still_open) + open_elsewhere
+        if open_count >= OPEN_MAX:
+            text = f"you have {open_count} tasks in this repository that have not ended; wait for one or cancel one"
+            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
+        if self.count >= STARTS_MAX:
+            text = f"you had {self.count} tasks in this repository today, the most of one day; call the rpc itself"
+            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
+        return Quota(self.count + 1, (*still_open, task_id))
+
+
+def days_of_open_tasks(now_us: int) -> range:
+    """Returns the days since 1970 that the ids of open tasks may have: a task runs for one day."""
+    first, last = now_us - RUN_US_MAX - _ID_AGE_US_MAX, now_us + _ID_AGE_US_MAX
+    return range(first // _DAY_US, last // _DAY_US + 1)
 
 
 def day_of_task(task_id: str) -> int | None:

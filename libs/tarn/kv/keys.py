@@ -214,6 +214,11 @@ class RepositoryKeys:
         """`body/<task id>/<SHA-256>`: a long request or response of a task."""
         return f"body/{task_id}/{digest.hex()}".encode()
 
+    @staticmethod
+    def task_quota(user_uid: bytes) -> bytes:
+        """`user/<user uid>`: the starts of one user, in the partition of their day."""
+        return f"user/{user_uid.hex()}".encode()
+
     @classmethod
     def upload_day(cls, day: int) -> bytes:
         """`upload-days/<day>`, a row of `refs`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
-from tarn.core.task import Progress, Task, TaskFailure, TaskState
+from tarn.core.task import Progress, Quota, Task, TaskFailure, TaskState
 from tarn.kv.records import parse_record
 from tarn_proto.store.v1 import tasks_pb2 as pb
 
-__all__ = ["decode_task", "encode_task"]
+__all__ = ["decode_quota", "decode_task", "encode_quota", "encode_task"]
 
 
 def encode_task(task: Task) -> bytes:
@@ -86,6 +86,22 @@ def decode_task(value: bytes) -> Task:
         result_row=record.result_row,
         failure=failure,
     )
+
+
+def encode_quota(quota: Quota) -> bytes:
+    """Encodes the starts of a user on one day as a KV value."""
+    ids = [bytes.fromhex(task_id) for task_id in quota.open_ids]
+    return pb.TaskQuotaRecord(start_count=quota.count, open_task_ids=ids).SerializeToString()
+
+
+def decode_quota(value: bytes) -> Quota:
+    """Decodes the starts of a user on one day from a KV value.
+
+    Raises:
+        TarnError: CORRUPT.
+    """
+    record = parse_record(pb.TaskQuotaRecord(), value)
+    return Quota(record.start_count, tuple(TaskId(each.hex()) for each in record.open_task_ids))
 
 
 def _failure(record: pb.TaskErrorRecord) -> TaskFailure:

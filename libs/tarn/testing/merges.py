@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
 from tarn.core.entry import TOMBSTONE, identity_of, pack, unpack
 from tarn.core.listing.choice import Side
+from tarn.core.listing.virtual import UNDECIDED, FoldStep
 from tarn.testing.listings import Listing, applied, listings, paths, sample_entry
 
-__all__ = ["Conflict", "ModelMerge", "Trio", "merge_by_definition", "rewritten", "trios"]
+__all__ = [
+    "Conflict",
+    "ModelMerge",
+    "Trio",
+    "fold_by_definition",
+    "folds",
+    "merge_by_definition",
+    "rewritten",
+    "trios",
+]
 
 Conflict = tuple[str, bytes, bytes, bytes]
 """A path, and its packed entries in base, source and destination, empty for none."""
@@ -79,6 +89,46 @@ def _is_same(left: bytes, right: bytes) -> bool:
     if not left or not right:
         return left == right
     return identity_of(left) == identity_of(right)
+
+
+def fold_by_definition(listings: Sequence[Listing], steps: Sequence[FoldStep]) -> Listing:
+    """Folds listings path by path; an undecided path has `UNDECIDED`."""
+    results = list(listings)
+    for step in steps:
+        left, right = results[step.left], results[step.right]
+        folded: Listing = {}
+        for path in left.keys() | right.keys():
+            pair = left.get(path, b""), right.get(path, b"")
+            kept = UNDECIDED
+            if UNDECIDED not in pair:
+                here = [{path: each} if each else {} for each in pair]
+                if step.base is not None:
+                    before = results[step.base].get(path, b"")
+                    trio = Trio({path: before} if before else {}, *here)
+                    merged = merge_by_definition(trio)
+                    kept = UNDECIDED if merged.refused else merged.result.get(path, b"")
+                elif _is_same(*pair):
+                    kept = pair[1]
+            if kept:
+                folded[path] = kept
+        results.append(folded)
+    return results[-1]
+
+
+@st.composite
+def folds(draw: st.DrawFn, max_size: int = 30) -> tuple[list[Listing], list[FoldStep]]:
+    """Two to five listings that changed some of the same paths, and any steps over them."""
+    base = draw(listings(max_size))
+    values = st.one_of(st.just(TOMBSTONE), st.integers(0, 3).map(sample_entry))
+    changes = st.dictionaries(paths(), values, max_size=max_size // 2)
+    many = [base] + [applied(base, draw(changes)) for _ in range(draw(st.integers(1, 4)))]
+    again = draw(st.sets(st.integers(0, max_size - 1)))
+    many[-1] = _written_again(many[-1], again, mtime_us=7)
+    steps: list[FoldStep] = []
+    for number in range(len(many), len(many) + draw(st.integers(1, 4))):
+        known = st.integers(0, number - 1)
+        steps.append(FoldStep(draw(st.none() | known), draw(known), draw(known)))
+    return many, steps
 
 
 def trios(max_size: int = 40) -> st.SearchStrategy[Trio]:

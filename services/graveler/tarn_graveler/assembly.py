@@ -42,12 +42,14 @@ from tarn_graveler.history.ref_names import RefNames
 from tarn_graveler.history.reflog import Reflog
 from tarn_graveler.history.resolving import Refs
 from tarn_graveler.history.tags import Tags
+from tarn_graveler.history.virtual_bases import MergeBases
 from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.repository.dumping import Dumping
 from tarn_graveler.repository.records import Repositories
 from tarn_graveler.repository.recovering import Recovering
 from tarn_graveler.repository.restoring import Restoring
 from tarn_graveler.repository.settings import RepositorySettings
+from tarn_graveler.tasks.quotas import TaskQuotas
 from tarn_graveler.tasks.records import TaskRecords
 from tarn_graveler.tasks.runner import TaskRunner
 from tarn_graveler.uploads.completion import Completion
@@ -189,17 +191,14 @@ def assemble(
     refs = Refs(kv, repositories, branches, commits, reflog)
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
-    staging = Staging(kv, branches, layers, tasks)
-    conditional = ConditionalStaging(kv, branches, layers)
-    completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
     cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
-    task_runner = _task_runner(kv, keys, cleaning, repositories, clock, ids, tasks)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
     builder = builder or InlineBuilder(kv, committed)
     path_records = PathRecords(kv, repositories, tasks)
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
+    bases = MergeBases(commits)
     moves = HeadMoves(branches, layers, changes, publications, cleaning, clock)
     tags = Tags(kv, repositories, clock, names)
     rules = RepositorySettings(kv, repositories, clock, ids)
@@ -215,8 +214,8 @@ def assemble(
         layers=layers,
         reading=reading,
         iterators=Iterators(kv, keys, repositories, commits, layers, reading),
-        staging=staging,
-        conditional=conditional,
+        staging=Staging(kv, branches, layers, tasks),
+        conditional=ConditionalStaging(kv, branches, layers),
         cleaning=cleaning,
         committing=Committing(
             branches, commits, path_records, layers, builder, publications, cleaning, clock
@@ -225,20 +224,33 @@ def assemble(
         part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
         compacting=Compacting(branches, layers, builder, cleaning, clock, tasks),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
-        merges=Merges(commits, committed, moves, clock, path_records),
+        merges=Merges(commits, committed, moves, clock, path_records, bases),
         publications=publications,
-        diffing=Diffing(commits, layers, reading, committed, changes),
+        diffing=Diffing(bases, layers, reading, committed, changes),
         history=History(commits, path_changes),
         annotating=Annotating(commits, committed, path_changes),
         daily_uploads=daily_uploads,
-        uploads=Uploads(kv, daily_uploads, completion, clock, ids),
+        uploads=_uploads(settings, kv, branches, layers, daily_uploads, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
-        task_runner=task_runner,
+        task_runner=_task_runner(kv, keys, cleaning, repositories, clock, ids, tasks),
         settings=rules,
         dumping=Dumping(kv, repositories, rules),
         restoring=Restoring(repositories, rules, branches, tags, commits, rows, committed, blocks),
         clock=clock,
     )
+
+
+def _uploads(
+    settings: GravelerSettings,
+    kv: Kv,
+    branches: Branches,
+    layers: Layers,
+    daily_uploads: DailyUploads,
+    clock: Clock,
+    ids: IdSource,
+) -> Uploads:
+    completion = Completion(kv, branches, layers, settings.clock_skew_seconds)
+    return Uploads(kv, daily_uploads, completion, clock, ids)
 
 
 def _task_runner(
@@ -252,6 +264,7 @@ def _task_runner(
 ) -> TaskRunner:
     """Builds the runner of tasks, and lets the cleaner hand it the tasks that are due."""
     drops = DropList(kv, keys, clock)
-    runner = TaskRunner(TaskRecords(kv, clock), drops, repositories, clock, ids, tasks)
+    records, quotas = TaskRecords(kv, clock), TaskQuotas(kv, clock)
+    runner = TaskRunner(records, quotas, drops, repositories, clock, ids, tasks)
     cleaning.look_at_task = runner.look
     return runner

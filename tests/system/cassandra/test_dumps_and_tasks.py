@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from dumped_lake import dump, fill, restore, shown
-from graveler_service import Service, running_service
+from graveler_service import Service
 from lake_tasks import LEASE_S, MAIN_KEY, a_merge, done, head, kill, look, merges_of, task_id
 
-from tarn.kv.cassandra import CassandraSettings
-from tarn.testing.contract.cassandra_store import open_store
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(180)]
-
-
-@pytest.fixture
-async def service(
-    cassandra_nodes: CassandraNodes, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[Service]:
-    nodes = cassandra_nodes
-    keyspace = "lake_" + request.node.name[5:25]
-    settings = CassandraSettings(nodes.contact_points, nodes.LOCAL_DATACENTER, keyspace, 1)
-    store = await open_store(settings)
-    try:
-        async with running_service(tmp_path, store) as made:
-            yield made
-    finally:
-        await store.close()
 
 
 async def test_dump_and_restore(service: Service, tmp_path: Path) -> None:

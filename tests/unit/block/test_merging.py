@@ -265,7 +265,7 @@ async def test_a_destination_without_changes_becomes_the_source_unopened(lake: L
     sides = await lake.sides(trio)
     for merged in (
         sides,
-        MergeSides(sides.base, sides.base, sides.source),
+        MergeSides(sides.base, await lake.add(base), sides.source),
         MergeSides(sides.base, sides.source, sides.source),
     ):
         machine = lake.machine()
@@ -304,7 +304,11 @@ async def test_of_a_range_that_both_changed_three_states_are_read_and_one_is_wri
     opened = [
         path for path in lake.store.reads if path.startswith(range_path(middle.range_id)[:12])
     ]
-    metaranges = {metarange_path(each) for each in (sides.base, sides.source, sides.dest) if each}
+    metaranges = {
+        metarange_path(each)
+        for each in (sides.base, sides.source, sides.dest)
+        if isinstance(each, str)
+    }
     assert len(set(opened) - metaranges) == 3
     assert range_path(middle.range_id) in opened
     assert result.ranges_written == 1

@@ -83,6 +83,7 @@ def test_a_failure_is_json_for_programs() -> None:
     [
         (Reason.BRANCH_DIRTY, "tarn branch reset"),
         (Reason.BRANCH_RESET, "tarn diff"),
+        (Reason.BRANCH_RESET, "tarn log"),
         (Reason.MERGE_CONFLICT, "--take source:PATTERN"),
         (Reason.NOTHING_TO_MERGE, "--allow-empty"),
         (Reason.NOT_FAST_FORWARD, "--ff-only"),

@@ -147,7 +147,7 @@ async def test_a_user_with_too_many_tasks_can_still_merge(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tarn_graveler.tasks.runner._OPEN_MAX", 0)
+    monkeypatch.setattr("tarn.core.task.OPEN_MAX", 0)
     assert await tarn("--json", "merge", "lake/side", "lake/main") == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["commit"], made["metadata"]) == (await head(served.service), {})

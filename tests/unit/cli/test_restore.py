@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Coroutine
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,24 +12,19 @@ from typing import Any, cast
 import pytest
 from dumped_lake import commit, dump, fill, restore, shown, transfer
 from graveler_service import Service, reason_of, running_service
-from lake import Replicas, Running, ended, reached
+from lake import Running, ended, reached
 
-from tarn.block.port import BlockKey
-from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
-from tarn.core.commit import Commit, commit_id_of, from_json, to_json
+from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import NoteLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
-from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import RestlessClock
 from tarn_cli.dump_file import DumpFile
 from tarn_cli.dump_transfer import Transfer
-from tarn_cli.exits import CliError
-from tarn_graveler.application import endpoints_of
 from tarn_graveler.fsck.check import check
 from tarn_graveler.fsck.progress import Progress
 from tarn_graveler.fsck.session import FsckOptions
@@ -65,6 +59,27 @@ async def test_a_restored_repository_shows_what_the_dumped_one_did(
     assert await service.size("main", "b") == 2
     again = (await service.graveler.get_commit(service.admin, "lake", "main@{3}")).commit_id
     assert again == long_ago, "the restore itself is one more change"
+
+
+async def test_a_restored_branch_has_no_compacted_changes(service: Service, tmp_path: Path) -> None:
+    """Uncommitted changes are in no dump, whether they are staged or folded; the restored branch can be used."""
+    await fill(service)
+    before = await shown(service)
+    await service.put("folded", 6)
+    graveler, admin = service.graveler, service.admin
+    assert (await graveler.compact_branch(admin, "lake", "main")).compacted_metarange_id
+    await service.put("staged", 7)
+    assert await shown(service) == before
+    await dump(service, tmp_path / "lake.tar")
+    await graveler.delete_repository(admin, "lake")
+    await restore(service, tmp_path / "lake.tar")
+    assert await shown(service) == before
+    found = await graveler.staging_statistics(admin, "lake", "main")
+    assert (found.row_count, found.compacted_metarange_id) == (0, "")
+    assert list((await graveler.list_entries(admin, "lake", "main")).paths) == before["paths"]
+    await commit(service, "main", "later", 8)
+    paths = (await graveler.list_entries(admin, "lake", "main")).paths
+    assert list(paths) == sorted([*before["paths"], "later"])
 
 
 class InterruptedRestoreError(Exception):
@@ -395,92 +410,3 @@ async def test_who_may_not_attach_a_namespace_may_not_restore(
         with pytest.raises(TarnError) as raised:
             await work
         assert raised.value.kind in (Kind.DENIED, Kind.UNAUTHENTICATED)
-
-
-# ---- another installation, and the recovery
-
-
-@asynccontextmanager
-async def another_installation(service: Service, folder: Path) -> AsyncIterator[Service]:
-    """Yields an empty installation over the same blocks."""
-    replicas = Replicas(folder)
-    replicas.clock, replicas.blocks = service.clock, service.replicas.blocks
-    replicas.count = 50  # other random ids
-    async with replicas.replica() as graveler:
-        endpoints = endpoints_of(graveler, Access(service.auth, service.clock))
-        transport = InProcessTransport(endpoints, service.clock)
-        yield replace(service, graveler=GravelerClient(transport), replicas=replicas)
-        await transport.close()
-    await replicas.tasks.close()
-
-
-async def test_another_installation_restores_a_dump(service: Service, tmp_path: Path) -> None:
-    await fill(service)
-    before = await shown(service)
-    await dump(service, tmp_path / "lake.tar")
-    async with another_installation(service, tmp_path / "other") as other:
-        await restore(other, tmp_path / "lake.tar")
-        assert await shown(other) == before
-        assert await other.size("main", "c") == 3
-
-
-async def test_what_commits_left_in_the_bucket_is_recovered(
-    service: Service, tmp_path: Path
-) -> None:
-    await fill(service)
-    before = await shown(service, of_bucket=True)
-    namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
-    async with another_installation(service, tmp_path / "other") as other:
-        done = await transfer(other, page_size=2).recover("lake", namespace, "main")
-        after = await shown(other, of_bucket=True)
-        assert set(after["heads"]) == {"main", "dev", "gone"}, "deleted branches come back"
-        del after["heads"]["gone"]
-        assert after == before
-        assert (done.damaged, done.left_out, done.unheaded) == ([], 0, [])
-        assert await other.size("main", "c") == 3
-
-
-async def test_a_recovery_leaves_out_damaged_commits_and_what_descends_from_them(
-    service: Service, tmp_path: Path
-) -> None:
-    await fill(service)
-    blocks = service.replicas.blocks
-    namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
-    good = (await service.graveler.get_branch(service.admin, "lake", "main")).commit_id
-    bad = await commit(service, "main", "x", 7)
-    await commit(service, "main", "x", 8)
-    await service.graveler.create_branch(service.admin, "lake", "lost", bad)
-    await commit(service, "lost", "y", 1)
-    path = f"_tarn/commits/{bad}.json"
-    data = await blocks.read(BlockKey(namespace, path))
-    await blocks.delete_many(namespace, [path])
-    await blocks.put(BlockKey(namespace, path), data.replace(b'"x 7"', b'"x 9"'))
-    await blocks.put(BlockKey(namespace, "_tarn/refs/main/notes.txt"), b"")
-    misnamed = f"_tarn/commits/{'0' * 64}.json"
-    await blocks.put(BlockKey(namespace, misnamed), data)
-    # Intact by its id, but of a time that no clock shows.
-    forged = replace(from_json(data), create_time_us=1 << 60)
-    of_forged = f"_tarn/commits/{commit_id_of(forged)}.json"
-    await blocks.put(BlockKey(namespace, of_forged), to_json(forged))
-    of_note = f"_tarn/refs/main/{'9' * 20}-{good}.json"
-    await blocks.put(BlockKey(namespace, of_note), b"{}")
-    async with another_installation(service, tmp_path / "other") as other:
-        done = await transfer(other).recover("lake", namespace, "main")
-        notes = [of_note, "_tarn/refs/main/notes.txt"]
-        assert done.damaged == [*sorted([path, misnamed, of_forged]), *notes]
-        assert (done.left_out, done.unheaded) == (2, ["lost"])
-        assert (await other.graveler.get_branch(other.admin, "lake", "main")).commit_id == good
-
-
-async def test_a_recovery_without_its_default_branch_names_the_others_and_stays_invisible(
-    service: Service, tmp_path: Path
-) -> None:
-    await fill(service)
-    namespace = (await service.graveler.get_repository(service.admin, "lake")).storage_namespace
-    async with another_installation(service, tmp_path / "other") as other:
-        with pytest.raises(CliError, match="no intact note of branch trunk") as raised:
-            await transfer(other).recover("lake", namespace, "trunk")
-        assert "dev, gone, main" in raised.value.hint
-        assert not (await other.graveler.list_repositories(other.admin)).repositories
-        await other.graveler.delete_repository(other.admin, "lake")
-        await transfer(other).recover("lake", namespace, "dev")

@@ -9,7 +9,16 @@ import pytest
 from served_service import served_service
 
 from tarn.client import AsyncClient, Client, Task, TaskState
-from tarn.client.errors import NothingToMergeError, TaskExistsError, TaskNotFoundError
+from tarn.client.errors import (
+    AccessDeniedError,
+    NothingToMergeError,
+    TaskExistsError,
+    TaskNotFoundError,
+)
+from tarn.core.access import policy
+from tarn.core.access.policy import Role, Statement
+from tarn.core.ids import UserId
+from tarn_auth import authorizer
 
 
 async def ended(tarn: AsyncClient, task: Task) -> Task:
@@ -65,3 +74,37 @@ async def test_merges_and_previews_as_tasks(tmp_path: Path) -> None:
             assert found == merged
             assert len(blocking.new_task_id()) == 32
             await asyncio.to_thread(blocking.close)
+
+
+async def test_a_user_with_rights_to_one_branch_follows_their_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = (
+        Statement(True, ("WriteRepo",), ("repository/lake/branch/dev*",)),
+        Statement(True, ("ReadRepo",), ("repository/lake/ref/main",)),
+    )
+
+    def scoped(roles: tuple[Role, ...], user_id: UserId) -> tuple[Statement, ...]:
+        return statements if user_id == "eve" else policy.statements_of(roles, user_id)
+
+    monkeypatch.setattr(authorizer, "statements_of", scoped)
+    async with served_service(tmp_path) as served, served.client() as root:
+        service = served.service
+        await root.create_branch("lake", "dev", "main")
+        await service.put("a", 1, "main")
+        await root.create_commit("lake", "main", "load")
+        other = await root.start_merge("lake", "dev", "main")
+        await ended(root, other)
+        await service.auth.create_user(service.admin, "eve", ["Analyst"])
+        made = await service.auth.create_credential(service.admin, user_id="eve")
+        keys = {
+            "access_key_id": made.credential.access_key_id,
+            "secret_access_key": made.secret_access_key,
+        }
+        async with AsyncClient(served.address, **served.options(**keys)) as eve:
+            merged = await ended(
+                eve, await eve.start_merge("lake", "dev", "main", allow_empty=True)
+            )
+            assert (merged.state, merged.user_id) == (TaskState.SUCCEEDED, "eve")
+            with pytest.raises(AccessDeniedError):
+                await eve.wait_task("lake", other.task_id)

@@ -1,19 +1,20 @@
 import asyncio
-import sys
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from compactor_lab import LIMITS, Lab, running_mark, simulated
 from graveler_service import reason_of
 
-sys.path.append(str(Path(__file__).parent))
-from compactor_lab import LIMITS, Lab, simulated
-
+from tarn.client.graveler import GravelerClient
 from tarn.core.access.policy import Grant
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.testing.clock import SeededIds
 from tarn_compactor.service_calls import ServiceCalls
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
+from tarn_proto.graveler.v1 import settings_service_pb2
 
 
 @simulated
@@ -44,10 +45,7 @@ async def test_a_branch_below_the_thresholds_costs_no_call(lab: Lab) -> None:
 async def test_deletes_through_two_replicas_add_up(lab: Lab) -> None:
     async with lab.compactor() as compactor:
         await lab.put_and_delete(15, name="one")
-        other = replace(lab.service, transport=lab.wires["b"].transport)
-        from tarn.client.graveler import GravelerClient
-
-        through_b = GravelerClient(other.transport)
+        through_b = GravelerClient(lab.wires["b"])
         for number in range(15):
             await lab.service.put(f"two/{number}", 1)
         for number in range(15):
@@ -132,8 +130,6 @@ async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: Lab) ->
 
 @simulated
 async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(lab: Lab) -> None:
-    from compactor_lab import running_mark
-
     await lab.put_and_delete(30)
     await running_mark(lab)
     async with lab.compactor() as compactor:
@@ -322,8 +318,6 @@ async def test_a_replica_that_restarted_while_it_was_not_resolved_leads_to_a_lis
         await lab.passes(60.0)
         lab.wires["a"].is_cut = True
         async with lab.service.another_replica() as again:
-            from tarn.client.graveler import GravelerClient
-
             through_b = GravelerClient(wire.transport)
             for number in range(30):
                 await lab.service.put(f"two/{number}", 1)
@@ -402,12 +396,12 @@ async def test_branches_that_find_no_place_are_compacted_later(lab: Lab) -> None
 
         compactor.compactor.work.clear()
         compactor.compactor._due.clear()
-        module._WORK_MAX = 1  # type: ignore[misc]
+        module._WORK_MAX = 1
         try:
             await client.resume(admin)
             await lab.until(all_compacted)
         finally:
-            module._WORK_MAX = places  # type: ignore[misc]
+            module._WORK_MAX = places
         assert most == 1
 
 
@@ -432,3 +426,47 @@ async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
     calls.failed(TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "another secret"))
     await calls.call(1.0)
     assert asked == 1
+
+
+@simulated
+async def test_a_protected_branch_of_a_read_only_repository_is_compacted(lab: Lab) -> None:
+    graveler, admin = lab.service.graveler, lab.service.admin
+    await lab.service.put("kept", 1)
+    await lab.put_and_delete(30)
+    kinds = ["CHANGE_KIND_WRITE", "CHANGE_KIND_COMMIT", "CHANGE_KIND_DELETE", "CHANGE_KIND_FORCE"]
+    rule = settings_service_pb2.Protection(pattern="main", blocked=kinds)
+    etag = (await graveler.get_settings(admin, "lake")).etag
+    await graveler.set_rules(admin, "lake", protections=[rule], hidden_patterns=[], if_match=etag)
+    await graveler.set_read_only(admin, "lake", True)
+    async with lab.compactor() as compactor:
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+    assert await lab.tombstones() == 0
+    assert await lab.listed() == ["kept"]
+    with pytest.raises(TarnError):
+        await graveler.create_commit(admin, "lake", "main", "still blocked")
+
+
+@simulated
+async def test_the_metrics_of_the_operators_page_count_the_work(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        for number in range(10):
+            await lab.service.put(f"kept/{number}", 1)
+        await lab.put_and_delete(30)
+        await lab.service.put("new", 1)
+        for _ in range(3):
+            await lab.listed()
+        await lab.until(lambda: compactor.compactor.totals.compactions == 1)
+        await lab.passes(2.0)
+        totals = compactor.compactor.totals
+    page = (Path(__file__).parents[3] / "docs" / "operate" / "metrics.md").read_text()
+    names = re.findall(r"`tarn\.((?:compaction|listing)\.[a-z_.]+)`", page)
+    found = {name: sum(value for _, value in lab.meters.samples(name)) for name in names}
+    assert list(lab.meters.samples("compaction.count")) == [({"outcome": "compacted"}, 1)]
+    assert found["compaction.duration.count"] == 1
+    assert found["compaction.rows_read"] == totals.rows_read == 31
+    assert found["compaction.tombstones"] == totals.tombstones == 30
+    assert found["compaction.sealed_tokens"] == totals.sealed_tokens == 1
+    # For 11 objects, each of the three listings read 30 tombstones and the entries that they hide.
+    assert found["listing.rows_returned"] == 3 * 11
+    assert found["listing.rows_read"] >= 3 * (11 + 30 + 30)
+    assert all(count > 0 for name, count in found.items() if name != "compaction.duration.sum")

@@ -8,10 +8,13 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
 from tarn.core.task import (
     LEASE_US,
+    OPEN_MAX,
     RETENTION_US,
     RUN_US_MAX,
     RUNS_MAX,
+    STARTS_MAX,
     Progress,
+    Quota,
     Start,
     Task,
     TaskFailure,
@@ -21,6 +24,7 @@ from tarn.core.task import (
     check_task_id,
     claim,
     day_of_task,
+    days_of_open_tasks,
     drop_time_of_day,
     end,
     is_claimable,
@@ -165,3 +169,37 @@ def test_a_failure_keeps_the_whole_error() -> None:
     error = TarnError(Kind.CONFLICT, Reason.REF_MOVED, "text", b="2", a="1")
     expected = TaskFailure(Kind.CONFLICT, Reason.REF_MOVED, "text", (("a", "1"), ("b", "2")))
     assert TaskFailure.of(error) == expected
+
+
+def test_a_quota_counts_each_start_once_and_forgets_ended_tasks() -> None:
+    first, second = TaskId("1" * 32), TaskId("2" * 32)
+    one = Quota().with_start(first, (), 0)
+    assert one == Quota(1, (first,))
+    assert one.with_start(first, (), OPEN_MAX) is one
+    assert one.with_start(second, (), 0) == Quota(2, (first, second))
+    assert one.with_start(second, {first}, 0) == Quota(2, (second,))
+
+
+def test_a_quota_refuses_a_start_beyond_its_limits() -> None:
+    ids = tuple(TaskId(f"{number:032}") for number in range(OPEN_MAX))
+    full = Quota(OPEN_MAX, ids)
+    with pytest.raises(TarnError) as caught:
+        full.with_start(ID, (), 0)
+    assert (caught.value.kind, caught.value.reason) == (Kind.EXHAUSTED, Reason.OVERLOADED)
+    assert full.with_start(ID, ids[:1], 0).open_ids == (*ids[1:], ID)
+    with pytest.raises(TarnError):
+        full.with_start(ID, ids[:1], 1)
+    with pytest.raises(TarnError) as caught:
+        Quota(STARTS_MAX).with_start(ID, (), 0)
+    assert caught.value.reason is Reason.OVERLOADED
+    assert Quota(STARTS_MAX - 1).with_start(ID, (), 0).count == STARTS_MAX
+
+
+@pytest.mark.parametrize(
+    ("after_midnight_s", "days"),
+    [(0, (-2, -1, 0)), (899, (-2, -1, 0)), (900, (-1, 0)), (85_499, (-1, 0)), (85_500, (-1, 0, 1))],
+)
+def test_open_tasks_are_of_the_last_day(after_midnight_s: int, days: tuple[int, ...]) -> None:
+    """An id may be 15 minutes off, and a task runs for a day."""
+    now_us = 20_000 * DAY_US + after_midnight_s * 1_000_000
+    assert tuple(day - 20_000 for day in days_of_open_tasks(now_us)) == days

@@ -109,6 +109,63 @@ async def test_a_commit_that_meets_a_compaction_takes_what_it_folded(
     assert (made.built.added, made.built.updated, made.built.removed) == (1, 0, 0)
 
 
+async def test_a_commit_that_sealed_nothing_and_meets_a_compaction_clears_no_listing_unseen(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """All its changes were in the compacted listing. The newer one holds a write that was acknowledged meanwhile."""
+    await lake.put("a", 1)
+    await compact(lake)
+    gate = hold_change(lake)
+    commit = running.start(lake.commit())
+    await reached(gate)
+    await other.put("b", 1)
+    assert await outcome(other) is CompactionOutcome.COMPACTED
+    gate.open()
+    await commit
+    assert await listing(lake, "main@") == await listing(lake) == {"a": 1, "b": 1}
+
+
+async def test_a_merge_that_sealed_nothing_and_meets_a_compaction_is_refused(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    source = await branch_with(lake, {"s": 1})
+    gate = hold_change(lake)
+    merging = running.start(merge(lake, source))
+    await reached(gate)
+    await other.put("b", 1)
+    assert await outcome(other) is CompactionOutcome.COMPACTED
+    gate.open()
+    assert await refused(merging) is Reason.BRANCH_DIRTY
+    assert await listing(lake) == {"b": 1}
+
+
+async def test_the_reset_of_a_part_that_sealed_nothing_and_meets_a_compaction_keeps_its_rest(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    await lake.put("raw/1", 1)
+    await lake.put("rest", 1)
+    await compact(lake)
+    gate = hold_change(lake)
+    resetting = running.start(reset(lake, "raw/"))
+    await reached(gate)
+    await other.put("rest", 2)
+    assert await outcome(other) is CompactionOutcome.COMPACTED
+    gate.open()
+    await resetting
+    assert await listing(lake) == {"rest": 2}
+
+
+async def test_seals_keep_the_compacted_listing(lake: Lake) -> None:
+    await lake.put("a", 1)
+    await compact(lake)
+    await lake.graveler.conditional.stage(lake.main, "b", mine(5, "b"), NEW)
+    await lake.put("c", 1)
+    await lake.drop_everything_removed()
+    assert (await record(lake)).compacted_metarange_id is not None
+    assert await listing(lake) == {"a": 1, "b": 5, "c": 1}
+    assert await uncommitted(lake) == ["a", "b", "c"]
+
+
 async def test_tokens_that_a_compaction_folded_are_not_taken_for_committed(
     lake: Lake, other: Lake, running: Running
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from graveler_service import OpenGuard, Service, reason_of
 from lake import Lake
+from recursive_merge import UNDECIDED, RecursiveMerge
 
 from tarn.block import committed
 from tarn.client.diffs import DiffSummary, summary_of
@@ -18,6 +19,7 @@ from tarn.core.entry import unpack
 from tarn.core.errors import Reason
 from tarn.core.ids import BranchId
 from tarn.rpc.wire.call import Call
+from tarn_cli.conflicts import conflict_lines, conflict_record
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.history import diffing
@@ -97,28 +99,27 @@ class Model:
     parents: dict[str, list[str]] = field(default_factory=dict)
     contents: dict[str, Content] = field(default_factory=dict)
 
-    def ancestors(self, commit_id: str) -> set[str]:
-        found, left = set(), [commit_id]
-        while left:
-            at = left.pop()
-            if at not in found:
-                found.add(at)
-                left += self.parents[at]
-        return found
-
     def generation(self, commit_id: str) -> int:
         return max((1 + self.generation(each) for each in self.parents[commit_id]), default=0)
 
-    def base(self, left: str, right: str) -> str:
-        """The manual clock stands still, so ids break ties."""
-        common = self.ancestors(left) & self.ancestors(right)
-        return min(common, key=lambda each: (-self.generation(each), each))
+    def bases(self, left: str, right: str) -> list[str]:
+        """The merge bases in order. The manual clock stands still, so ids break ties."""
+        return self._recursive.bases([left], right)
+
+    def base(self, left: str, right: str) -> Content:
+        """The content of the merge base; of several, their fold."""
+        return dict(self._recursive.base(self.bases(left, right)) or {})
+
+    @property
+    def _recursive(self) -> RecursiveMerge[str]:
+        return RecursiveMerge(
+            self.parents, self.contents, lambda each: (-self.generation(each), each)
+        )
 
     def merged(self, source: str, dest: str) -> Content:
         """The source wins."""
-        base, theirs, ours = (
-            self.contents[each] for each in (self.base(source, dest), source, dest)
-        )
+        base = self.base(source, dest)
+        theirs, ours = self.contents[source], self.contents[dest]
         result = dict(ours)
         for path in changes(base, theirs):
             if path in theirs:
@@ -195,14 +196,23 @@ async def check_refs(service: Service, model: Model, left: str, right: str, rng:
     graveler, admin = service.graveler, service.admin
     prefix, delimiter = rng.choice(["", "raw/", "ra", "é"]), rng.choice(["/", "a", "w/"])
     for from_base in (False, True):
-        start = model.base(left, right) if from_base else left
-        expected = changes(model.contents[start], model.contents[right], prefix)
+        older, bases = model.contents[left], model.bases(left, right)
+        start = bases[0] if from_base else left
+        if from_base:
+            older = {
+                path: size if size != UNDECIDED else older.get(path, 0)
+                for path, size in model.base(left, right).items()
+            }
+            older = {path: size for path, size in older.items() if size}
+        expected = changes(older, model.contents[right], prefix)
         more: dict[str, Any] = {"from_merge_base": from_base, "prefix": prefix}
         assert await listed(partial(graveler.diff_refs, admin, "lake", left, right, **more)) == (
             expected
         )
         page = await graveler.diff_refs(admin, "lake", left, right, names_only=True, **more)
         assert (page.left_commit_id, page.right_commit_id) == (start, right)
+        several = bases if from_base and len(bases) > 1 else []
+        assert list(page.merge_base_commit_ids) == several
         assert page.left_entries == page.right_entries == []
         kinds = [
             commit_pb.DIFF_KIND_ADDED
@@ -221,6 +231,7 @@ async def check_refs(service: Service, model: Model, left: str, right: str, rng:
         total = await count()
         assert (counted(total.counts), list(total.folders)) == (counts(expected), [])
         assert (total.left_commit_id, total.right_commit_id) == (start, right)
+        assert total.merge_base_commit_ids == several
 
 
 # ---- pages
@@ -276,6 +287,73 @@ async def test_a_branch_that_moves_between_pages_does_not_mix_two_differences(
     # A deleted ref does not end a listing either.
     await graveler.delete_branch(admin, "lake", "side")
     assert (await refs(page_token=page.next_page_token)).paths == pages.paths
+
+
+async def criss_cross(service: Service) -> None:
+    """Each branch merged the other one, and kept its own version of `a`; since then, `side` has a new `b` to `d`."""
+    graveler, admin = service.graveler, service.admin
+    await service.put("a", 1)
+    await graveler.create_commit(admin, "lake", "main", "both")
+    await graveler.create_branch(admin, "lake", "side", "main")
+    for branch, size in (("main", 2), ("side", 3)):
+        await service.put("a", size, branch)
+        await graveler.create_commit(admin, "lake", branch, "own")
+    heads = [
+        (await graveler.get_branch(admin, "lake", each)).commit_id for each in ("main", "side")
+    ]
+    own = merge_pb.MERGE_SIDE_DESTINATION
+    await graveler.merge(admin, "lake", "main", heads[1], default_side=own)
+    await graveler.merge(admin, "lake", "side", heads[0], default_side=own)
+    for path in "bcd":
+        await service.put(path, 4, "side")
+    await graveler.create_commit(admin, "lake", "side", "more")
+
+
+async def test_pages_of_a_difference_from_several_merge_bases_are_of_one_difference(
+    service: Service,
+) -> None:
+    await criss_cross(service)
+    graveler, admin = service.graveler, service.admin
+    refs = partial(graveler.diff_refs, admin, "lake", "main", "side", from_merge_base=True)
+    counting = partial(
+        graveler.summarize_diff, admin, "lake", "main", "side", from_merge_base=True, delimiter="/"
+    )
+    page, count = await refs(page_size=2), await counting(page_size=2)
+    assert page.paths == ["a", "b"]
+    assert [unpack(each).size for each in page.left_entries if each] == [2]
+    # Both refs move so that nothing of the difference is left, and another replica answers.
+    await graveler.merge(admin, "lake", "main", "side", default_side=merge_pb.MERGE_SIDE_SOURCE)
+    await graveler.merge(admin, "lake", "side", "main")
+    async with service.another_replica() as other:
+        more: dict[str, Any] = {"from_merge_base": True, "page_token": page.next_page_token}
+        rest = await other.graveler.diff_refs(admin, "lake", "main", "side", **more)
+    assert rest.paths == ["c", "d"]
+    assert len(page.merge_base_commit_ids) == 2
+    assert rest.merge_base_commit_ids == page.merge_base_commit_ids
+    assert rest.left_commit_id == page.left_commit_id == page.merge_base_commit_ids[0]
+    folders = await counting(page_token=count.next_page_token)
+    assert [each.path for each in folders.folders] == ["c", "d"]
+
+
+async def test_a_preview_tells_which_conflicts_have_an_undecided_base(service: Service) -> None:
+    """On all pages. `d` is an ordinary conflict."""
+    await criss_cross(service)
+    graveler, admin = service.graveler, service.admin
+    await service.put("d", 9)
+    await graveler.create_commit(admin, "lake", "main", "d")
+    preview = await graveler.preview_merge(admin, "lake", "main", "side", page_size=1)
+    assert len(preview.base_commit_ids) == 2
+    assert preview.base_commit_id == preview.base_commit_ids[0]
+    conflicts = graveler.all_conflicts(lambda: admin, "lake", preview, page_size=1)
+    found = [each async for each in conflicts]
+    assert [(each.path, each.is_base_undecided, each.base_entry) for each in found] == [
+        ("a", True, b""),
+        ("d", False, b""),
+    ]
+    lines = [conflict_lines(each) for each in found]
+    assert "undecided: the merge bases changed the path differently" in lines[0]
+    assert "none: both sides added the path" in lines[1]
+    assert [conflict_record(each)["base_undecided"] for each in found] == [True, False]
 
 
 async def test_uncommitted_changes_are_listed_against_one_head(service: Service) -> None:

@@ -191,7 +191,7 @@ async def test_a_preview_tells_what_the_merge_would_do_and_changes_nothing(lake:
     dest = await committed(lake, {"a": 3})
     preview = await lake.graveler.merges.preview(lake.repository, dest, source, REFUSE, 10)
     changes = preview.merge.changes
-    assert preview.base == base
+    assert preview.bases == (base,)
     assert preview.merge.conflicts.paths == ["a"]
     assert (changes.added, changes.removed, changes.bytes_added) == (1, 1, 5)
     assert await head(lake) == dest

@@ -15,8 +15,9 @@ from lake import MAIN, Lake, Running, entry, keep_tokens, reached
 from tarn.core.access.policy import Grant, compile_policy
 from tarn.core.branch import seal
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import UserId
-from tarn.kv.port import Group, OutcomeUnknownError, Partition, Versioned
+from tarn.core.ids import CommitId, UserId
+from tarn.kv.port import Group, OutcomeUnknownError, Partition, Predicate, Versioned
+from tarn.kv.records import decode_branch
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.branch.committing import CommitResult
 from tarn_graveler.branch.handle import BranchHandle
@@ -224,33 +225,63 @@ async def test_rule_5_reads_rely_on_the_drop_delay_less_the_clock_skew(
     assert await reader == 1
 
 
-async def test_a_hard_move_whose_answer_cannot_be_read_has_an_unknown_outcome(lake: Lake) -> None:
-    """A client would repeat what was "surely not done", and be told that the head is another one."""
+@pytest.mark.parametrize("force", [False, True], ids=["clean", "forced"])
+async def test_a_hard_move_answers_without_a_read_after_it(lake: Lake, force: bool) -> None:
+    """The failure of such a read would turn a move that was made into an unknown outcome."""
     first = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
     await lake.put("x", 1)
     second = (await lake.commit()).commit_id
-    set_if = lake.kv.set_if
+    set_if, get_many = lake.kv.set_if, lake.kv.get_many
 
     async def refuse(*_: object, **__: object) -> None:
         raise refused()
 
-    async def move_and_break(partition: Partition, key: bytes, *args: object) -> object:
-        done = await set_if(partition, key, *args)  # type: ignore[arg-type]
-        if key == lake.branch_key:
+    async def move_and_break(
+        partition: Partition, key: bytes, value: bytes, predicate: Predicate | None
+    ) -> Predicate:
+        done = await set_if(partition, key, value, predicate)
+        if key == lake.branch_key and decode_branch(value).commit_id == first:
             lake.kv.get_many = refuse  # type: ignore[method-assign,assignment]
         return done
 
-    get_many = lake.kv.get_many
-    lake.kv.set_if = move_and_break  # type: ignore[method-assign,assignment]
-    handler = BranchHandler(guard(lake), lake.graveler)
+    lake.kv.set_if = move_and_break  # type: ignore[method-assign]
+    answer = await move_back(lake, first, second, force=force)
+    assert lake.kv.get_many is refuse  # type: ignore[comparison-overlap]
+    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    stored = (await lake.graveler.branches.fresh(lake.main)).branch
+    assert answer.branch.commit_id == stored.commit_id == first
+    assert answer.branch.create_time.ToMicroseconds() == stored.create_time_us > 0
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["clean", "forced"])
+@pytest.mark.parametrize("applied", [False, True])
+async def test_a_hard_move_whose_answer_is_lost_tells_where_the_branch_is(
+    lake: Lake, force: bool, applied: bool
+) -> None:
+    first = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
+    await lake.put("x", 1)
+    second = (await lake.commit()).commit_id
+    lake.kv.lose("set_if", lake.branch_key, applied=applied)
+    assert (await move_back(lake, first, second, force=force)).branch.commit_id == first
+    assert (await lake.graveler.branches.fresh(lake.main)).branch.commit_id == first
+
+
+async def test_a_move_to_the_present_head_tells_the_branch(lake: Lake) -> None:
+    head = (await lake.graveler.branches.fresh(lake.main)).branch
+    answer = await move_back(lake, head.commit_id, head.commit_id, force=False)
+    assert answer.branch.commit_id == head.commit_id
+    assert answer.branch.create_time.ToMicroseconds() == head.create_time_us
+
+
+async def move_back(
+    lake: Lake, target: CommitId, expected: CommitId, *, force: bool
+) -> branch_pb.MoveBranchResponse:
+    """Makes the rpc MoveBranch."""
     request = branch_pb.MoveBranchRequest(
         repository_id="lake",
         branch_id=MAIN,
-        target_ref=first,
-        expected_commit_id=second,
-        force=True,
+        target_ref=target,
+        expected_commit_id=expected,
+        force=force,
     )
-    with pytest.raises(OutcomeUnknownError):
-        await handler.MoveBranch(request, cast("Call", None))
-    lake.kv.get_many = get_many  # type: ignore[method-assign]
-    assert (await lake.graveler.branches.fresh(lake.main)).branch.commit_id == first
+    return await BranchHandler(guard(lake), lake.graveler).MoveBranch(request, cast("Call", None))

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import pytest
 from lake import Lake, Running, reached
 from lake_merges import NEW, branch_with, head, hold_change, merge, mine, record, refused
 from lake_parts import failing, listing, reset, reset_path
 
 from tarn.core.branch import TokenKind
-from tarn.core.errors import Reason
+from tarn.core.errors import Reason, TarnError
 from tarn.kv.port import OutcomeUnknownError, Predicate
 
 
@@ -86,6 +87,29 @@ async def test_a_commit_whose_changes_were_all_reset_does_not_tell_them_as_commi
     gate.open()
     assert await refused(commit) is Reason.BRANCH_RESET
     assert await listing(lake) == {}
+
+
+async def test_a_commit_whose_rest_another_one_took_is_told_so(
+    lake: Lake, other: Lake, running: Running
+) -> None:
+    """A reset folds the rows outside its part, and another commit takes them: "nothing was committed" is not true."""
+    await lake.put("raw/1", 1)
+    await lake.put("rest", 1)
+    gate = hold_change(lake, 2)
+    commit = running.start(lake.commit())
+    await reached(gate)
+    await reset(other, "raw/")
+    made = await other.commit()
+    gate.open()
+    with pytest.raises(TarnError) as raised:
+        await commit
+    assert raised.value.reason is Reason.BRANCH_RESET
+    assert raised.value.metadata["commit_id"] == made.commit_id == await head(lake)
+    assert "this commit was not made" in raised.value.message
+    assert f"another commit took them. Look at the log, now at {made.commit_id}" in (
+        raised.value.message
+    )
+    assert await listing(lake, "main@") == {"rest": 1}
 
 
 async def test_a_commit_takes_rows_that_were_written_after_the_seal_of_a_reset(

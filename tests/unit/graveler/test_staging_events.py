@@ -10,6 +10,7 @@ from tarn.client.staging_events import StagingEventClient
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, TokenId
 from tarn.core.listing.metarange import Metarange
+from tarn.core.listing.pages import PageRequest
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.branch.staging_events import PAGE_MAX, Changes, StagingEvents
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
@@ -164,8 +165,6 @@ async def test_a_commit_seals_and_removes_its_token(lake: Lake) -> None:
 
 
 async def test_the_rows_that_a_listing_reads_are_counted(lake: Lake) -> None:
-    from tarn.core.listing.pages import PageRequest
-
     for number in range(10):
         await lake.put(f"a{number}", 1)
     await lake.commit()
@@ -176,6 +175,28 @@ async def test_the_rows_that_a_listing_reads_are_counted(lake: Lake) -> None:
         each for each in (await seen(lake.graveler.branches.events)).tokens if each.rows_read
     ]
     assert (token.rows_read, token.rows_returned) == (19, 1)
+
+
+async def test_a_listing_in_pages_reads_hardly_more_than_it_returns(lake: Lake) -> None:
+    """Otherwise a compactor would take every large branch for one that is slow to list."""
+    for number in range(2500):
+        await lake.put(f"a/{number:04}", 1)
+    assert (await lake.graveler.compacting.compact(lake.main)).compacted is not None
+    await lake.put("b", 1)
+    request, count = PageRequest(), 0
+    while True:
+        page = await lake.graveler.reading.page(lake.repository, "main", request)
+        count += len(page.paths)
+        if page.next_after is None:
+            break
+        request = PageRequest(after=page.next_after)
+    assert count == 2501
+    found = await seen(lake.graveler.branches.events)
+    totals = [(each.rows_read, each.rows_returned) for each in found.tokens if each.rows_returned]
+    # Of each of the two layers, a page reads at most the row that shows that another page follows.
+    ((read, returned),) = totals
+    assert returned == count
+    assert abs(read - count) <= 6
 
 
 # ---- the service
@@ -223,6 +244,7 @@ async def test_staged_branches_are_found_page_by_page(service: Service) -> None:
     found, after = [], ("", "")
     for _ in range(20):
         page = await client.list_staged_branches(admin, *after, page_size=2)
+        assert isinstance(page, pb.ListStagedBranchesResponse)
         found += [(each.repository_id, each.branch_id) for each in page.branches]
         after = (page.next_repository_id, page.next_branch_id)
         if not after[0]:
@@ -230,7 +252,6 @@ async def test_staged_branches_are_found_page_by_page(service: Service) -> None:
     assert found == [("lake", "b1"), ("lake", "b3")]
     with pytest.raises(TarnError):
         await client.list_staged_branches(admin, "", "", page_size=-1)
-    assert isinstance(page, pb.ListStagedBranchesResponse)
 
 
 async def test_a_damaged_branch_record_hides_no_branch_of_another_repository(

@@ -1,4 +1,4 @@
-"""Tasks over the real service: starts, results, waiting, lists, limits, permissions."""
+"""Tasks over the real service: starts, results, waiting, lists."""
 
 import pytest
 from graveler_service import Service, reason_of
@@ -128,7 +128,7 @@ async def test_an_id_must_be_a_uuid_of_now(lake: Service, bad: str) -> None:
     assert await reason_of(start) is Reason.INVALID_ARGUMENT
 
 
-# ---- waiting, lists, limits, permissions
+# ---- waiting, lists (permissions: `test_task_access.py`, limits: `test_task_quotas.py`)
 
 
 async def test_a_wait_ends_with_the_task(lake: Service, running: Running) -> None:
@@ -201,53 +201,10 @@ async def test_a_list_has_pages_and_only_the_tasks_of_the_caller(lake: Service) 
     assert [each.task_id for each in everything.tasks] == [*mine, other]
 
 
-async def test_a_user_has_no_access_to_the_tasks_of_others(lake: Service) -> None:
-    graveler, ann = lake.graveler, await lake.as_user("ann", "Developer")
-    name = task_id(lake)
-    await graveler.start_merge(lake.admin, a_merge(), task_id=name)
-    for work in (
-        graveler.get_task(ann, "lake", name),
-        graveler.cancel_task(ann, "lake", name),
-        graveler.wait_task(ann, "lake", name),
-        graveler.list_tasks(ann, "lake", all_users=True),
-    ):
-        assert await reason_of(work) is Reason.ACCESS_DENIED
-    own = task_id(lake, 2)
-    await graveler.start_merge(ann, a_merge(), task_id=own)
-    await graveler.get_task(ann, "lake", own)
-    await graveler.get_task(lake.admin, "lake", own)
-
-
-async def test_a_user_has_a_limited_number_of_open_tasks(lake: Service) -> None:
-    handler_of(lake, ".TaskService")._runner.works.clear()
-    names = [task_id(lake, number) for number in range(17)]
-    for name in names[:16]:
-        await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
-    refused = lake.graveler.start_merge(lake.admin, a_merge(), task_id=names[16])
-    assert await reason_of(refused) is Reason.OVERLOADED
-    await lake.graveler.cancel_task(lake.admin, "lake", names[0])
-    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=names[16])
-
-
-async def test_a_user_does_not_use_up_the_tasks_of_others(
-    lake: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tarn_graveler.tasks.runner._DAILY_OF_USER_MAX", 2)
-    monkeypatch.setattr("tarn_graveler.tasks.runner._DAILY_MAX", 3)
-    graveler, ann = lake.graveler, await lake.as_user("ann", "Developer")
-    for number in range(2):
-        await graveler.start_merge(ann, a_merge(), task_id=task_id(lake, number))
-    refused = graveler.start_merge(ann, a_merge(), task_id=task_id(lake, 2))
-    assert await reason_of(refused) is Reason.OVERLOADED
-    await graveler.start_merge(lake.admin, a_merge(), task_id=task_id(lake, 3))
-    refused = graveler.start_merge(lake.admin, a_merge(), task_id=task_id(lake, 4))
-    assert await reason_of(refused) is Reason.OVERLOADED
-
-
 async def test_a_list_holds_no_requests_and_results_and_leaves_out_a_damaged_task(
     lake: Service,
 ) -> None:
-    """A user's thousand tasks would fill the memory; a damaged one would stop every start for days."""
+    """A user's thousand tasks would fill the memory; a damaged one would stop every list for days."""
     for number in (1, 2):
         await lake.graveler.start_merge(lake.admin, a_merge(), task_id=task_id(lake, number))
         await done(lake, task_id(lake, number))
@@ -305,7 +262,7 @@ async def test_a_start_whose_wait_fails_is_told_as_started(
 
 
 async def test_a_long_request_and_its_result_have_rows_of_their_own(lake: Service) -> None:
-    """Every start and every list reads the records of three days."""
+    """Every list reads the records of three days."""
     name, graveler, wish = task_id(lake), lake.graveler, a_merge(message="m" * 10_000)
     made = await graveler.start_merge(lake.admin, wish, task_id=name, timeout_ms=1_000)
     assert made.merge.commit.message == wish.message

@@ -12,6 +12,7 @@ from tarn.kv.cassandra.cluster.checks import (
     advice_on_settings,
     check_name,
     check_quorum,
+    check_table,
     check_version,
 )
 from tarn.kv.cassandra.cluster.connection import connect
@@ -41,6 +42,18 @@ def test_old_servers_are_refused(release: str) -> None:
 @pytest.mark.parametrize("release", ["4.1.7", "5.0.8", "5.1-alpha1", "10.0"])
 def test_newer_servers_are_taken(release: str) -> None:
     check_version(release)
+
+
+def test_tables_whose_rows_may_disappear_from_reads_are_refused() -> None:
+    check_table("tarn.plain", "BLOCKING", 0)
+    check_table("tarn.plain", None, None)
+    for read_repair, time_to_live, told in (
+        ("NONE", 0, "tarn.plain has read_repair = 'NONE'.*ALTER TABLE tarn.plain WITH read_repair"),
+        ("BLOCKING", 60, "default_time_to_live = 60.*ALTER TABLE tarn.plain"),
+    ):
+        with pytest.raises(TarnError, match=told) as caught:
+            check_table("tarn.plain", read_repair, time_to_live)
+        assert caught.value.kind is Kind.FAILED_PRECONDITION
 
 
 @pytest.mark.parametrize("keyspace", ["", "Tarn", "a-b", "1a", "a" * 49, 'x"; DROP'])

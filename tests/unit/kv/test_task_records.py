@@ -4,10 +4,10 @@ import pytest
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId, TaskId, UserId
-from tarn.core.task import Progress, Task, TaskFailure, TaskState
+from tarn.core.task import Progress, Quota, Task, TaskFailure, TaskState
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.records import Drop, TaskOwner, decode_drop, encode_drop
-from tarn.kv.task_records import decode_task, encode_task
+from tarn.kv.task_records import decode_quota, decode_task, encode_quota, encode_task
 from tarn_proto.store.v1 import tasks_pb2 as pb
 
 TASK = Task(
@@ -53,6 +53,15 @@ def test_a_task_is_decoded_as_it_was_encoded() -> None:
 def test_what_is_no_task_is_corrupt(value: bytes) -> None:
     with pytest.raises(TarnError) as caught:
         decode_task(value)
+    assert caught.value.kind is Kind.CORRUPT
+
+
+def test_a_quota_is_decoded_as_it_was_encoded() -> None:
+    quota = Quota(7, (TaskId("1" * 32), TaskId("0f" * 16)))
+    assert decode_quota(encode_quota(quota)) == quota
+    assert decode_quota(b"") == Quota()
+    with pytest.raises(TarnError) as caught:
+        decode_quota(b"\xff")
     assert caught.value.kind is Kind.CORRUPT
 
 

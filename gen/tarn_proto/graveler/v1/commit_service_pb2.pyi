@@ -197,7 +197,7 @@ class DiffRefsRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., left_ref: _Optional[str] = ..., right_ref: _Optional[str] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., from_merge_base: _Optional[bool] = ..., names_only: _Optional[bool] = ...) -> None: ...
 
 class DiffRefsResponse(_message.Message):
-    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries", "kinds", "left_commit_id", "right_commit_id")
+    __slots__ = ("next_page_token", "paths", "left_entries", "right_entries", "kinds", "left_commit_id", "right_commit_id", "merge_base_commit_ids")
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PATHS_FIELD_NUMBER: _ClassVar[int]
     LEFT_ENTRIES_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class DiffRefsResponse(_message.Message):
     KINDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     RIGHT_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    MERGE_BASE_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
     next_page_token: str
     paths: _containers.RepeatedScalarFieldContainer[str]
     left_entries: _containers.RepeatedScalarFieldContainer[bytes]
@@ -212,7 +213,8 @@ class DiffRefsResponse(_message.Message):
     kinds: _containers.RepeatedScalarFieldContainer[DiffKind]
     left_commit_id: str
     right_commit_id: str
-    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[DiffKind, str]]] = ..., left_commit_id: _Optional[str] = ..., right_commit_id: _Optional[str] = ...) -> None: ...
+    merge_base_commit_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, next_page_token: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., left_entries: _Optional[_Iterable[bytes]] = ..., right_entries: _Optional[_Iterable[bytes]] = ..., kinds: _Optional[_Iterable[_Union[DiffKind, str]]] = ..., left_commit_id: _Optional[str] = ..., right_commit_id: _Optional[str] = ..., merge_base_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DiffUncommittedRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "prefix", "after", "page_size", "page_token", "names_only")

@@ -39,18 +39,20 @@ class SummarizeDiffRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., left_ref: _Optional[str] = ..., right_ref: _Optional[str] = ..., from_merge_base: _Optional[bool] = ..., prefix: _Optional[str] = ..., delimiter: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class SummarizeDiffResponse(_message.Message):
-    __slots__ = ("folders", "next_page_token", "counts", "left_commit_id", "right_commit_id")
+    __slots__ = ("folders", "next_page_token", "counts", "left_commit_id", "right_commit_id", "merge_base_commit_ids")
     FOLDERS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     LEFT_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     RIGHT_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    MERGE_BASE_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
     folders: _containers.RepeatedCompositeFieldContainer[FolderCounts]
     next_page_token: str
     counts: _merge_service_pb2.MergeCounts
     left_commit_id: str
     right_commit_id: str
-    def __init__(self, folders: _Optional[_Iterable[_Union[FolderCounts, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., counts: _Optional[_Union[_merge_service_pb2.MergeCounts, _Mapping]] = ..., left_commit_id: _Optional[str] = ..., right_commit_id: _Optional[str] = ...) -> None: ...
+    merge_base_commit_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, folders: _Optional[_Iterable[_Union[FolderCounts, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., counts: _Optional[_Union[_merge_service_pb2.MergeCounts, _Mapping]] = ..., left_commit_id: _Optional[str] = ..., right_commit_id: _Optional[str] = ..., merge_base_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SummarizeUncommittedRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "prefix", "delimiter", "page_size", "page_token")

@@ -131,16 +131,18 @@ class PreviewMergeRequest(_message.Message):
     def __init__(self, repository_id: _Optional[str] = ..., destination_ref: _Optional[str] = ..., source_ref: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ...) -> None: ...
 
 class MergeConflict(_message.Message):
-    __slots__ = ("path", "base_entry", "source_entry", "destination_entry")
+    __slots__ = ("path", "base_entry", "source_entry", "destination_entry", "is_base_undecided")
     PATH_FIELD_NUMBER: _ClassVar[int]
     BASE_ENTRY_FIELD_NUMBER: _ClassVar[int]
     SOURCE_ENTRY_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    IS_BASE_UNDECIDED_FIELD_NUMBER: _ClassVar[int]
     path: str
     base_entry: bytes
     source_entry: bytes
     destination_entry: bytes
-    def __init__(self, path: _Optional[str] = ..., base_entry: _Optional[bytes] = ..., source_entry: _Optional[bytes] = ..., destination_entry: _Optional[bytes] = ...) -> None: ...
+    is_base_undecided: bool
+    def __init__(self, path: _Optional[str] = ..., base_entry: _Optional[bytes] = ..., source_entry: _Optional[bytes] = ..., destination_entry: _Optional[bytes] = ..., is_base_undecided: _Optional[bool] = ...) -> None: ...
 
 class PrefixCounts(_message.Message):
     __slots__ = ("prefix", "counts")
@@ -151,7 +153,7 @@ class PrefixCounts(_message.Message):
     def __init__(self, prefix: _Optional[str] = ..., counts: _Optional[_Union[MergeCounts, _Mapping]] = ...) -> None: ...
 
 class PreviewMergeResponse(_message.Message):
-    __slots__ = ("destination_commit_id", "source_commit_id", "base_commit_id", "counts", "conflict_count", "conflicts", "next_after", "prefixes")
+    __slots__ = ("destination_commit_id", "source_commit_id", "base_commit_id", "counts", "conflict_count", "conflicts", "next_after", "prefixes", "base_commit_ids")
     DESTINATION_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     BASE_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +162,7 @@ class PreviewMergeResponse(_message.Message):
     CONFLICTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_AFTER_FIELD_NUMBER: _ClassVar[int]
     PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    BASE_COMMIT_IDS_FIELD_NUMBER: _ClassVar[int]
     destination_commit_id: str
     source_commit_id: str
     base_commit_id: str
@@ -168,7 +171,8 @@ class PreviewMergeResponse(_message.Message):
     conflicts: _containers.RepeatedCompositeFieldContainer[MergeConflict]
     next_after: str
     prefixes: _containers.RepeatedCompositeFieldContainer[PrefixCounts]
-    def __init__(self, destination_commit_id: _Optional[str] = ..., source_commit_id: _Optional[str] = ..., base_commit_id: _Optional[str] = ..., counts: _Optional[_Union[MergeCounts, _Mapping]] = ..., conflict_count: _Optional[int] = ..., conflicts: _Optional[_Iterable[_Union[MergeConflict, _Mapping]]] = ..., next_after: _Optional[str] = ..., prefixes: _Optional[_Iterable[_Union[PrefixCounts, _Mapping]]] = ...) -> None: ...
+    base_commit_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, destination_commit_id: _Optional[str] = ..., source_commit_id: _Optional[str] = ..., base_commit_id: _Optional[str] = ..., counts: _Optional[_Union[MergeCounts, _Mapping]] = ..., conflict_count: _Optional[int] = ..., conflicts: _Optional[_Iterable[_Union[MergeConflict, _Mapping]]] = ..., next_after: _Optional[str] = ..., prefixes: _Optional[_Iterable[_Union[PrefixCounts, _Mapping]]] = ..., base_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RevertRequest(_message.Message):
     __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty", "since_ref", "squash")

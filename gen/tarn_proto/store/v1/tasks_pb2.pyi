@@ -78,3 +78,11 @@ class TaskErrorRecord(_message.Message):
     message: str
     metadata: _containers.ScalarMap[str, str]
     def __init__(self, kind: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TaskQuotaRecord(_message.Message):
+    __slots__ = ("start_count", "open_task_ids")
+    START_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TASK_IDS_FIELD_NUMBER: _ClassVar[int]
+    start_count: int
+    open_task_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, start_count: _Optional[int] = ..., open_task_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...

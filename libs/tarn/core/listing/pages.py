@@ -89,7 +89,8 @@ class PageRequest:
         limit: most lines (entries and common prefixes) of a page.
         rows_max: after about this many rows, end the page even if it is not full.
         with_tombstones: list tombstones too, that is the staged rows instead of the visible objects.
-        rows_first: rows to request of each layer at first, unless `limit` is smaller.
+        rows_first: rows to request of each layer at first, unless `limit` is smaller. By default one row more than a
+            page has: the row that shows whether there is a next page.
         from_path: list only paths from this one on; not together with `after`.
     """
 
@@ -99,7 +100,7 @@ class PageRequest:
     limit: int = 1000
     rows_max: int = 100_000
     with_tombstones: bool = False
-    rows_first: int = 1000
+    rows_first: int = 1001
     from_path: str = ""
 
     @property

@@ -1,7 +1,7 @@
 """Recomputes what merges, moves and resets must do, from the commits that a history records.
 
 - *I8 merge*: every commit that a merge, revert or cherry-pick built holds the three-way result of its base, its source
-  and its first parent. The merge base is found by comparing all ancestors, and the result path by path.
+  and its first parent. The merge bases are found by comparing all ancestors, and the result path by path.
 - *The head is a register*: commits, merges and moves compare and set it. A commit expects its first parent, a
   move the head that its caller names. One order of them must explain the heads that clients were told and the head at
   the end (`tarn.testing.check.witness`).
@@ -33,6 +33,10 @@ __all__ = ["HeadProblem", "Merged", "Versions"]
 
 _MAKERS = MERGES | {OpKind.COMMIT}
 _NOTHING: Mapping[str, int] = {}
+_UNDECIDED = -2
+"""Stands for the value of a key that is in conflict between several merge bases; no write has it."""
+_LEVELS = 4
+"""Folds of merge bases within folds; beyond, keys that differ are undecided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +273,8 @@ class Versions:
             result = _three_way(old, new, ours, op.choice)
             found = commit.contents.get(key, ABSENT)
             if result != found:
-                told = f"base {shown(old)}, source {shown(new)}, dest {shown(ours)}"
+                before = "undecided" if old == _UNDECIDED else shown(old)
+                told = f"base {before}, source {shown(new)}, dest {shown(ours)}"
                 due = "a conflict" if result is None else shown(result)
                 return f"{key} is {shown(found)}, not {due} ({told})"
         return ""
@@ -280,26 +285,35 @@ class Versions:
             source_id = op.source_id or commit.parents[-1]
             if not op.is_squash and commit.parents[1] != source_id:
                 return None
-            base_id = self.merge_base(commit.parents[0], source_id)
-            return self._contents(base_id), self._contents(source_id)
+            bases = self.merge_bases(commit.parents[:1], source_id)
+            return self._folded(bases), self._contents(source_id)
         parents = self._commits[op.source_id].parents
         parent = self._contents(parents[max(op.parent_number, 1) - 1]) if parents else _NOTHING
         picked = self._contents(op.source_id)
         return (picked, parent) if op.kind is OpKind.REVERT else (parent, picked)
 
-    def merge_base(self, left: str, right: str) -> str:
-        """Returns the merge base of two commits; empty without a common ancestor.
+    def merge_bases(self, lefts: Sequence[str], right: str) -> list[str]:
+        """Returns the common ancestors that no other one descends from.
 
-        Of all common ancestors, it is the one with the greatest generation, then the latest time, then the
-        smallest id.
+        They are ordered by the greatest generation, then the latest time, then the smallest id.
         """
-        common = self._ancestors(left) & self._ancestors(right)
-        by_id = sorted(common)
-        return max(
-            by_id,
-            key=lambda each: (self._generation(each), self._commits[each].create_time_us),
-            default="",
+        common = self._ancestors(*lefts) & self._ancestors(right)
+        # All ancestors of a common ancestor are common ones, so it is enough to look at parents.
+        common -= {parent for each in common for parent in self._commits[each].parents}
+        return sorted(
+            common,
+            key=lambda each: (-self._generation(each), -self._commits[each].create_time_us, each),
         )
+
+    def _folded(self, bases: Sequence[str], level: int = 1) -> Mapping[str, int]:
+        """Returns the base of a merge: of one merge base its contents; of several, their merge, one after the other."""
+        result = self._contents(bases[0] if bases else "")
+        for at in range(1, len(bases)):
+            below = self.merge_bases(bases[:at], bases[at])
+            is_known = len(below) < 2 or level < _LEVELS
+            base = self._folded(below, level + 1) if is_known else None
+            result = _fold(base, result, self._contents(bases[at]))
+        return result
 
     def _ancestors(self, *starts: str) -> set[str]:
         """Returns the commits that are reachable from some, with these."""
@@ -325,6 +339,21 @@ class Versions:
             self._generations[at] = 1 + max(above, default=-1)
             order = order[:-1]
         return self._generations[commit_id]
+
+
+def _fold(
+    base: Mapping[str, int] | None, left: Mapping[str, int], right: Mapping[str, int]
+) -> Mapping[str, int]:
+    """Returns the merge of two merge bases; without a base, all keys that differ are undecided."""
+    result: dict[str, int] = {}
+    for key in {*left, *right}:
+        ours, theirs = left.get(key, ABSENT), right.get(key, ABSENT)
+        new: int | None = _UNDECIDED
+        if _UNDECIDED not in (ours, theirs):
+            old = _UNDECIDED if base is None else base.get(key, ABSENT)
+            new = _three_way(old, ours, theirs, "")
+        result[key] = _UNDECIDED if new is None else new
+    return result
 
 
 def _three_way(base: int, source: int, dest: int, choice: str) -> int | None:

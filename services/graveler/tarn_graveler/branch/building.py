@@ -45,6 +45,8 @@ class BuildOrder:
         tokens: the sealed tokens over it, newest first. Invariant: their seal is confirmed.
         head: the listing of the branch's commit, if `base` is a compacted one.
         reset: paths that get the commit's content; the tokens' rows of these paths are not even read. None: none.
+        counts_changes: the result counts what changes the commit. If `base` is a compacted listing, that compares all
+            of it with `head`, which only a commit needs.
         is_background: no caller waits for the result, so it leaves room for builds of commits; for compactions.
     """
 
@@ -53,6 +55,7 @@ class BuildOrder:
     tokens: tuple[Partition, ...]
     head: MetarangeId | None = None
     reset: PathSpan | None = None
+    counts_changes: bool = True
     is_background: bool = False
 
 
@@ -80,7 +83,12 @@ class InlineBuilder:
         """See `Builder.build`."""
         layers = [staged_batches(self._kv, token, order.reset) for token in order.tokens]
         return await self._committed.build(
-            order.namespace, order.base, layers, head=order.head, restored=order.reset
+            order.namespace,
+            order.base,
+            layers,
+            head=order.head,
+            restored=order.reset,
+            counts_changes=order.counts_changes,
         )
 
 

@@ -116,7 +116,7 @@ class Committing:
                 return outcome
             now = after_lost_finish(sealed.branch, outcome.branch)
             if now is AfterLostFinish.RESET:
-                raise _was_reset(branch_id)
+                raise _was_reset(branch_id, outcome.branch.commit_id)
             if now is AfterLostFinish.TAKEN and not request.allow_empty:
                 raise self._nothing(branch_id, outcome.branch.commit_id)
             record = outcome
@@ -222,9 +222,11 @@ class Committing:
         return CommitResult(built.commit_id, built.commit, built.result)
 
 
-def _was_reset(branch_id: BranchId) -> TarnError:
+def _was_reset(branch_id: BranchId, head: CommitId) -> TarnError:
+    # Which of the two happened to which row is not in the record: another commit may come before or after a reset.
     text = (
-        f"branch {branch_id} was reset during the commit, which discarded uncommitted changes; nothing "
-        "was committed. Commit again if changes are left"
+        f"this commit was not made: branch {branch_id} was reset meanwhile, and none of the changes that were to be "
+        "committed is left. The reset discarded them, or another commit took them. Look at the log, now at "
+        f"{head}, and at the uncommitted changes; write again what is missing, then commit"
     )
-    return TarnError(Kind.CONFLICT, Reason.BRANCH_RESET, text, branch=branch_id)
+    return TarnError(Kind.CONFLICT, Reason.BRANCH_RESET, text, branch=branch_id, commit_id=head)

@@ -213,6 +213,7 @@ class Compacting:
             await self._layers.base_of(repository, record),
             tuple(self._layers.partition(name, token) for token in record.sealed),
             await self._layers.head_beneath(repository, record),
+            counts_changes=False,
             is_background=True,
         )
         built = await self._builder.build(order)

@@ -108,8 +108,25 @@ class HeadMoves:
             TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
                 `propose` and `before_publish`.
         """
-        handle = BranchHandle(self._branches, name)
         announce = self._announce(before_publish)
+        new, _ = await self._move(name, propose, announce, is_reset=is_reset, cause=cause)
+        return new
+
+    async def _move(
+        self,
+        name: BranchName,
+        propose: Propose,
+        announce: Announce,
+        *,
+        is_reset: bool,
+        cause: Cause,
+    ) -> tuple[NewHead, Branch | None]:
+        """As `move`; returns also the record that has the new head.
+
+        The record is None if the answer of the compare-and-set was lost, and the history tells that it was made. That
+        never happens to a reset.
+        """
+        handle = BranchHandle(self._branches, name)
         record = await self._seal(handle)
         built_from = record.branch
         for _ in range(_TRIES):
@@ -121,12 +138,12 @@ class HeadMoves:
                 continue
             new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
-                return new
+                return new, record.branch
             outcome = await self._publish(
                 handle, record, built_from, new, announce, is_reset=is_reset, cause=cause
             )
-            if outcome is None:
-                return new
+            if not isinstance(outcome, BranchVersion):
+                return new, outcome
             record = outcome
             built_from = with_oldest_of(built_from, outcome.branch)
         text = f"branch {name.branch_id} moved {_TRIES} times during one operation; try again"
@@ -195,8 +212,8 @@ class HeadMoves:
         *,
         is_reset: bool,
         cause: Cause,
-    ) -> BranchVersion | None:
-        """Moves the head; returns the newer record instead if the head must be proposed again."""
+    ) -> Branch | BranchVersion | None:
+        """Moves the head; returns the record as `_move`, or a newer version if the head must be proposed again."""
 
         def decide(current: Branch, op_id: bytes) -> Branch:
             token = self._branches.new_token(current.staging.kind)
@@ -222,11 +239,13 @@ class HeadMoves:
             # The target of a reset was in the history before, so finding it there proves nothing.
             if is_reset or not await self._publications.find(handle.name, new.commit_id):
                 raise
+            written = None
         else:
             if isinstance(outcome, BranchVersion):
                 return outcome
+            written = outcome.after.branch
         await self._publications.note(handle.name, new.commit_id)
-        return None
+        return written
 
     async def reset(self, name: BranchName) -> None:
         """Discards all uncommitted changes: those acknowledged before this call, and perhaps some of those
@@ -262,8 +281,12 @@ class HeadMoves:
         *,
         force: bool,
         user_id: str = "",
-    ) -> None:
+    ) -> Branch:
         """Puts a branch on another commit: a hard reset.
+
+        Returns:
+            The record that the move wrote, so that no read has to follow, whose failure would hide the move. If its
+            answer was lost: the record that was read to settle it, which may have later changes.
 
         Args:
             name: the branch.
@@ -284,8 +307,10 @@ class HeadMoves:
                     raise _ref_moved(name, head, expected)
                 return new
 
-            await self.move(name, propose, is_reset=True, cause=cause)
-            return
+            announce = self._cleaning.announce
+            _, moved = await self._move(name, propose, announce, is_reset=True, cause=cause)
+            assert moved is not None, "only a move that is no reset is found in the history"
+            return moved
         handle = BranchHandle(self._branches, name)
         record = await handle.version()
         if record.branch.commit_id != expected:
@@ -304,6 +329,7 @@ class HeadMoves:
         if isinstance(outcome, BranchVersion):
             raise _ref_moved(name, outcome.branch.commit_id, expected)
         await self._publications.note(name, new.commit_id)
+        return outcome.after.branch
 
 
 def _still_holds(built_from: Branch, current: Branch) -> bool:

@@ -26,6 +26,11 @@ from tarn_graveler.repository.records import Repositories
 
 __all__ = ["Found", "Layers"]
 
+_NOTED_MIN = 64
+"""Rows that one call must delete, so that a listing may leap over them without having read them."""
+_NOTED_OF = 1000
+"""At least one row of this many of a range: a note allocates a byte for each row, which a few rows are not worth."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -189,6 +194,33 @@ class Layers:
         except StopIteration as done:
             page: Page = done.value
             return page, read
+
+    def note_hidden(
+        self,
+        name: BranchName,
+        token: Token,
+        metarange_id: MetarangeId,
+        paths: Sequence[str],
+    ) -> None:
+        """Notes that a token surely holds rows of some paths, so that listings need not read what these hide.
+
+        Costs time and memory only for many paths. Never waits, and never fails.
+
+        Args:
+            name: the branch.
+            token: the token. Its store acknowledged a row of each path: "surely holds" must be true for ever
+                (`coverage`).
+            metarange_id: the listing beneath, or any other: what is noted is about its ranges.
+            paths: the paths, in any order.
+        """
+        if len(paths) < min(_NOTED_MIN, self._leap_rows_min):
+            return
+        namespace = name.repository.storage_namespace
+        partition = self.partition(name, token)
+        for info, rows in self._committed.held_places(namespace, metarange_id, sorted(paths)):
+            is_known = self._coverage.of((partition,), info.range_id) is not None
+            if is_known or len(rows) * _NOTED_OF >= info.count:
+                self._coverage.learn(partition, info.range_id, info.count, rows)
 
     async def is_empty(self, name: BranchName, token: Token) -> bool:
         """Whether a token holds no staged row."""

@@ -80,6 +80,8 @@ class Staging:
         for _ in range(TRIES):
             with unknown_if(written):
                 found = await self._layers.find(name, record, pending)
+                hidden = _committed(pending, found)
+                base = await self._layers.base_of(name.repository, record) if hidden else None
             verified = await self._verify(handle, written=written)
             if not verified.same_layers(record):
                 record = verified
@@ -95,6 +97,9 @@ class Staging:
             for path, error in failed.items():
                 outcomes[path] = OutcomeUnknownError(error.message) if written else error
             written = True
+            if base is not None:
+                durable = [path for path in hidden if path not in failed]
+                self._layers.note_hidden(name, record.staging, base, durable)
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(record):
                 count = len(pending) - len(failed)
@@ -134,6 +139,15 @@ class Staging:
         groups = [Group(key, ((key, TOMBSTONE),)) for key in map(path_key, paths)]
         errors = await self._kv.set_many(partition, groups)
         return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
+
+
+def _committed(paths: Sequence[str], found: Sequence[Found]) -> list[str]:
+    """Returns the paths whose newest row is in the listing beneath the tokens."""
+    return [
+        path
+        for path, row in zip(paths, found, strict=True)
+        if row.depth < 0 and row.packed is not None
+    ]
 
 
 def _needs_tombstone(row: Found) -> bool:

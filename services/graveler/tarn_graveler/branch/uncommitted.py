@@ -1,26 +1,113 @@
-"""Compares the uncommitted layers of a branch, staged rows and compacted listing, with its commit, page by page."""
+"""Compares the uncommitted layers of a branch, staged rows and compacted listing, with its commit, page by page.
+
+The difference between the compacted listing and the commit can be the larger part, and callers ask for it again and
+again: a merge looks for uncommitted changes two or three times, and each page of staged rows needs the part of it
+that lies between them. So the last page of each is remembered (`CompactedChanges`).
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from tarn.aio.lru_cache import LruCache
 from tarn.block.committed import Committed
 from tarn.core.branch import Branch, Token
 from tarn.core.entry import TOMBSTONE
+from tarn.core.ids import MetarangeId
 from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.pages import PageRequest
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import BranchName
 
-__all__ = ["UncommittedChanges"]
+__all__ = ["CompactedChanges", "UncommittedChanges"]
 
 _PAGE_ROWS = 1000
+_REMEMBERED_BYTES_MAX = 16 << 20
+"""Bytes of all remembered pages: four of the largest ones, or some 40 of 1,000 rows."""
+_ROW_OVERHEAD_BYTES = 200
+_PAGE_OVERHEAD_BYTES = 3000
+"""The objects of a page, and a prefix of up to 1,024 characters."""
 
 _Rows = tuple[list[str], list[bytes], str | None]
 """Sorted paths, the row of each, and where the next page begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A page that was read.
+
+    Attributes:
+        after: the page has the changes of greater paths.
+        limit: the changes that were asked for: a smaller page than a caller wants is not used for it.
+        page: the changes. Invariant: its lists are never changed.
+        size: bytes of memory.
+    """
+
+    after: str
+    limit: int
+    page: DiffPage
+    size: int
+
+    def part(self, after: str, limit: int) -> DiffPage | None:
+        """Returns the changes from `after` on, up to the end of this page; None if that is elsewhere."""
+        end = self.page.next_after
+        if after < self.after or (end is not None and after >= end) or limit > self.limit:
+            return None
+        first = bisect_right(self.page.paths, after)
+        last = first + limit
+        if last < len(self.page.paths):
+            end = self.page.paths[last - 1]
+        rows = slice(first, last)
+        return DiffPage(self.page.paths[rows], self.page.lefts[rows], self.page.rights[rows], end)
+
+
+class CompactedChanges:
+    """The difference between commits and the compacted listings over them. Remembers the last page of each.
+
+    Both listings are named by their content, so a remembered page is never wrong.
+    """
+
+    def __init__(self, committed: Committed, bytes_max: int = _REMEMBERED_BYTES_MAX) -> None:
+        self._committed = committed
+        self._known: LruCache[tuple[str, MetarangeId, MetarangeId, str], _Known] = LruCache(
+            bytes_max, size_of=lambda known: known.size
+        )
+
+    async def page(
+        self,
+        namespace: str,
+        head: MetarangeId,
+        compacted: MetarangeId,
+        *,
+        prefix: str,
+        after: str,
+        limit: int,
+    ) -> DiffPage:
+        """Returns up to `limit` changes after a path, as `Committed.diff`; a page may be short before the end.
+
+        Raises:
+            TarnError: as `Committed.diff`.
+        """
+        key = (namespace, head, compacted, prefix)
+        known = self._known.get(key)
+        part = None if known is None else known.part(after, limit)
+        if part is not None:
+            return part
+        page = await self._committed.diff(
+            namespace, head, compacted, prefix=prefix, after=after, limit=limit
+        )
+        self._known.put(key, _Known(after, limit, page, _size_of(page)))
+        return page
+
+
+def _size_of(page: DiffPage) -> int:
+    columns = (page.paths, page.lefts, page.rights)
+    rows = sum(len(value) for column in columns for value in column)
+    return rows + len(page.paths) * _ROW_OVERHEAD_BYTES + _PAGE_OVERHEAD_BYTES
 
 
 class UncommittedChanges:
@@ -29,6 +116,7 @@ class UncommittedChanges:
     def __init__(self, layers: Layers, committed: Committed) -> None:
         self._layers = layers
         self._committed = committed
+        self._compacted = CompactedChanges(committed)
 
     async def page(
         self,
@@ -50,7 +138,7 @@ class UncommittedChanges:
         request = PageRequest(prefix=prefix, after=after, limit=limit, with_tombstones=True)
         paths, entries, next_after = await self._staged(name, tokens, request)
         if branch.compacted_metarange_id is not None:
-            beneath = await self._committed.diff(
+            beneath = await self._compacted.page(
                 namespace,
                 head,
                 branch.compacted_metarange_id,

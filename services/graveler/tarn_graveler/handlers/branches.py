@@ -12,7 +12,6 @@ from tarn.kv.records import Repository, Tag
 from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.attempts import unknown_if
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.handlers.requests import AccessGuard, page_of, timestamp
@@ -178,10 +177,10 @@ class BranchHandler:
         target = await self._refs.commit_of(repository, request.target_ref)
         name = BranchName(repository, branch_id)
         new = NewHead(target, await self._commits.get(repository, target))
-        await self._moves.move_to(name, new, expected, force=request.force, user_id=grant.user_id)
-        with unknown_if(True):  # the branch is moved: no later failure is a refusal
-            version = await self._branches.fresh(name)
-        return branch_pb.MoveBranchResponse(branch=_branch_message(branch_id, version.branch))
+        moved = await self._moves.move_to(
+            name, new, expected, force=request.force, user_id=grant.user_id
+        )
+        return branch_pb.MoveBranchResponse(branch=_branch_message(branch_id, moved))
 
 
 class TagHandler:

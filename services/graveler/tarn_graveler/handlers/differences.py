@@ -48,7 +48,8 @@ class _Place:
     def token(self, next_after: str | None) -> str:
         if next_after is None:
             return ""
-        return self.tokens.encode(f"{self.sides.left or ''},{self.sides.right},{next_after}")
+        left = "+".join([self.sides.left or "", *self.sides.bases])
+        return self.tokens.encode(f"{left},{self.sides.right},{next_after}")
 
 
 def counts_message(stats: ChangeStats) -> merge_pb.MergeCounts:
@@ -85,8 +86,10 @@ class _Differences:
             TarnError: INVALID_PAGE_TOKEN; REF_NOT_FOUND, REF_AMBIGUOUS.
         """
         if begun := tokens.decode(request.page_token):
-            left, right, after = begun.split(",", 2)
-            return _Place(DiffSides(CommitId(left) or None, CommitId(right)), after, tokens)
+            lefts, right, after = begun.split(",", 2)
+            left, *bases = map(CommitId, lefts.split("+"))
+            sides = DiffSides(left or None, CommitId(right), tuple(bases))
+            return _Place(sides, after, tokens)
         sides = DiffSides(
             await self._refs.commit_of(repository, request.left_ref),
             await self._refs.commit_of(repository, request.right_ref),
@@ -124,7 +127,8 @@ class DifferenceMethods(_Differences):
         )
         answer = commit_pb.DiffRefsResponse(
             next_page_token=place.token(page.next_after),
-            left_commit_id=place.sides.left or "",
+            left_commit_id=place.sides.shown_left or "",
+            merge_base_commit_ids=place.sides.bases,
             right_commit_id=place.sides.right,
         )
         _fill(answer, page, names_only=request.names_only)
@@ -192,7 +196,8 @@ class DiffHandler(_Differences):
             folders=_folders(page),
             next_page_token=place.token(page.next_after),
             counts=counts_message(page.total),
-            left_commit_id=place.sides.left or "",
+            left_commit_id=place.sides.shown_left or "",
+            merge_base_commit_ids=place.sides.bases,
             right_commit_id=place.sides.right,
         )
 

@@ -185,7 +185,8 @@ def preview_message(dest: CommitId, source: CommitId, preview: Preview) -> pb.Pr
     return pb.PreviewMergeResponse(
         destination_commit_id=dest,
         source_commit_id=source,
-        base_commit_id=preview.base or "",
+        base_commit_id=preview.bases[0] if preview.bases else "",
+        base_commit_ids=preview.bases,
         counts=counts_message(merge.changes),
         conflict_count=merge.conflict_count,
         prefixes=[
@@ -226,8 +227,12 @@ def commit_of(new: NewHead) -> commit_pb.Commit:
 
 
 def _conflicts(page: ConflictPage) -> Iterable[pb.MergeConflict]:
-    columns = zip(page.paths, page.bases, page.sources, page.dests, strict=True)
-    for path, base, source, dest in columns:
+    columns = (page.paths, page.bases, page.sources, page.dests, page.undecided)
+    for path, base, source, dest, is_undecided in zip(*columns, strict=True):
         yield pb.MergeConflict(
-            path=path, base_entry=base, source_entry=source, destination_entry=dest
+            path=path,
+            base_entry=base,
+            source_entry=source,
+            destination_entry=dest,
+            is_base_undecided=is_undecided,
         )

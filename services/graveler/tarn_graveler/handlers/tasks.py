@@ -228,13 +228,41 @@ class TaskHandler:
     async def _enter(
         self, call: Call, rule: Rule, request: _TaskRequest
     ) -> tuple[Repository, Task]:
-        """Returns a task that the caller started, or may see because the caller administers the repository."""
-        repository, grant = await self._guard.enter_repository(call, rule, request)
-        task = await self._runner.get(repository, request.task_id)
-        if (task.user_id, task.user_uid) != (grant.user_id, grant.user_uid):
-            others = rule.also["others"]
-            await self._guard.enter(call, others, others.resource.of(request))
+        """Returns a task that the caller started, or may see because the caller administers the repository.
+
+        The rights of the user who started the task may cover one branch of the repository only.
+
+        Raises:
+            TarnError: UNAUTHENTICATED. TASK_NOT_FOUND also for the tasks of others. ACCESS_DENIED for a caller who may
+                not read the repository and started no such task; it does not tell whether the repository or the task
+                exists. REPOSITORY_NOT_FOUND.
+        """
+        others, denied = rule.also["others"], None
+        try:
+            grant = await self._guard.enter(call, rule, rule.resource.of(request))
+        except TarnError as error:
+            if error.kind is not Kind.DENIED:
+                raise
+            grant, denied = await self._guard.known(call), _denied(error, request.task_id)
+        sees_all = denied is None and grant.allows(
+            others.require_action(), others.resource.of(request)
+        )
+        user = None if sees_all else (grant.user_id, grant.user_uid)
+        try:
+            repository = await self._guard.repository(request.repository_id)
+            task = await self._runner.get(repository, request.task_id, user)
+        except TarnError as error:
+            if denied is not None and error.kind is Kind.NOT_FOUND:
+                raise denied from None
+            raise
+        if not rule.read_only:
+            await self._guard.allow(rule, repository, "", grant)
         return repository, task
+
+
+def _denied(error: TarnError, task_id: str) -> TarnError:
+    text = f"{error.message}, and has no task {task_id[:64]!r}; tasks are kept for one day after their end"
+    return TarnError(error.kind, error.reason, text, **error.metadata)
 
 
 def _check_timeout(timeout_ms: int) -> None:

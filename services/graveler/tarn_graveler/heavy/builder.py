@@ -113,11 +113,19 @@ class ProcessBuilder:
             rows = rows_touched(base, layers, most)
             if order.head is not None:
                 head = await self._committed.metarange(order.namespace, order.head)
-                rows += rows_apart(base, head, order.reset)
+                if order.counts_changes:
+                    rows += rows_apart(base, head, order.reset)
+                else:
+                    rows += rows_touched(head, layers, most)
             if rows <= most:
                 streams = [again(batches) for batches in layers]
                 return await self._committed.build(
-                    order.namespace, order.base, streams, head=order.head, restored=order.reset
+                    order.namespace,
+                    order.base,
+                    streams,
+                    head=order.head,
+                    restored=order.reset,
+                    counts_changes=order.counts_changes,
                 )
         del layers
         if order.is_background:

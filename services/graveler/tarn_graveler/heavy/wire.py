@@ -75,6 +75,8 @@ def said_order(order: BuildOrder) -> Message:
         said["head"] = order.head
     if order.reset is not None:
         said["reset"] = [order.reset.start, order.reset.end]
+    if not order.counts_changes:
+        said["uncounted"] = True
     return said
 
 
@@ -90,6 +92,7 @@ def order_of(said: Message) -> BuildOrder:
         tuple(tokens),
         MetarangeId(said["head"]) if "head" in said else None,
         PathSpan(*said["reset"]) if "reset" in said else None,
+        "uncounted" not in said,
     )
 
 

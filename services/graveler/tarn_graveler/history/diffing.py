@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 
-from tarn.block.committed import Committed
+from tarn.block.committed import Committed, DiffLeft
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.diff import DIFF_SCHEMA, DiffPage
 from tarn.core.listing.folders import FolderPage, FolderTally
+from tarn.core.listing.virtual import VirtualBase, VirtualLeft
 from tarn.kv.records import Repository
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.reading import Reading
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.uncommitted import UncommittedChanges
-from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.merge_base import merge_base
+from tarn_graveler.history.virtual_bases import MergeBases
 
 __all__ = ["DiffSides", "Diffing", "UncommittedPage"]
 
@@ -31,10 +30,23 @@ _STAGED_READS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class DiffSides:
-    """The commits that are compared; a left side of None is the empty listing."""
+    """The commits that are compared.
+
+    Attributes:
+        left: None is the empty listing.
+        right: the newer side.
+        bases: none, or several merge bases, whose fold is compared instead of `left`; at the paths that are undecided
+            in it, `left` is.
+    """
 
     left: CommitId | None
     right: CommitId
+    bases: tuple[CommitId, ...] = ()
+
+    @property
+    def shown_left(self) -> CommitId | None:
+        """The commit that answers name as the left side: of several merge bases the first."""
+        return self.bases[0] if self.bases else self.left
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +65,30 @@ class Diffing:
 
     def __init__(
         self,
-        commits: Commits,
+        bases: MergeBases,
         layers: Layers,
         reading: Reading,
         committed: Committed,
         changes: UncommittedChanges,
     ) -> None:
-        self._commits = commits
+        self._bases = bases
         self._layers = layers
         self._reading = reading
         self._committed = committed
         self._changes = changes
 
     async def from_merge_base(self, repository: Repository, sides: DiffSides) -> DiffSides:
-        """Replaces the left side by the merge base of both; by None if the histories are unrelated."""
+        """Replaces the left side by the merge base of both; by None if the histories are unrelated.
+
+        Raises:
+            TarnError: TOO_MANY_MERGE_BASES.
+        """
         if sides.left is None:
             return sides
-        read = partial(self._commits.get_many, repository)
-        return DiffSides(await merge_base(read, sides.left, sides.right), sides.right)
+        bases = await self._bases.of(repository, sides.left, sides.right)
+        if len(bases) > 1:
+            return DiffSides(sides.left, sides.right, bases)
+        return DiffSides(bases[0] if bases else None, sides.right)
 
     async def commits(
         self, repository: Repository, sides: DiffSides, *, prefix: str, after: str, limit: int
@@ -105,11 +123,16 @@ class Diffing:
 
     async def _listings(
         self, repository: Repository, sides: DiffSides
-    ) -> tuple[MetarangeId | None, MetarangeId]:
-        left = None
-        if sides.left is not None:
-            left = await self._layers.metarange_of(repository, sides.left)
-        return left, await self._layers.metarange_of(repository, sides.right)
+    ) -> tuple[DiffLeft, MetarangeId]:
+        right = await self._layers.metarange_of(repository, sides.right)
+        if sides.left is None:
+            return None, right
+        left = await self._layers.metarange_of(repository, sides.left)
+        if not sides.bases:
+            return left, right
+        base = await self._bases.listing(repository, sides.bases)
+        assert isinstance(base, VirtualBase), "several merge bases are folded"
+        return VirtualLeft(base, left), right
 
     async def uncommitted(
         self,

@@ -37,8 +37,11 @@ _log = structlog.get_logger()
 
 
 def task_not_found(task_id: str) -> TarnError:
-    """Returns the error for a task that does not exist, or has expired."""
-    text = f"task {task_id[:64]!r} does not exist; tasks are kept for one day after their end"
+    """Returns the error for a task that does not exist, has expired, or belongs to another user: all with one text."""
+    text = (
+        f"task {task_id[:64]!r} does not exist, or you may not see it; tasks are kept for one day after their end, "
+        "for the user who started them and for those who may change the rules of the repository"
+    )
     return TarnError(Kind.NOT_FOUND, Reason.TASK_NOT_FOUND, text, task=task_id[:64])
 
 
@@ -187,7 +190,7 @@ class TaskRecords:
     async def scan(self, keys: RepositoryKeys, after: str = "") -> AsyncIterator[Task]:
         """Yields all records, oldest first, without their requests and results; also void and expired ones.
 
-        A damaged record is left out: it must not stop all starts.
+        A damaged record is left out: it must not stop all lists.
 
         Args:
             keys: those of the repository.

@@ -44,6 +44,7 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import Drop, Repository, TaskOwner
 from tarn_graveler.branch.drop_list import DropList
 from tarn_graveler.repository.records import Repositories, repository_not_found
+from tarn_graveler.tasks.quotas import TaskQuotas
 from tarn_graveler.tasks.records import TaskPage, TaskRecords, task_not_found
 from tarn_graveler.tasks.run import Run, Work
 
@@ -53,12 +54,6 @@ _RUNNING_MAX = 4
 """Tasks that one replica runs at the same time."""
 _OFFERED_MAX = 256
 """Tasks that wait in one replica for one of these places; looks bring back those that found none."""
-_OPEN_MAX = 16
-"""Tasks of one user in one repository that have not ended."""
-_DAILY_MAX = 1_000
-"""Tasks of one repository and day: each start reads their records."""
-_DAILY_OF_USER_MAX = 250
-"""Those of one user, who must not use up the tasks of all others."""
 _BEAT_SECONDS = 5.0
 """Pause between renewals of a lease; also how soon a request to cancel is noticed."""
 _ATTEMPTS = 4
@@ -83,6 +78,7 @@ class TaskRunner:
     def __init__(
         self,
         records: TaskRecords,
+        quotas: TaskQuotas,
         drops: DropList,
         repositories: Repositories,
         clock: Clock,
@@ -90,6 +86,7 @@ class TaskRunner:
         tasks: TaskSet,
     ) -> None:
         self._records = records
+        self._quotas = quotas
         self._drops = drops
         self._repositories = repositories
         self._clock = clock
@@ -120,8 +117,10 @@ class TaskRunner:
         keys = self._repositories.keys_of(repository)
         check_task_id(task.task_id, self._clock.now_us())
         await self._repositories.require(repository)
-        await self._limit(keys, task)
+        # First without a change: a refused start leaves nothing behind.
+        counted = await self._quotas.check(keys, task)
         await self._register(keys, task.task_id)
+        await self._quotas.take(keys, task, counted)
         request, row = await self._records.keep(keys, task.task_id, task.request)
         made = await self._records.create(keys, replace(task, request=request, request_row=row))
         self._check_start(made, task.start)
@@ -152,25 +151,6 @@ class TaskRunner:
             text = f"the id {task_id} belongs to another task; choose another id"
             raise TarnError(Kind.ALREADY_EXISTS, Reason.TASK_EXISTS, text, task=task_id)
 
-    async def _limit(self, keys: RepositoryKeys, task: Task) -> None:
-        """Refuses a start beyond the limits, which starts at the same time may exceed by a few."""
-        open_count = own_count = daily_count = 0
-        day = day_of_task(task.task_id)
-        async for each in self._records.scan(keys):
-            is_own, is_of_day = each.user_id == task.user_id, day_of_task(each.task_id) == day
-            open_count += is_own and not each.state.is_ended
-            own_count += is_own and is_of_day
-            daily_count += is_of_day
-        if open_count >= _OPEN_MAX:
-            text = f"you have {open_count} tasks in this repository that have not ended; wait for one or cancel one"
-            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
-        if own_count >= _DAILY_OF_USER_MAX:
-            text = f"you had {own_count} tasks in this repository today, the most of one day; call the rpc itself"
-            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
-        if daily_count >= _DAILY_MAX:
-            text = f"the repository had {daily_count} tasks today, the most of one day; call the rpc itself instead"
-            raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
-
     async def _register(self, keys: RepositoryKeys, task_id: TaskId) -> None:
         """Registers the first look at a task, and the drop of its partition, before any row exists."""
         day = day_of_task(task_id)
@@ -187,15 +167,24 @@ class TaskRunner:
     def _look_of(keys: RepositoryKeys, task_id: TaskId, time_us: int) -> Drop:
         return Drop(keys.task_look(task_id), time_us, task=TaskOwner(keys.root, task_id))
 
-    async def get(self, repository: Repository, task_id: str) -> Task:
+    async def get(
+        self, repository: Repository, task_id: str, user: tuple[UserId, bytes] | None = None
+    ) -> Task:
         """Returns a task that users see.
 
+        Args:
+            repository: its repository.
+            task_id: the task.
+            user: only a task of this user, by id and uid; None for those of all users.
+
         Raises:
-            TarnError: TASK_NOT_FOUND.
+            TarnError: TASK_NOT_FOUND, also for a task of another user.
         """
         keys = self._repositories.keys_of(repository)
         task = await self._records.get(keys, task_id)
         if task is None or not is_shown(task, self._clock.now_us()):
+            raise task_not_found(task_id)
+        if user not in (None, (task.user_id, task.user_uid)):
             raise task_not_found(task_id)
         return await self._records.filled(keys, task)
 

@@ -3,7 +3,7 @@
 All three are three-way merges of listings into the head of a branch:
 
     operation     base                source
-    merge         the merge base      the merged commit
+    merge         the merge bases     the merged commit
     revert        the commit          its parent
     cherry-pick   its parent          the commit
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from tarn.block.committed import Committed
 from tarn.block.merging import ConflictPage, MergePreview, MergeSides
@@ -29,8 +28,8 @@ from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchName
 from tarn_graveler.history.commits import Commits
-from tarn_graveler.history.merge_base import merge_base
 from tarn_graveler.history.path_records import PathRecords
+from tarn_graveler.history.virtual_bases import MergeBases
 
 __all__ = [
     "CHERRY_PICKED_FROM",
@@ -118,11 +117,11 @@ class Preview:
     """The effect that a merge would have.
 
     Attributes:
-        base: the merge base; None if the histories are unrelated.
+        bases: the merge bases, as `MergeBases.of` returns them.
         merge: changes and conflicts.
     """
 
-    base: CommitId | None
+    bases: tuple[CommitId, ...]
     merge: MergePreview
 
 
@@ -136,8 +135,10 @@ class Merges:
         moves: HeadMoves,
         clock: Clock,
         path_records: PathRecords,
+        bases: MergeBases,
     ) -> None:
         self._commits = commits
+        self._bases = bases
         self._committed = committed
         self._moves = moves
         self._clock = clock
@@ -147,7 +148,8 @@ class Merges:
         """Merges a commit into a branch; returns the new head.
 
         Raises:
-            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; and as `HeadMoves.move`.
+            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; TOO_MANY_MERGE_BASES; and as
+                `HeadMoves.move`.
         """
         into = Destination("branch", name.branch_id)
 
@@ -163,16 +165,17 @@ class Merges:
         """Makes the commit that merges a commit into `dest`; durable, and not yet named by any branch.
 
         Raises:
-            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT.
+            TarnError: NOTHING_TO_MERGE; NOT_FAST_FORWARD; MERGE_CONFLICT; TOO_MANY_MERGE_BASES.
         """
         source = await self._commits.get(repository, request.source)
-        base_id, sides = await self._sides(repository, dest, request.source)
-        if base_id == request.source and not request.allow_empty:
+        bases = await self._bases.of(repository, dest, request.source)
+        if bases == (request.source,) and not request.allow_empty:
             raise _nothing_to_merge(into, request.source)
         if request.fast_forward_only:
-            if base_id != dest:
+            if bases != (dest,):
                 raise _not_fast_forward(into, dest, request.source)
             return NewHead(request.source, source)
+        sides = await self._sides(repository, dest, request.source, bases)
         listing, _ = await self.merged(repository, sides, request.choice, into)
         head = await self._commits.get(repository, dest)
         if request.squash and listing == head.metarange_id and not request.allow_empty:
@@ -185,11 +188,12 @@ class Merges:
         self, repository: Repository, dest: CommitId, source: CommitId, choice: Choice, limit: int
     ) -> Preview:
         """Finds what a merge would change and which paths conflict; writes nothing."""
-        base, sides = await self._sides(repository, dest, source)
+        bases = await self._bases.of(repository, dest, source)
+        sides = await self._sides(repository, dest, source, bases)
         merge = await self._committed.preview_merge(
             repository.storage_namespace, sides, choice, limit=limit
         )
-        return Preview(base, merge)
+        return Preview(bases, merge)
 
     async def conflicts(
         self,
@@ -202,7 +206,8 @@ class Merges:
         limit: int,
     ) -> ConflictPage:
         """Returns the conflicts of a merge at paths greater than `after`."""
-        _, sides = await self._sides(repository, dest, source)
+        bases = await self._bases.of(repository, dest, source)
+        sides = await self._sides(repository, dest, source, bases)
         return await self._committed.merge_conflicts(
             repository.storage_namespace, sides, choice, after=after, limit=limit
         )
@@ -285,15 +290,18 @@ class Merges:
         return await self._moves.move(name, propose, cause=cause)
 
     async def _sides(
-        self, repository: Repository, dest: CommitId, source: CommitId
-    ) -> tuple[CommitId | None, MergeSides]:
-        """Returns the merge base of two commits, None if they are unrelated, and the listings to merge."""
-        base = await merge_base(partial(self._commits.get_many, repository), dest, source)
-        listings = [
-            None if each is None else (await self._commits.get(repository, each)).metarange_id
-            for each in (base, source, dest)
-        ]
-        return base, MergeSides(*listings)
+        self,
+        repository: Repository,
+        dest: CommitId,
+        source: CommitId,
+        bases: tuple[CommitId, ...],
+    ) -> MergeSides:
+        """Returns the listings to merge."""
+        return MergeSides(
+            base=await self._bases.listing(repository, bases),
+            source=(await self._commits.get(repository, source)).metarange_id,
+            dest=(await self._commits.get(repository, dest)).metarange_id,
+        )
 
     async def merged(
         self, repository: Repository, sides: MergeSides, choice: Choice, into: Destination

@@ -110,6 +110,29 @@ async def test_a_listing_that_compaction_made_is_looked_at(lab: Lab) -> None:
     assert any("branch main" in detail for detail in lab.details)
 
 
+async def test_blocks_that_only_a_compacted_listing_refers_to_are_in_use(lab: Lab) -> None:
+    """A compaction moves the references of uncommitted objects from the store into a listing of its own."""
+    await lab.put("committed")
+    await lab.commit()
+    folded = await lab.put("folded")
+    replaced = await lab.put("replaced")
+    assert (await lab.lake.graveler.compacting.compact(lab.lake.main)).compacted is not None
+    await lab.lake.drop_everything_removed()
+    assert (await lab.check(state="one"), lab.details) == ([], [])
+    await lab.put("replaced", b"again")
+    assert (await lab.lake.graveler.compacting.compact(lab.lake.main)).compacted is not None
+    await lab.lake.drop_everything_removed()
+    # The first compaction's listing is garbage now, and so is the block that only it refers to.
+    found = await lab.check(state="two")
+    assert ("block-orphan", replaced) in found
+    assert folded not in {subject for _, subject in found}
+    assert {code for code, _ in found} == {"block-orphan", "range-orphan", "metarange-orphan"}, (
+        lab.details
+    )
+    await lab.remove_block(folded)
+    assert ("block-missing", folded) in await lab.check(state="three")
+
+
 async def test_a_check_of_one_ref_looks_at_nothing_else(lab: Lab) -> None:
     await fill(lab)
     lost = await lab.put("only-on-main")

@@ -72,6 +72,10 @@ async def test_a_child_restores_and_counts_over_a_compacted_listing(stores: Stor
             pid_of(builder)
         counted = await builder.build(commit)
         assert (counted.added, counted.updated, counted.removed) == (4, 2, 0)
+        # A compaction counts only what its own rows change.
+        uncounted = await builder.build(replace(commit, counts_changes=False))
+        assert (uncounted.added, uncounted.updated, uncounted.removed) == (2, 1, 0)
+        assert uncounted.metarange_id == counted.metarange_id
 
 
 class SlowChild:

@@ -23,6 +23,7 @@ __all__ = [
     "check_name",
     "check_nodes",
     "check_quorum",
+    "check_table",
     "check_version",
     "local_nodes",
     "replicas_of",
@@ -33,6 +34,7 @@ _VERSION_MIN = (4, 1)
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _SKEW_US_ADVISED = 100_000
 _REPLICAS_ADVISED = 3
+_READ_REPAIR = "BLOCKING"
 
 
 def check_name(settings: CassandraSettings) -> None:
@@ -111,7 +113,35 @@ def check_keyspace(
     """
     advice = _advice_on_clock(session, clock)
     advice += _advice_on_replication(session, settings)
+    cql = (
+        "SELECT table_name, read_repair, default_time_to_live FROM system_schema.tables"
+        " WHERE keyspace_name = %s"
+    )
+    for table, read_repair, time_to_live in session.execute(cql, (settings.keyspace,)):
+        check_table(f"{settings.keyspace}.{table}", read_repair, time_to_live)
     return advice + advice_on_settings(server_settings(session), limits)
+
+
+def check_table(table: str, read_repair: str | None, time_to_live: int | None) -> None:
+    """Checks that a row which a read has returned is there for all later reads.
+
+    Listings remember which rows they have read (docs/design/tombstones.md). Without read repair, one read may return a
+    row that only one node has, and the next one may miss it; then a listing would hide an object that exists.
+
+    Args:
+        table: keyspace and name.
+        read_repair: the option of the table; None if the server does not tell.
+        time_to_live: its default_time_to_live in seconds; None likewise.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION; the text says what is wrong and what to do.
+    """
+    if (read_repair or _READ_REPAIR).upper() != _READ_REPAIR:
+        text = f"table {table} has read_repair = '{read_repair}', so reads may go back"
+        raise _refused(f"{text}: ALTER TABLE {table} WITH read_repair = '{_READ_REPAIR}'")
+    if time_to_live:
+        text = f"table {table} has default_time_to_live = {time_to_live}, so rows disappear"
+        raise _refused(f"{text}: ALTER TABLE {table} WITH default_time_to_live = 0")
 
 
 def server_settings(session: Session) -> dict[str, str]:

@@ -114,7 +114,7 @@ class Lab:
     service: Service
     wires: dict[str, Wire]
     graveler: Wire
-    compactors: list[CompactorApplication] = field(default_factory=list)
+    meters: Meters = field(default_factory=Meters)
 
     @asynccontextmanager
     async def compactor(
@@ -133,7 +133,7 @@ class Lab:
             clock=clock,
             ids=SeededIds(clock, seed=500 + seed),
             rng=random.Random(seed),
-            meters=Meters(),
+            meters=self.meters,
         )
         async with application:
             yield application
