@@ -73,6 +73,7 @@ class Wire:
         self.failing_branch = ""  # only calls about this branch fail; empty: about all
         self.error = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the test cut the wire")
         self.calls: list[tuple[str, str]] = []
+        self.compactions = self.compactions_most = 0
 
     async def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
@@ -80,7 +81,12 @@ class Wire:
         branch = getattr(request, "branch_id", "")
         self.calls.append((method, branch))
         self._check(method, branch)
-        answer = await self.transport.unary(service, method, request, call)
+        self.compactions += method == "CompactBranch"
+        self.compactions_most = max(self.compactions, self.compactions_most)
+        try:
+            answer = await self.transport.unary(service, method, request, call)
+        finally:
+            self.compactions -= method == "CompactBranch"
         self._check(method, branch)
         return answer
 

@@ -8,7 +8,11 @@ from compactor_lab import LIMITS, Lab, running_mark, simulated
 from graveler_service import reason_of
 
 from tarn.client.graveler import GravelerClient
+from tarn.core.access.policy import Grant
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.wire.call import Call
+from tarn.testing.clock import SeededIds
+from tarn_compactor.service_calls import ServiceCalls
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2
 
@@ -115,6 +119,7 @@ async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: Lab) ->
         for wire in lab.wires.values():
             wire.is_cut = True
         await lab.service.graveler.create_commit(lab.service.admin, "lake", "main", "untold")
+        await lab.passes(20.0)  # the calls that were under way have ended without an answer
         async with lab.service.another_replica() as again:
             for wire in lab.wires.values():
                 wire.transport = again.transport
@@ -357,6 +362,70 @@ async def test_a_listing_that_remembers_few_measurements_comes_to_an_end(lab: La
         assert len(compactor.counts.unmeasured) == 0
         for number in range(4):
             assert compactor.counts.view(("lake", f"b{number}"), 0.0).rows == 1
+
+
+@simulated
+async def test_no_more_compactions_run_at_a_time_than_are_allowed(lab: Lab) -> None:
+    admin = lab.service.admin
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        await client.pause(admin, 600)
+        for number in range(5):
+            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
+            await lab.put_and_delete(25, f"b{number}")
+        await lab.passes(10.0)
+        await client.resume(admin)
+        await lab.until(lambda: compactor.compactor.totals.compactions == 5)
+        assert lab.graveler.compactions_most == 2
+
+
+@simulated
+async def test_branches_that_find_no_place_are_compacted_later(lab: Lab) -> None:
+    import tarn_compactor.compactor as module
+
+    admin, most, places = lab.service.admin, 0, module._WORK_MAX
+    async with lab.compactor() as compactor, lab.client(compactor) as client:
+        await client.pause(admin, 600)
+        for number in range(3):
+            await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
+            await lab.put_and_delete(25, f"b{number}")
+
+        def all_compacted() -> bool:
+            nonlocal most
+            most = max(most, len(compactor.compactor.work))
+            return compactor.compactor.totals.compactions == 3
+
+        compactor.compactor.work.clear()
+        compactor.compactor._due.clear()
+        module._WORK_MAX = 1
+        try:
+            await client.resume(admin)
+            await lab.until(all_compacted)
+        finally:
+            module._WORK_MAX = places
+        assert most == 1
+
+
+@simulated
+async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
+    """Another error does not make the compactor ask again."""
+    clock = lab.service.clock
+    calls = ServiceCalls(lab.service.auth, clock, SeededIds(clock, seed=1))
+    await calls.call(1.0)
+    asked = 0
+
+    class Counted:
+        async def authorize_service(self, call: Call, service: str) -> Grant:
+            nonlocal asked
+            asked += 1
+            return await lab.service.auth.authorize_service(call, service)
+
+    calls._auth = Counted()  # type: ignore[assignment]
+    calls.failed(TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "down"))
+    await calls.call(1.0)
+    assert asked == 0
+    calls.failed(TarnError(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID, "another secret"))
+    await calls.call(1.0)
+    assert asked == 1
 
 
 @simulated

@@ -164,6 +164,15 @@ def test_a_failed_measurement_changes_nothing() -> None:
     assert (lab.view().rows, lab.view().tombstones) == (503, 10)
 
 
+def test_a_commit_during_a_measurement_that_fails_takes_its_rows() -> None:
+    lab = Lab()
+    lab.told(token("t1", rows=500))
+    lab.counts.begin_measurement(KEY)
+    lab.told(token("t1", rows=500, is_removed=True))
+    lab.counts.end_measurement(KEY, None, lab.now)
+    assert lab.view().rows == 0
+
+
 def test_a_commit_ends_a_measurement_of_its_tokens() -> None:
     lab = Lab()
     lab.counts.begin_measurement(KEY)

@@ -3,131 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 from lake import Lake, Running, entry, reached
+from leap_lab import Laid, Rows, random_path, random_request, random_rows
 
-from tarn.core.branch import Token
 from tarn.core.entry import TOMBSTONE
-from tarn.core.ids import MetarangeId
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key
-from tarn.kv.port import Group, Partition, Row, SiftedPage, Versioned
-from tarn_graveler.branch.layers import Layers
+from tarn.kv.port import Partition, Row, SiftedPage, Versioned
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
-
-Rows = dict[str, bytes]
-
-LETTERS = "ab/\n\0é\ud7ff\U0010ffff"
-
-
-class Laid:
-    """Tokens over a listing, with a dict of the rows of each, newest first."""
-
-    def __init__(self, lake: Lake, layers: Sequence[Rows], rows_min: int = 1) -> None:
-        self.lake = lake
-        self.layers = list(layers)
-        parts = lake.graveler
-        self.reader = Layers(
-            lake.kv,
-            parts.repositories,
-            parts.commits,
-            parts.committed,
-            parts.branches.events,
-            leap_rows_min=rows_min,
-        )
-        self.tokens: list[Token] = [parts.branches.new_token() for _ in layers[:-1]]
-        self.base: MetarangeId | None = None
-
-    async def write(self) -> None:
-        await self.build(self.layers[-1])
-        for token, rows in zip(self.tokens, self.layers, strict=False):
-            await self.put(token, rows)
-
-    async def build(self, rows: Rows) -> None:
-        async def stream() -> AsyncIterator[pa.RecordBatch]:
-            paths = sorted(rows)
-            yield pa.record_batch(
-                [pa.array(paths, pa.string()), pa.array([rows[p] for p in paths], pa.binary())],
-                names=["path", "value"],
-            )
-
-        namespace = self.lake.repository.storage_namespace
-        built = await self.lake.graveler.committed.build(namespace, None, [stream()])
-        self.base = built.metarange_id
-
-    async def put(self, token: Token, rows: Rows) -> None:
-        groups = [Group(path_key(path), ((path_key(path), row),)) for path, row in rows.items()]
-        assert not any(await self.lake.kv.set_many(self.partition(token), groups))
-
-    async def fold(self, count: int) -> None:
-        """Folds the tokens into the listing beneath, as a compaction does, and gives the branch new ones."""
-        merged: Rows = {}
-        for rows in reversed(self.layers):
-            merged.update(rows)
-        self.layers = [{} for _ in range(count)]
-        self.layers.append({path: row for path, row in merged.items() if row != TOMBSTONE})
-        self.tokens = [self.lake.graveler.branches.new_token() for _ in range(count)]
-        await self.build(self.layers[-1])
-
-    def partition(self, token: Token) -> Partition:
-        return self.reader.partition(self.lake.main, token)
-
-    async def listed(self, request: PageRequest) -> list[tuple[str, bytes]]:
-        """Returns all lines of a listing, page by page."""
-        lines: list[tuple[str, bytes]] = []
-        for _ in range(1000):
-            page = await self.reader.page(self.lake.main, self.tokens, self.base, request)
-            assert len(page.paths) <= request.limit
-            lines += zip(page.paths, page.entries, strict=True)
-            if page.next_after is None:
-                return lines
-            further = replace(request, after=page.next_after)
-            assert further.start > request.start
-            request = further
-        raise AssertionError("the listing does not end")
-
-    def expected(self, request: PageRequest) -> list[tuple[str, bytes]]:
-        merged: Rows = {}
-        for rows in reversed(self.layers):
-            merged.update(rows)
-        lines: dict[str, bytes] = {}
-        for path, row in sorted(merged.items()):
-            if row == TOMBSTONE or not path.startswith(request.prefix) or path < request.start:
-                continue
-            at = path.find(request.delimiter, len(request.prefix)) if request.delimiter else -1
-            line = (path, row) if at < 0 else (path[: at + len(request.delimiter)], b"")
-            lines[line[0]] = line[1]
-        return list(lines.items())
-
-
-def random_path(rng: random.Random) -> str:
-    if rng.random() < 0.6:
-        return f"{rng.choice('xyz')}/{rng.randrange(60):02}"
-    return "".join(rng.choices(LETTERS, k=rng.randint(1, 4)))
-
-
-def random_rows(rng: random.Random, paths: Sequence[str], *, staged: bool) -> Rows:
-    share, dead = rng.random(), rng.choice((0.0, 0.3, 0.9, 1.0)) if staged else 0.0
-    return {
-        path: TOMBSTONE if rng.random() < dead else entry(rng.randrange(1000))
-        for path in paths
-        if rng.random() < share
-    }
-
-
-def random_request(rng: random.Random) -> PageRequest:
-    return PageRequest(
-        prefix=rng.choice(("", "", "x/", "y", "é", "a\n")),
-        delimiter=rng.choice(("", "", "/", "a")),
-        after=rng.choice(("", "", random_path(rng))),
-        limit=rng.choice((1, 2, 3, 7, 1000)),
-        rows_max=rng.choice((1, 20, 100_000)),
-        rows_first=rng.choice((1, 3, 1000)),
-    )
 
 
 @pytest.mark.parametrize("seeds", [range(at, at + 40) for at in range(0, 200, 40)])
@@ -408,6 +295,44 @@ async def test_rows_that_one_token_covers_are_not_covered_for_another(lake: Lake
     laid.layers[0] = {}
     assert await laid.listed(request) == laid.expected(request)
     assert len(await laid.listed(request)) == 50
+
+
+async def test_what_a_leap_learns_of_a_sealed_token_holds_for_no_other(lake: Lake) -> None:
+    """The point read finds a row in the older token, which a commit takes. Its range may stay: the row was undone."""
+    kept = "d/00005"
+    gone = dict.fromkeys((path for path in named(40) if path != kept), TOMBSTONE)
+    laid = Laid(lake, [gone, {}, entries(named(41))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    assert [path for path, _ in await laid.listed(request)] == [kept, "d/00040"]
+    laid.layers[1][kept] = TOMBSTONE
+    await laid.put(laid.tokens[1], laid.layers[1])
+    for _ in range(2):
+        assert [path for path, _ in await laid.listed(request)] == ["d/00040"]
+    del laid.tokens[1], laid.layers[1]
+    for _ in range(2):
+        assert [path for path, _ in await laid.listed(request)] == [kept, "d/00040"]
+
+
+async def test_a_leap_that_opened_many_ranges_goes_on_behind_them(lake: Lake) -> None:
+    """Every range has a row that is kept, so each must be opened; a leap opens 64 of them."""
+    kept = set(named(800)[::5])
+    gone = dict.fromkeys((path for path in named(800) if path not in kept), TOMBSTONE)
+    laid = Laid(lake, [gone, entries(named(800))])
+    await laid.write()
+    request = PageRequest(prefix="d/")
+    for _ in range(2):
+        assert [path for path, _ in await laid.listed(request)] == sorted(kept)
+
+
+async def test_leaps_count_towards_the_work_of_a_page(lake: Lake) -> None:
+    """Else one page would pass any number of hidden rows, and its readers' time would be over."""
+    laid = Laid(lake, [dict.fromkeys(named(40), TOMBSTONE), entries(named(60))])
+    await laid.write()
+    request = PageRequest(prefix="d/", rows_max=100)
+    await laid.listed(request)
+    page = await laid.reader.page(lake.main, laid.tokens, laid.base, request)
+    assert (page.paths, page.next_after) == ([], "d/00039")
 
 
 async def test_rows_that_a_token_covers_are_not_covered_by_the_token_above_it(lake: Lake) -> None:
