@@ -10,7 +10,7 @@ import pytest
 from tarn.block.committed import Committed
 from tarn.block.mem import MemBlockStore
 from tarn.block.rangecache import RangeCache
-from tarn.core.ids import MetarangeId
+from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.testing.clock import ManualClock
 from tarn.testing.listings import sample_entry, staged
@@ -33,11 +33,11 @@ class Listed:
             for row in rows
         ]
 
-    def _places(self, paths: list[str]) -> list[tuple[str, list[int]]]:
+    def _places(self, paths: list[str]) -> list[tuple[RangeId, list[int]]]:
         found = self.committed.held_places(SPACE, self.metarange_id, paths)
-        return [(info.range_id, rows.tolist()) for info, rows in found]
+        return [(info.range_id, list(map(int, rows))) for info, rows in found]
 
-    def _before(self, range_id: str) -> int:
+    def _before(self, range_id: RangeId) -> int:
         metarange = self.committed._reader.held_metarange(SPACE, self.metarange_id)
         assert metarange is not None
         ids = [info.range_id for info in metarange.ranges]
