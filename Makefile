@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help setup quickstart up down status test fast unit system lint format proto clean \
-	bench bench-quick bench-parts \
+	bench bench-quick bench-parts compaction-soak \
 	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
 
@@ -112,6 +112,10 @@ bench: setup  ## Measure the whole system into bench/ (CASES=get,put for some of
 
 bench-quick: setup  ## Measure the main figures in two minutes into .bench/ (CASES=get,put for some of them)
 	@$(BIN)/python -m bench.load --quick --cases "$(CASES)" $(ARGS)
+
+compaction-soak: setup  ## Write and delete for ten minutes without a commit, with the compactor (SECONDS=60)
+	@$(BIN)/python -m bench.load --cases compaction-soak \
+		$(if $(SECONDS),--scale $$(awk "BEGIN { print $(SECONDS) / 600 }")) $(ARGS)
 
 bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits, merges
 	@$(BIN)/python -m bench $(ARGS)

@@ -4,7 +4,8 @@
     python bench/deletes.py --cassandra
 
 Each round lists 1,000 objects of each case: on a clean branch, by a replica that has never listed the branch
-(first), by one that has (again), and by the plain merge. The ratios compare within one run.
+(first), by one that has (again), and by the plain merge. The ratios compare within one run. The last line is the
+first listing of a replica that has deleted the objects itself, by DeleteObjects requests of 1,000 keys.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tarn.core.commit import Commit
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.ids import BranchId, RepositoryId
 from tarn.core.listing.pages import PageRequest
-from tarn.kv.keys import path_key
+from tarn.kv.keys import path_key, path_of
 from tarn.kv.opening import open_kv
 from tarn.kv.port import Group, Kv
 from tarn.rpc.process.system import SystemClock, SystemIds
@@ -34,12 +35,15 @@ from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.branch.staging import Staging
 from tarn_graveler.config import open_committed_of
 
 MAIN = BranchId("main")
 AT_ONCE = 2_000
 LISTED = 1_000
 NEVER = 1 << 60
+OWN_ROUNDS = 3
+OWN_KEYS = 1_000
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ CASES = (
 )
 
 
+def key_of(folder: str, number: int) -> bytes:
+    return path_key(f"{folder}date=2026-01-01/part-{number:09}.parquet")
+
+
 class Lake:
     """A repository with one branch."""
 
@@ -76,7 +84,7 @@ class Lake:
         for start in range(0, len(numbers), AT_ONCE):
             groups = []
             for number in numbers[start : start + AT_ONCE]:
-                key = path_key(f"{folder}date=2026-01-01/part-{number:09}.parquet")
+                key = key_of(folder, number)
                 md5 = number.to_bytes(16, "big")
                 value = pack(Entry(1, 0, md5, md5))
                 if dead is not None:
@@ -99,6 +107,16 @@ class Lake:
             parts.branches.events,
             rows_min,
         )
+
+    async def delete(self, layers: Layers, folder: str, numbers: range) -> float:
+        """Deletes objects as a replica with these layers; returns the processor time of a request, in ms."""
+        staging = Staging(self.kv, self.graveler.branches, layers, TaskSet())
+        worked = time.process_time()
+        for start in range(0, len(numbers), OWN_KEYS):
+            paths = [path_of(key_of(folder, each)) for each in numbers[start : start + OWN_KEYS]]
+            if any(await staging.unstage(self.name, paths)):
+                raise RuntimeError("a delete was refused")
+        return (time.process_time() - worked) * 1e3 / max(1, len(numbers) // OWN_KEYS)
 
     async def list(self, layers: Layers, prefix: str) -> None:
         """Lists as the gateway does: until there are 1,000 lines, or the end."""
@@ -125,6 +143,8 @@ async def took(lake: Lake, layers: Layers, prefix: str) -> tuple[float, float]:
 
 async def measure(lake: Lake, rows: int, rounds: int) -> None:
     await lake.stage("clean/", range(2 * LISTED))
+    for number in range(OWN_ROUNDS):
+        await lake.stage(f"own{number}/", range(rows + 2 * LISTED))
     for case in CASES:
         await lake.stage(case.folder, range(rows if case.is_committed else 0))
         await lake.stage(case.folder, range(rows, rows + 2 * LISTED))
@@ -146,6 +166,13 @@ async def measure(lake: Lake, rows: int, rounds: int) -> None:
         print(f"{case.what:44} {' '.join(f'{told(each):>24}' for each in figures)}", flush=True)
         ratios = [median(each) / median(figures[2]) for each in figures]
         print(f"{'':44} {' '.join(f'{ratio:>24.2f}' for ratio in ratios)}", flush=True)
+    own, requests = [], []
+    for number in range(OWN_ROUNDS):
+        layers = lake.layers()
+        requests.append(await lake.delete(layers, f"own{number}/", range(rows)))
+        own.append(await took(lake, layers, f"own{number}/"))
+    print(f"{'over committed objects, own deletes':44} {told(own):>24}")
+    print(f"{'a request of 1,000 deletes, CPU ms':44} {min(requests):>24.1f}")
 
 
 def median(figures: list[tuple[float, float]]) -> float:

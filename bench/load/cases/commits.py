@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import uvloop
@@ -290,8 +291,12 @@ async def _new_branches(lake: Lake) -> None:
     trial.emit(replace(row, rounds=1))
 
 
-BranchWork = Callable[[Connection, str, int], Awaitable[None]]
-"""Works on a branch with a number of staged rows, by a connection."""
+class BranchWork(Protocol):
+    """Work of the node on a branch with a number of staged rows, asked for over a connection."""
+
+    async def __call__(self, connection: Connection, branch: str, rows: int) -> None:
+        """Does the work, and checks the number of rows."""
+        ...
 
 
 def puts_during(trial: Trial, what: str, form: Form, work: BranchWork) -> None:

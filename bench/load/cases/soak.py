@@ -8,6 +8,7 @@ listings of a branch without uncommitted changes. Between the slices it does so 
 from __future__ import annotations
 
 import itertools
+import os
 import sqlite3
 import statistics
 import threading
@@ -35,7 +36,7 @@ __all__ = ["CASES"]
 
 _SECONDS = 600.0
 _SLICE_SECONDS = 5.0
-_QUIET_SECONDS = 0.4
+_QUIET_SECONDS = 0.5
 _PIECE_SECONDS = 0.5
 _SIZES_EVERY = 3
 _WRITES_PER_SECOND = 4000
@@ -71,11 +72,16 @@ class _Sizes:
 
 @dataclass(slots=True)
 class _Soak:
-    """What is still to write, and the measurements so far, by branch."""
+    """What is still to write, and the measurements so far, by branch.
+
+    Attributes:
+        quiet_cpu_s: processor time of the node's workers in each of the `quiet` runs.
+    """
 
     unsent: list[Request] = field(default_factory=list)
     beside: dict[str, list[Measured]] = field(default_factory=lambda: {_BUSY: [], _CLEAN: []})
     quiet: dict[str, list[Measured]] = field(default_factory=lambda: {_BUSY: [], _CLEAN: []})
+    quiet_cpu_s: dict[str, list[float]] = field(default_factory=lambda: {_BUSY: [], _CLEAN: []})
     writes: list[Measured] = field(default_factory=list)
     sizes: list[_Sizes] = field(default_factory=list)
 
@@ -157,7 +163,9 @@ def _slice(
     soak.writes += done
     soak.unsent = requests[sum(run.count + run.failures.total() for run in done) :]
     for branch, listings in lists.items():
+        before = node.processes.cpu_s()
         run = Load(node.address, listings, 1, _QUIET_SECONDS, repeat=True).run()
+        soak.quiet_cpu_s[branch].append(node.processes.cpu_s() - before)
         soak.quiet[branch].append(run)
 
 
@@ -218,6 +226,9 @@ def _report(trial: Trial, node: Node, soak: _Soak) -> None:
     """The last quarter counts."""
     writes = pooled(soak.writes)
     load = f"{writes.per_second:,.0f} writes and deletes per second"
+    load += f"; load average of the machine {os.getloadavg()[1]:.0f}"
+    cpu = {branch: _cpu_us(soak, branch) for branch in (_BUSY, _CLEAN)}
+    of_clean = f"CPU of a clean branch: {cpu[_CLEAN]:,.0f} µs"
     for what, runs in (("beside them", soak.beside), ("in pauses of them", soak.quiet)):
         late = {branch: each[-max(1, len(each) // 4) :] for branch, each in runs.items()}
         busy, clean = pooled(late[_BUSY]), pooled(late[_CLEAN])
@@ -233,8 +244,16 @@ def _report(trial: Trial, node: Node, soak: _Soak) -> None:
                 yardstick=f"p99 of a clean branch: {clean.quantile_ms(0.99):.3g} ms, "
                 f"median {clean.quantile_ms(0.5):.3g} ms",
                 goal=Goal(ratio_max=1.5),
+                cpu_us=cpu[_BUSY] if runs is soak.quiet else None,
                 note="; ".join(
-                    filter(None, (load, trouble(writes), trouble(busy), trouble(clean)))
+                    filter(
+                        None,
+                        (
+                            load,
+                            of_clean if runs is soak.quiet else "",
+                            *map(trouble, (writes, busy, clean)),
+                        ),
+                    )
                 ),
                 failed=not busy.count or bool(writes.failures or busy.failures or clean.failures),
             )
@@ -253,6 +272,13 @@ def _report(trial: Trial, node: Node, soak: _Soak) -> None:
         rounds=len(ratios),
     )
     trial.emit(replace(row, note=_parts(late_sizes[-1])))
+
+
+def _cpu_us(soak: _Soak, branch: str) -> float:
+    """Returns the processor time of a listing without writes beside it, in the last quarter."""
+    late = max(1, len(soak.quiet[branch]) // 4)
+    count = sum(run.count for run in soak.quiet[branch][-late:])
+    return sum(soak.quiet_cpu_s[branch][-late:]) * 1e6 / max(1, count)
 
 
 def _ratio(sizes: _Sizes) -> float:

@@ -1,6 +1,8 @@
 """Compactions of branches (docs/design/compaction.md; rule 6 of docs/design/protocol.md)."""
 
-from lake import Lake
+from dataclasses import replace
+
+from lake import DELAY, Lake, Replicas
 from lake_merges import NEW, branch_with, head, merge, mine, record, refused, uncommitted
 from lake_parts import listing
 
@@ -8,8 +10,11 @@ from tarn.block.committed import BuildResult
 from tarn.core.branch import TokenKind
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason
-from tarn_graveler.branch.building import BuildOrder
+from tarn.testing.clock import SeededIds
+from tarn_graveler.assembly import GravelerSettings, assemble
+from tarn_graveler.branch.building import BuildOrder, InlineBuilder
 from tarn_graveler.branch.compacting import CompactionOutcome, CompactionResult
+from tarn_graveler.config import open_committed
 
 
 async def compact(lake: Lake, *, force: bool = False) -> CompactionResult:
@@ -140,3 +145,38 @@ async def test_an_object_that_equals_the_commits_again_is_the_commits_after_a_co
     await compact(lake)
     assert (await found()).mtime_us == 0
     assert await refused(stage(lake.main, "a", later, NEW)) is Reason.PRECONDITION_FAILED
+
+
+async def test_a_compaction_is_built_by_the_builder_of_commits(
+    lake: Lake, replicas: Replicas
+) -> None:
+    """So a large one runs in the heavy process, and a small one here."""
+
+    class Recording(InlineBuilder):
+        async def build(self, order: BuildOrder) -> BuildResult:
+            orders.append(order)
+            return await super().build(order)
+
+    orders: list[BuildOrder] = []
+    kv, blocks = lake.kv, replicas.blocks
+    async with open_committed(blocks, replicas.directory / "built") as committed:
+        graveler = assemble(
+            settings=GravelerSettings("test", drop_delay_seconds=DELAY),
+            kv=kv,
+            blocks=blocks,
+            committed=committed,
+            clock=lake.clock,
+            ids=SeededIds(lake.clock, seed=9),
+            tasks=replicas.tasks,
+            builder=Recording(kv, committed),
+        )
+        there = replace(lake, graveler=graveler)
+        for number in range(2):
+            await there.put(f"a{number}", 1)
+            assert (await compact(there)).outcome is CompactionOutcome.COMPACTED
+        await there.put("b", 1)
+        await there.commit()
+    assert [len(order.tokens) for order in orders] == [1, 1, 1]
+    assert [order.head is not None for order in orders] == [False, True, True]
+    # Only the commit compares the whole compacted listing with its head.
+    assert [order.counts_changes for order in orders] == [False, False, True]
