@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test fast unit system lint format proto clean \
+.PHONY: help setup quickstart up down status test fast unit system spark-churn lint format proto clean \
 	bench bench-quick bench-parts compaction-soak \
 	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -68,6 +68,10 @@ unit:  ## Run the quick tests only
 
 system: setup  ## Run the tests that start real processes
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system $(ARGS)"
+
+spark-churn: setup  ## Run a Spark job of many tasks with the classic committer beside the compactor (TASKS=10000)
+	@SPARK_TASKS=$(or $(TASKS),10000) $(BIN)/python -m pytest -q \
+		tests/system/test_spark.py -k "many_tasks and single" $(ARGS)
 
 sim:  ## Play 200 seeds of the simulated installation (SEED=n: one, with its log)
 	@tools/setup python

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cassandra_proxies import Cluster, kv_url
+from running_compactor import config_of
 from running_tarn import RunningTarn, running_tarn
 
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
@@ -57,19 +58,20 @@ def is_too_much(item: pytest.Item) -> bool:
 
 
 def started(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[RunningTarn]:
-    """Starts a Tarn in the requested form; on Cassandra with a keyspace of its own."""
+    """Starts a Tarn in the requested form, with a busy compactor; on Cassandra with a keyspace of its own."""
+    config = ("--config", str(config_of(folder)))
     keyspace = "tarn_" + hashlib.sha256(bytes(folder)).hexdigest()[:8]
     match request.param:
         case "one":
             nodes: CassandraNodes = request.getfixturevalue("cassandra_nodes")
-            return running_tarn(folder, "single", "--kv", kv_url(nodes, keyspace))
+            return running_tarn(folder, "single", *config, "--kv", kv_url(nodes, keyspace))
         case "three":
             cluster: Cluster = request.getfixturevalue("cassandra_cluster")
             cluster.until_whole()
             kv = ("--kv", kv_url(cluster.nodes, keyspace))
-            return running_tarn(folder, "separate", "--workers", "2", *kv)
+            return running_tarn(folder, "separate", "--workers", "2", *config, *kv)
         case form:
-            return running_tarn(folder, form)
+            return running_tarn(folder, form, *config)
 
 
 @pytest.fixture(scope="session")

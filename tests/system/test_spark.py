@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running_compactor import admin_of, eventually, listed, staging, status
 from running_tarn import BIN, RunningTarn, clean_environment
 
 ROOT = Path(__file__).parents[2]
-JOB_SECONDS = 240
+TASKS = int(os.environ.get("SPARK_TASKS", "200"))
+"""Tasks of the job that churns; `make spark-churn` runs 10,000."""
+JOB_SECONDS = max(240, TASKS // 2)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(JOB_SECONDS + 60)]
 
@@ -88,6 +92,45 @@ def test_spark_round_trip(
     left = [key for key in keys if "_temporary" in key or "__magic" in key]
     assert left == []
     assert not s3.list_multipart_uploads(Bucket=repository, Prefix="main/").get("Uploads")
+
+
+def test_a_job_of_many_tasks_leaves_a_branch_that_lists_and_commits_as_before(
+    tarn: RunningTarn, s3: Any, repository: str, jars: Path, tmp_path: Path
+) -> None:
+    """Each task writes to `_temporary/`, renames its file, and the job renames it once more and deletes the folder.
+    Nothing is committed meanwhile; the compactor folds the deletes."""
+    for number in range(20):
+        s3.put_object(Bucket=repository, Key=f"main/other/{number}", Body=b"x")
+    before = status(tarn)
+    script = Path(__file__).parents[1] / "harness" / "spark_many_tasks.py"
+    out = run_job(
+        [sys.executable, str(script), str(jars), repository, str(TASKS)],
+        tmp_path,
+        LAKE_ENDPOINT=tarn.endpoint,
+        LAKE_KEY=tarn.access_key_id,
+        LAKE_SECRET=tarn.secret_access_key,
+    )
+    assert json.loads(out.splitlines()[-1]) == [TASKS, sum(range(TASKS))]
+    eventually(lambda: staging(tarn, repository)["tombstones"] < 10, tarn)
+    after = status(tarn)
+    # Each task leaves two tombstones or more: of its attempt, and of the file that the job renamed.
+    assert after["compactions"] > before["compactions"]
+    assert after["tombstones_removed"] - before["tombstones_removed"] > TASKS
+
+    async def cost() -> tuple[int, int]:
+        async with admin_of(tarn) as admin:
+            return await admin.listing_cost(s3, repository)
+
+    read, returned = asyncio.run(cost())
+    keys = listed(s3, repository)
+    assert [key for key in keys if "_temporary" in key] == []
+    files = [key for key in keys if key.startswith("main/table/part-")]
+    assert (len(files), len(keys), returned) == (TASKS, TASKS + 22, TASKS + 22)
+    # A page reads one row more than it returns, in each layer; a few tombstones may be younger than the compaction.
+    assert read <= returned * 1.1 + 100
+    made = tarn.ok("--json", "commit", f"{repository}/main", "-m", "the job").json
+    assert (made["added"], made["changed"], made["removed"]) == (len(keys), 0, 0)
+    assert listed(s3, repository) == keys
 
 
 def test_the_job_of_the_quickstart_can_be_run_again(
