@@ -77,6 +77,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.block.applying", 2.0),
     ("tarn.block.merging", 2.0),
     ("tarn.block.committed", 2.0),
+    ("tarn.block.differences", 2.0),
     ("tarn.block.local.*", 2.0),
 )
 # Operators whose mutations any call detects have less weight: they would only raise the score.

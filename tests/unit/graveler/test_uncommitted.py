@@ -22,13 +22,13 @@ class Reads:
 
     def __init__(self, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         self.afters: list[str] = []
-        diff = lake.graveler.committed.diff
+        page = lake.graveler.committed.differences.page
 
         async def counted(*args: Any, **options: Any) -> DiffPage:
             self.afters.append(options["after"])
-            return await diff(*args, **options)
+            return await page(*args, **options)
 
-        monkeypatch.setattr(lake.graveler.committed, "diff", counted)
+        monkeypatch.setattr(lake.graveler.committed.differences, "page", counted)
 
     def taken(self) -> list[str]:
         found, self.afters = self.afters, []
