@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import threading
 import zlib
 from collections.abc import Awaitable, Callable
@@ -104,7 +105,6 @@ class RangeCache:
         self._disk = threading.Lock()  # one eviction at a time; guards the two numbers below
         self._written_bytes = 0  # since the directory was last measured
         self._measured_bytes: int | None = None
-        self._writes = 0
 
     def opened(self, range_id: RangeId) -> CachedRange | None:
         """Returns the range if it is mapped already. Never waits."""
@@ -164,9 +164,8 @@ class RangeCache:
     def _store(self, range_id: RangeId, run: Run) -> None:
         """Writes a file. Errors of the disk are ignored."""
         path = self._path(range_id)
-        with self._disk:
-            self._writes += 1
-            beside = path.with_name(f"{range_id}.{os.getpid()}-{self._writes}.tmp")
+        # A random name: processes of several containers share a directory, and may have one process id.
+        beside = path.with_name(f"{range_id}.{secrets.token_hex(8)}.tmp")
         try:
             _write(beside, run)
             size = beside.stat().st_size

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from tarn.block import rangecache
 from tarn.block.rangecache import CachedRange, RangeCache
 from tarn.core.ids import RangeId
 from tarn.core.listing.run import RUN_SCHEMA, Run
@@ -204,3 +205,20 @@ async def test_processes_that_write_one_range_do_not_disturb_each_other(tmp_path
         ]
     assert all(task.result().get("k1-007") == sample_entry(7) for task in tasks)
     assert [file.name for file in files_in(tmp_path)] == [f"{ONE}.arrow"]
+
+
+async def test_caches_of_one_process_id_write_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers that share a directory may all have process 1; one file of both would be torn."""
+    names = set()
+    write = rangecache._write
+
+    def noted(path: Path, run: Run) -> None:
+        names.add(path.name)
+        write(path, run)
+
+    monkeypatch.setattr(rangecache, "_write", noted)
+    for _ in range(3):
+        await RangeCache(tmp_path).add(ONE, rows_of(1))
+    assert len(names) == 3
