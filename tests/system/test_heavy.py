@@ -29,6 +29,9 @@ def test_a_large_commit_is_built_below_a_worker(tarn: RunningTarn, tmp_path: Pat
     tarn.ok("fs", "upload", "-r", str(tmp_path), f"{repository}/main/large/")
     made = tarn.ok("--json", "commit", f"{repository}/main", "-m", "large").json
     assert made["added"] == ROWS
-    (heavy,) = heavy_processes(tarn)
-    assert heavy.nice() > psutil.Process(heavy.ppid()).nice()
+    # A compaction of the same rows may have begun one below another worker.
+    found = heavy_processes(tarn)
+    assert found
+    for heavy in found:
+        assert heavy.nice() > psutil.Process(heavy.ppid()).nice()
     tarn.ok("fs", "stat", f"{repository}/{made['commit']}/large/00500")
