@@ -1,13 +1,15 @@
 """Compactors: they compact every branch again and again while clients work on it (rule 6).
 
-A compaction is no write, so it leaves no line in the history: all other promises must hold beside it (I7).
+A compaction is no write: all other promises must hold beside it (I7). The history records it because it seals.
 """
 
 import asyncio
 
+from tests.sim.outcomes import note_of, outcome_of
 from tests.sim.workload import Client
 
 from tarn.core.errors import Kind, TarnError
+from tarn.testing.check.history import OpKind, Outcome
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 
 __all__ = ["Compactor"]
@@ -29,6 +31,7 @@ class Compactor(Client):
         """Makes one compaction; any answer but a sign of damaged data is right."""
         repository_id, branch_id = branch.split("/")
         is_forced = self.random.random() < _FORCED
+        op = self.history.begin(self.name, OpKind.COMPACT, branch)
         try:
             done = await self.graveler.compact_branch(
                 self.transport.call(_SECONDS), repository_id, branch_id, force=is_forced
@@ -37,6 +40,8 @@ class Compactor(Client):
             if error.kind is Kind.CORRUPT:
                 self.world.problem(f"compaction of {branch}: {error!r}")
             told = str(error.reason)
+            self.history.finish(op, outcome_of(error), note_of(error))
         else:
             told = pb.CompactionOutcome.Name(done.outcome).removeprefix("COMPACTION_OUTCOME_")
+            self.history.finish(op, Outcome.OK, told)
         self.world.statistics[f"compaction: {told.lower().replace('_', ' ')}"] += 1

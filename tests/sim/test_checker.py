@@ -29,7 +29,7 @@ class Story:
         commit_id: str = "",
         is_claim: bool = False,
     ) -> Op:
-        is_whole = kind in {OpKind.COMMIT, OpKind.CREATE, OpKind.REMOVE}
+        is_whole = kind in {OpKind.COMMIT, OpKind.COMPACT, OpKind.CREATE, OpKind.REMOVE}
         made = Op(
             len(self.history.ops),
             "p",

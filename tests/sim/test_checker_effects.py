@@ -80,6 +80,45 @@ def test_a_write_meets_one_seal_of_the_conditional_writes_after_a_commit(story: 
     assert story.broken() == ["I1"], "the other ones found a conditional token"
 
 
+def test_a_compaction_seals(story: Story) -> None:
+    story.put(1, 0, 60)
+    story.get(1, 2, 3)
+    story.put(2, 10, 11)
+    story.get(2, 12, 13)
+    story.get(1, 22, 23)
+    assert story.broken() == ["I1"]
+    compaction = story.op(OpKind.COMPACT, None, 4, 5)
+    assert story.broken() == []
+    compaction.outcome, compaction.end = INFO, 4.5
+    assert story.broken() == [], "a compaction without an answer seals later"
+
+
+def test_a_compaction_seals_at_most_twice(story: Story) -> None:
+    story.put(1, 0, 60)
+    story.get(1, 2, 3)
+    story.op(OpKind.COMPACT, None, 4, 5)
+    for time in (10, 20, 30):
+        story.put(2, time, time + 1)
+        story.get(2, time + 2, time + 3)
+        story.get(1, time + 4, time + 5)
+    assert story.broken() == ["I1"]
+    story.op(OpKind.COMPACT, None, 6, 7)
+    assert story.broken() == []
+
+
+def test_a_compaction_makes_the_token_plain(story: Story) -> None:
+    put_if(story, 1, ABSENT, 0, 1)
+    story.delete(10, 30)
+    story.get(ABSENT, 11, 12)
+    put_if(story, 9, ABSENT, 13, 14).key = "other"
+    story.put(2, 15, 16)
+    story.get(2, 17, 18)
+    story.get(ABSENT, 40, 41)
+    assert story.broken() == ["I1"]
+    story.op(OpKind.COMPACT, None, 2, 3)
+    assert story.broken() == []
+
+
 def test_an_upload_seals_whatever_its_outcome(story: Story) -> None:
     story.delete(0, 1, INFO)
     story.put(1, 10, 11)

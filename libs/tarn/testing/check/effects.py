@@ -19,6 +19,10 @@ EFFECTS_MAX = 8
 _SEALS_OF_A_COMMIT = 2
 """Seals by one commit: one; if the answer to its compare-and-set was lost, a second one, with another token."""
 
+_SEALS_OF_A_COMPACTION = 2
+"""Seals by a compaction: one; if it leaves out the staging token, because there are many sealed ones, it seals that one
+afterwards, and another one may have been sealed before."""
+
 _SEALS_OF_A_MOVE = 3
 """Seals by a merge, an unforced move or the reset of a part: as many as a commit, and one by its last step (rule 9)."""
 
@@ -71,16 +75,17 @@ class Reading:
 
 
 class Seals:
-    """The times at which a branch may have been sealed: by commits, by merges and resets, by conditional writes, and
-    by uploads.
+    """The times at which a branch may have been sealed: by commits, compactions, merges and resets, by conditional
+    writes, and by uploads.
 
-    The first conditional write of a branch seals, so that rows are registers from then on; each commit, merge or
-    reset returns to plain rows, and the next conditional write seals again. A repeated completion of an upload
+    The first conditional write of a branch seals, so that rows are registers from then on; each commit, compaction,
+    merge or reset returns to plain rows, and the next conditional write seals again. A repeated completion of an upload
     seals the token that its first attempt may still write to, so once for each upload.
     """
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self._commits = [_span(op) for op in ops if op.kind is OpKind.COMMIT]
+        self._compactions = [_span(op) for op in ops if op.kind is OpKind.COMPACT]
         conditional = [op for op in ops if op.kind is OpKind.PUT and op.expected is not None]
         self._conditional = [_span(op) for op in conditional]
         self._removals = [
@@ -107,10 +112,11 @@ class Seals:
             and op.outcome is not Outcome.FAIL
         ]
         creations = (_span(op) for op in ops if op.kind is OpKind.CREATE)
-        self._to_plain = [*self._commits, *self._moves, *self._resets, *creations]
+        plain = [*self._commits, *self._compactions, *self._moves, *self._resets]
+        self._to_plain = [*plain, *creations]
         self._uploads = [_span(op) for op in ops if op.is_upload]
         others = [*self._conditional, *self._removals, *self._uploads]
-        spans = [*self._commits, *self._moves, *self._resets, *others]
+        spans = [*plain, *others]
         self._first = min((inv for inv, _ in spans), default=NEVER)
 
     def any_before(self, time: float) -> bool:
@@ -124,6 +130,7 @@ class Seals:
         plain when the write began.
         """
         plain = _overlapping(self._commits, effect.inv, time) * _SEALS_OF_A_COMMIT
+        plain += _overlapping(self._compactions, effect.inv, time) * _SEALS_OF_A_COMPACTION
         plain += _overlapping(self._moves, effect.inv, time) * _SEALS_OF_A_MOVE
         plain += _overlapping(self._resets, effect.inv, time)
         conditional = _overlapping(self._conditional, effect.inv, time)
@@ -140,8 +147,8 @@ class Seals:
         """Whether the staging token may have been plain at `begin`, and not sealed by a conditional write until `end`.
 
         An acknowledged conditional write saw a conditional token, between its beginning and its answer. If one was
-        answered before `end`, it must have seen that token before `begin`, and a commit, merge, move or reset must
-        have made it plain since.
+        answered before `end`, it must have seen that token before `begin`, and a commit, compaction, merge, move or
+        reset must have made it plain since.
         """
         ended = bisect_left(self._acked_ends, max(begin, end))
         if not ended:

@@ -56,6 +56,8 @@ class OpKind(enum.StrEnum):
     """Discards uncommitted changes: all, or those of a part."""
     MOVE = "move"
     """A hard move of a branch to another commit."""
+    COMPACT = "compact"
+    """A compaction: writes nothing, but seals the staging token."""
     HEAD = "head"
     """A read of the head of a branch."""
 
