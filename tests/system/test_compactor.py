@@ -237,14 +237,6 @@ def test_two_compactors_share_the_branches(
         assert listed(s3, repository, branch=branch) == []
 
 
-@pytest.fixture
-def paused(tarn: RunningTarn) -> Any:
-    """Only the test compacts."""
-    tarn.ok("compact", "pause", "--minutes", "30")
-    yield
-    tarn.ok("compact", "resume")
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("paused")
 def test_a_branch_is_compacted_from_the_command_line(
