@@ -12,7 +12,7 @@ from graveler_service import OpenGuard, Service, reason_of
 from lake import Lake
 from recursive_merge import UNDECIDED, RecursiveMerge
 
-from tarn.block import committed
+from tarn.block import differences
 from tarn.client.diffs import DiffSummary, summary_of
 from tarn.core.commit import Commit
 from tarn.core.entry import unpack
@@ -385,7 +385,7 @@ async def test_a_folder_may_be_counted_on_several_pages(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page opens few ranges, and reads few staged rows, however large the folders are."""
-    monkeypatch.setattr(committed, "_PAGE_RANGES_MAX", 2)
+    monkeypatch.setattr(differences, "_PAGE_RANGES_MAX", 2)
     monkeypatch.setattr(diffing, "_STAGED_ROWS", 3)
     monkeypatch.setattr(diffing, "_STAGED_READS_MAX", 2)
     graveler, admin = service.graveler, service.admin
@@ -418,7 +418,7 @@ async def test_a_folder_may_be_counted_on_several_pages(
 async def test_limits_of_prefixes_and_delimiters(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committed, "_PAGE_RANGES_MAX", 1_000)  # the ranges of tests are tiny
+    monkeypatch.setattr(differences, "_PAGE_RANGES_MAX", 1_000)  # the ranges of tests are tiny
     graveler, admin = service.graveler, service.admin
     long = partial(graveler.summarize_diff, admin, "lake", "main", "main")
     assert await reason_of(long(delimiter="x" * 1025)) is Reason.INVALID_ARGUMENT

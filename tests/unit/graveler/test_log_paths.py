@@ -205,20 +205,21 @@ async def count_compared(lake: Lake, work: Callable[[], Awaitable[Any]]) -> int:
     """How often listings are compared."""
     count = 0
     committed = lake.graveler.committed
-    originals = {name: getattr(committed, name) for name in ("diff", "same_at")}
+    places = {"page": committed.differences, "same_at": committed}
+    originals = {name: getattr(place, name) for name, place in places.items()}
 
     def counting(name: str) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal count
-            if name == "diff" or args[-1]:
+            if name == "page" or args[-1]:
                 count += 1
             return await originals[name](*args, **kwargs)
 
         return call
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in originals:
-            patched.setattr(committed, name, counting(name))
+        for name, place in places.items():
+            patched.setattr(place, name, counting(name))
         await work()
     return count
 
