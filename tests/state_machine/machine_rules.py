@@ -114,7 +114,8 @@ class Settings(Merges):
 
     @rule(name=st.sampled_from(NAMES), expected=st.sampled_from(["", "", *NAMES]), by=numbers)
     def set_default(self, name: str, expected: str, by: int) -> None:
-        self.are_rules_settled = False  # other replicas may hide the branch for as long as they cache the repository
+        # Other replicas may hide the branch for as long as they cache the repository.
+        self.are_rules_settled = False
         work = self.client(by).set_default_branch(
             self.call, self.repository, name, expected_branch_id=expected
         )
