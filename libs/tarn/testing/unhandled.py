@@ -33,9 +33,11 @@ _MARKS: Final = re.compile(
 _GRPC_NOISE: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?:  .*\n)+grpc\._cython\.cygrpc\.ExecuteBatchError: .*\n"
 )
-# Cassandra's driver logs, with a traceback of its own frames, that a node does not answer.
+# Cassandra's driver logs, with a traceback of its own frames, that a node does not answer. Compiled modules have no
+# folder in it; the others lie among the installed packages.
 _DRIVER_NOISE: Final = re.compile(
-    r"Traceback \(most recent call last\):\n(?:  File \"cassandra/.*\n(?:    .*\n)*)+\S.*\n"
+    r"Traceback \(most recent call last\):\n"
+    r"(?:  File \"(?:/.*/site-packages/)?cassandra/.*\n(?:    .*\n)*)+\S.*\n"
 )
 _SHOWN_MAX: Final = 10
 _SHOWN_LINES: Final = 30

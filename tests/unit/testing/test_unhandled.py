@@ -85,5 +85,13 @@ def test_the_driver_of_cassandra_may_say_that_a_node_does_not_answer() -> None:
         "info rpc\n"
     )
     assert defects_in(quiet) == []
+    reset = quiet.replace(
+        "cassandra.OperationTimedOut: errors=Timed out creating connection (5.0 seconds)\n",
+        '  File "/srv/lib/python3.11/site-packages/cassandra/io/libevreactor.py", line 352, in read\n'
+        "    buf = self._socket.recv(self.in_buffer_size)\n"
+        "          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "ConnectionResetError: [Errno 104] Connection reset by peer\n",
+    )
+    assert defects_in(reset) == []
     ours = quiet.replace("cassandra/pool.py", "/tarn/kv/cassandra/store.py")
     assert len(defects_in(ours)) == 1
