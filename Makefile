@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test fast unit system spark-churn lint format proto clean \
+.PHONY: help setup quickstart up down status test fast unit system spark-churn lint format proto wheel images k8s-test clean \
 	bench bench-quick bench-parts compaction-soak \
 	sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -106,6 +106,16 @@ lint:  ## Check style, types, layers, protos and generated code
 format:  ## Format the code and fix what can be fixed
 	@tools/setup python
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+wheel: setup  ## Build the wheel, which holds all services and commands, into dist/
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/tarn-*.whl
+
+images: setup  ## Build the container images into dist/, without a container engine (as root; ARGS="--tag T")
+	@$(BIN)/python tools/images/build.py $(ARGS)
+
+k8s-test: setup  ## Test on the cluster that kubectl reaches: load, killed pods, rollout, scaling, network (needs the images on its nodes)
+	@TARN_K8S_TEST=1 $(BIN)/python -m pytest -s -n 0 tests/cluster $(ARGS)
 
 proto:  ## Generate gen/ from protos/
 	@tools/setup python

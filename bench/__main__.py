@@ -2,7 +2,7 @@
 
 `bench.load` (`make bench`) measures the whole system.
 
-    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes ...]
+    python -m bench [kv|block|rpc|commit|merge|reset|compaction|log|deletes|telemetry ...]
 
 Figures of a shared machine drift: compare ratios within one run, not the numbers of two runs.
 """
@@ -14,7 +14,19 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = ("kv", "block", "rpc", "commit", "merge", "reset", "compaction", "log", "deletes")
+PARTS = (
+    "kv",
+    "block",
+    "rpc",
+    "commit",
+    "merge",
+    "reset",
+    "compaction",
+    "log",
+    "deletes",
+    "gc",
+    "telemetry",
+)
 LIMIT_S = 600
 
 

@@ -34,8 +34,9 @@ CORES = 2
 
 
 def staged(keys: np.ndarray, seed: int, folder: str = "date=2026-01-01") -> list[pa.RecordBatch]:
-    """Staged rows of numbered keys: random addresses and hashes, one content type."""
+    """Staged rows of numbered keys: random addresses that are made now, random hashes, one content type."""
     random = np.random.default_rng(seed)
+    made = np.frombuffer((time.time_ns() // 1_000_000).to_bytes(6, "big"), "u1")
     tail = pack(Entry(0, 0, bytes(16), bytes(16), content_type="application/octet-stream"))[66:]
     batches = []
     for at in range(0, len(keys), BATCH_ROWS):
@@ -44,8 +45,11 @@ def staged(keys: np.ndarray, seed: int, folder: str = "date=2026-01-01") -> list
         paths = pc.binary_join_element_wise(f"lake/events/{folder}/part-", digits, ".parquet", "")
         heads = np.zeros(len(numbers), HEAD)
         heads["version"], heads["size"], heads["mtime"] = 1, numbers, 1_790_000_000_000_000
-        for name in ("address", "md5", "identity"):
+        for name in ("md5", "identity"):
             heads[name] = np.frombuffer(random.bytes(16 * len(numbers)), "V16")
+        addresses = np.frombuffer(bytearray(random.bytes(16 * len(numbers))), "u1").reshape(-1, 16)
+        addresses[:, :6] = made  # the time of an address; an old one could not be staged (rule 11)
+        heads["address"] = addresses.view("V16").reshape(-1)
         raw = heads.view("u1").reshape(len(numbers), HEAD.itemsize)
         body = np.hstack([raw, np.tile(np.frombuffer(tail, "u1"), (len(numbers), 1))])
         ends = pa.py_buffer(np.arange(0, body.size + 1, body.shape[1], dtype=np.int32))

@@ -21,6 +21,7 @@ from pathlib import Path
 from tarn.aio.task_set import TaskSet
 from tarn.block.opening import open_blocks
 from tarn.config import load
+from tarn.core.collection import LIMITS
 from tarn.core.commit import Commit
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.ids import BranchId, RepositoryId
@@ -31,6 +32,7 @@ from tarn.kv.port import Group, Kv
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
+from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
@@ -110,7 +112,13 @@ class Lake:
 
     async def delete(self, layers: Layers, folder: str, numbers: range) -> float:
         """Deletes objects as a replica with these layers; returns the processor time of a request, in ms."""
-        staging = Staging(self.kv, self.graveler.branches, layers, TaskSet())
+        staging = Staging(
+            self.kv,
+            self.graveler.branches,
+            layers,
+            TaskSet(),
+            AddressAge(self.graveler.clock, LIMITS),
+        )
         worked = time.process_time()
         for start in range(0, len(numbers), OWN_KEYS):
             paths = [path_of(key_of(folder, each)) for each in numbers[start : start + OWN_KEYS]]

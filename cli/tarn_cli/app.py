@@ -21,7 +21,13 @@ _COMMANDS = {
     "up": ("tarn_cli.commands.up:up", "Start Tarn on this machine."),
     "down": ("tarn_cli.commands.up:down", "Stop Tarn on this machine."),
     "status": ("tarn_cli.commands.up:status", "Show whether Tarn runs, and its addresses."),
+    "doctor": (
+        "tarn_cli.commands.doctor:doctor",
+        "Check configuration, stores, clocks and versions.",
+    ),
+    "debug": ("tarn_cli.commands.debug:debug", "Support bundles."),
     "fsck": ("tarn_cli.commands.fsck:fsck", "Check all stored data."),
+    "gc": ("tarn_cli.commands.gc:gc", "Delete blocks to which nothing refers."),
     # Versions.
     "repo": ("tarn_cli.commands.repo:repo", "Repositories."),
     "branch": ("tarn_cli.commands.branch:branch", "Branches."),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import structlog
 
 from tarn.client.async_client import AsyncClient
 from tarn.client.paging import collect
@@ -23,7 +27,7 @@ async def connect(
     """Connects, and logs in unless `log_in` is False.
 
     Raises:
-        CliError: DENIED, no credentials are set.
+        CliError: DENIED, no credentials are set; USAGE or NOT_FOUND, the files for TLS.
         TarnError: UNAVAILABLE, no server answers; UNAUTHENTICATED, the key is wrong.
     """
     key = settings.require_key() if log_in else Settings()
@@ -32,12 +36,31 @@ async def connect(
         access_key_id=key.access_key_id,
         secret_access_key=key.secret_access_key,
         auth_addresses=settings.auth_server if settings.auth_server != settings.server else (),
+        tls=settings.tls(),
         timeout_s=timeout_s,
         name="cli",
         clock=clock,
         ids=ids,
     )
-    async with connection:
-        if log_in:
-            await connection.log_in()
-        yield connection
+    with _quiet():
+        async with connection:
+            if log_in:
+                await connection.log_in()
+            yield connection
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within the block, log lines of libraries go to standard error, from warnings on: standard output is for results,
+    which programs parse. By default structlog prints all lines there."""
+    if structlog.is_configured():
+        yield
+        return
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()

@@ -103,7 +103,7 @@ class DumpFolder:
                 file.truncate(sizes.get(name, 0))
 
     def _open_folder(self) -> int:
-        """Opens the folder, unless somebody else made it: who can write to it leads each file elsewhere by a link."""
+        """Opens the folder, unless another user made it: its owner can lead each file elsewhere by a link."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

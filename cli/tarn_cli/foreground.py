@@ -43,7 +43,7 @@ def merged(session: Session, request: MergeRequest) -> Commit:
 
     Raises:
         TarnError: why the merge was refused; UNKNOWN_OUTCOME, with the task's id, if no server answers any more.
-        CliError: somebody cancelled the task.
+        CliError: the task was cancelled.
     """
 
     def start(tarn: Connection, task_id: str) -> Awaitable[Task]:

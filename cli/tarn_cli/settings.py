@@ -12,10 +12,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from tarn_cli.exits import CliError, Exit
+
+if TYPE_CHECKING:  # it imports gRPC, which most commands need only later, and some never
+    from tarn.rpc.process.tls import TlsFiles
 
 __all__ = [
     "Settings",
@@ -31,6 +35,7 @@ DEFAULT_SERVER = "127.0.0.1:8102"
 DEFAULT_COMPACTOR = "127.0.0.1:8103"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
 LOCAL_FILE = Path(".tarn/credentials")
+_TLS = ("rpc_tls_ca", "rpc_tls_cert", "rpc_tls_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,9 @@ class Settings:
         access_key_id: public half of the key pair.
         secret_access_key: secret half of the key pair.
         compactor_server: `host:port` of the compactors.
+        rpc_tls_ca: PEM file with the authorities of the servers' certificates, if services use TLS.
+        rpc_tls_cert: PEM file with a certificate for this client, which services with mutual TLS require.
+        rpc_tls_key: PEM file with that certificate's key.
     """
 
     server: str = ""
@@ -52,6 +60,9 @@ class Settings:
     access_key_id: str = ""
     secret_access_key: str = ""
     compactor_server: str = ""
+    rpc_tls_ca: str = ""
+    rpc_tls_cert: str = ""
+    rpc_tls_key: str = ""
 
     def __repr__(self) -> str:  # the secret stays out of tracebacks
         return f"Settings({self.server!r}, {self.endpoint!r}, {self.access_key_id!r})"
@@ -72,6 +83,27 @@ class Settings:
     def with_defaults(self) -> Settings:
         """These values, and the default addresses of `tarn up` where these are not set."""
         return self.over(Settings(server=DEFAULT_SERVER, endpoint=DEFAULT_ENDPOINT))
+
+    def tls(self) -> TlsFiles | None:
+        """Returns the files for TLS to the services; None for plain text.
+
+        Raises:
+            CliError: USAGE, only one of certificate and key is set; NOT_FOUND, a file does not exist.
+        """
+        from tarn.rpc.process.tls import TlsFiles
+
+        ca, cert, key = (
+            Path(text) if text else None for text in (getattr(self, name) for name in _TLS)
+        )
+        if (cert is None) != (key is None):
+            hint = "set TARN_RPC_TLS_CERT and TARN_RPC_TLS_KEY"
+            raise CliError(Exit.USAGE, "a certificate and its key belong together", hint)
+        for path in (ca, cert, key):
+            if path is not None and not path.is_file():
+                raise CliError(Exit.NOT_FOUND, f"no such file: {path}")
+        if ca is None and cert is None:
+            return None
+        return TlsFiles(certificate=cert, key=key, authority=ca)
 
     def require_key(self) -> Settings:
         """Returns these settings if they have a complete key pair.

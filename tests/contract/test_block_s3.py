@@ -11,8 +11,9 @@ from s3_stores import opened, unfinished
 
 from tarn.block.port import BlockExistsError, BlockKey, BlockStore
 from tarn.block.s3 import S3BlockStore
-from tarn.testing.contract.block_contract import LARGE, SMALL, BlockContract
+from tarn.testing.contract.block_contract import BlockContract
 from tarn.testing.contract.block_samples import data_path, outcomes, sample
+from tarn.testing.contract.block_upload_contract import LARGE, SMALL
 from tarn.testing.faults.http_fault_proxy import Fault, FaultProfile
 from tarn.testing.servers.s3_server import S3Server
 

@@ -20,8 +20,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.client.transport import Transport
-from tarn.rpc.process.telemetry import Meters
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.meters import Meters
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.sim.loop import SimLoop, simulate
 from tarn_compactor.application import CompactorApplication

@@ -12,6 +12,7 @@ from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.access.policy import Grant, Policy
+from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import UserId
@@ -93,9 +94,11 @@ class Service:
 
 
 @asynccontextmanager
-async def running_service(folder: Path, kv: Kv | None = None) -> AsyncIterator[Service]:
+async def running_service(
+    folder: Path, kv: Kv | None = None, collection: CollectionLimits = LIMITS
+) -> AsyncIterator[Service]:
     """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
-    replicas = Replicas(folder, kv)
+    replicas = Replicas(folder, kv, collection)
     auth_kv = MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.core.branch import Token
+from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, RepositoryId
@@ -18,6 +19,8 @@ from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.operations import Operations
 from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.faults.gates import GatedKv, HeldOperation
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
@@ -71,6 +74,7 @@ class Lake:
     repository: Repository
     kv: GatedKv
     clock: ManualClock
+    meters: Meters = field(default_factory=Meters)
 
     @property
     def main(self) -> BranchName:
@@ -125,12 +129,16 @@ class Lake:
 class Replicas:
     """Makes replicas of one installation."""
 
-    def __init__(self, directory: Path, kv: Kv | None = None) -> None:
+    def __init__(
+        self, directory: Path, kv: Kv | None = None, collection: CollectionLimits = LIMITS
+    ) -> None:
         self.directory = directory
+        self.collection = collection
         self.clock = ManualClock()
         self.kv = GatedKv(kv or MemKv())
         self.blocks = MemBlockStore(self.clock)
         self.tasks = TaskSet()
+        self.meters = Meters()
         self.count = 0
 
     @asynccontextmanager
@@ -140,13 +148,16 @@ class Replicas:
             self.blocks, self.directory / f"cache{self.count}", rule=BreakRule(rows_mean=4)
         ) as committed:
             yield assemble(
-                settings=GravelerSettings("test", drop_delay_seconds=DELAY),
+                settings=GravelerSettings(
+                    "test", drop_delay_seconds=DELAY, collection=self.collection
+                ),
                 kv=self.kv,
                 blocks=self.blocks,
                 committed=committed,
                 clock=self.clock,
                 ids=SeededIds(self.clock, seed=self.count),
                 tasks=self.tasks,
+                operations=Operations(self.clock, self.meters),
             )
 
 

@@ -201,6 +201,7 @@ def another_compactor(tarn: RunningTarn, folder: Path) -> Iterator[str]:
     for name in ("TARN_RPC_LISTEN_ADDRESS", "TARN_SERVICES_COMPACTOR_ADDRESSES"):
         assert name in environment
         environment[name] = address
+    environment["TARN_TELEMETRY_ADMIN_ADDRESS"] = "127.0.0.1:0"
     command = (own / "cmdline").read_text().rstrip("\0").split("\0")
     command = command[command.index("tarn_compactor") + 1 :]
     with (folder / "compactor.log").open("wb") as log:

@@ -15,10 +15,11 @@ from graveler_service import Service, running_service
 
 from tarn.client import AsyncClient, TlsFiles
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.rpc.process.telemetry import Meters, Tracing
 from tarn.rpc.process.tls import server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import Tracing
 from tarn.testing.clock import ManualClock
 from tarn_proto.auth.v1 import session_service_pb2
 
@@ -112,12 +113,14 @@ async def served_service(folder: Path, tls: TlsFiles | None = None) -> AsyncIter
         auth = {endpoint.name: endpoint for endpoint in service.auth_endpoints}
         sessions = CountedSessions(auth[sessions_descriptor.full_name].handler)
         auth[sessions_descriptor.full_name] = Endpoint(sessions_descriptor, sessions)
-        clock = SystemClock()
+        # Deadlines are of this clock and compared with the services' clock. So this one must stay ahead of that one
+        # when a test advances it, also on a machine that has just started.
+        clock = ServiceClock(service.clock)
         server = RpcServer(
             [*service.endpoints, *auth.values()],
             ServerConfig("127.0.0.1:0", reflection=True),
             clock=clock,
-            ids=SystemIds(clock),
+            ids=SystemIds(SystemClock()),
             meters=Meters(),
             tracing=Tracing(None, 0, random.Random(1)),
             credentials=None if tls is None else server_credentials(tls),
@@ -129,7 +132,7 @@ async def served_service(folder: Path, tls: TlsFiles | None = None) -> AsyncIter
                 service,
                 address,
                 sessions,
-                ServiceClock(service.clock),
+                clock,
                 made.credential.access_key_id,
                 made.secret_access_key,
             )

@@ -130,8 +130,10 @@ class _LayersOverHead:
 _staging_init = Staging.__init__
 
 
-def _staging_over_head(self: Staging, kv: Any, branches: Any, layers: Any, tasks: Any) -> None:
-    _staging_init(self, kv, branches, layers, tasks)
+def _staging_over_head(
+    self: Staging, kv: Any, branches: Any, layers: Any, tasks: Any, age: Any
+) -> None:
+    _staging_init(self, kv, branches, layers, tasks, age)
     self._layers = _LayersOverHead(layers)  # type: ignore[assignment]
 
 

@@ -12,7 +12,7 @@ __all__ = ["REFLOG_GUARDS"]
 
 
 async def _forget_outbox(self: Branches, name: BranchName, branch: Branch) -> frozenset[bytes]:
-    """Takes entries off the record whose rows nobody has written, as if their writer had died."""
+    """Takes entries off the record whose rows are not written, as if their writer had died."""
     return frozenset(entry.entry_id for entry in branch.outbox)
 
 

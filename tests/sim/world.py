@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tests.sim.gateways import Gateway
@@ -16,7 +17,9 @@ from tests.sim.values import Values
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
+from tarn.core.collection import LIMITS
 from tarn.kv.port import Kv, Partition, Predicate
+from tarn.kv.records import Repository
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.testing.check.history import History
 from tarn.testing.sim.blocks import BlockLink, committed_over
@@ -29,12 +32,16 @@ from tarn.testing.sim.loop import SimLoop
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
+from tarn_graveler.collection.fences import Fences, MadeT
 
 __all__ = ["SALT", "Replica", "World"]
 
 SALT = "sky"
 """Salt of the recorded seeds: with the seed, it determines the stream of injected faults. Another salt plays other
 runs of the same plans."""
+
+NO_COLLECTION = replace(LIMITS, staging_us=1 << 62)
+"""No collector runs in these worlds, and the addresses of values (`Values`) are older than every run."""
 
 
 class _End(Kv, Protocol):
@@ -70,6 +77,17 @@ class _RowsStay(KvLink):
             self._world.problem(f"a row of the staging token {partition.name} is removed")
 
 
+class _NoFences(Fences):
+    """No collector runs in these worlds: the reads of the collection record would only move the recorded seeds."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def built(self, repository: Repository, build: Callable[[], Awaitable[MadeT]]) -> MadeT:
+        """Returns the result of a build."""
+        return await build()
+
+
 class Replica(Machine):
     """One graveler process: production's services on simulated stores.
 
@@ -92,6 +110,7 @@ class Replica(Machine):
                 cleanup_poll_seconds=plan.registered_seconds / 4,
                 clock_skew_seconds=2 * plan.skew_seconds,
                 leap_rows_min=1 if plan.has_leaps else LEAP_ROWS_MIN,
+                collection=NO_COLLECTION,
             ),
             kv=_RowsStay(world, self._end, self.wire, plan.page_rows),
             blocks=blocks,
@@ -99,6 +118,7 @@ class Replica(Machine):
             clock=self.clock,
             ids=self.ids,
             tasks=self.tasks,
+            fences=_NoFences(),
         )
         endpoints = endpoints_of(self.graveler, OPEN)
         self.server = InProcessTransport(endpoints, self.clock)

@@ -15,6 +15,7 @@ from tarn.block.mem import MemBlockStore
 from tarn.client.access import Access
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.core.collection import LIMITS
 from tarn.core.listing.breaks import BreakRule
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv
@@ -34,6 +35,8 @@ _SECRET = bytes(range(32))
 _DROP_DELAY_SECONDS = 60.0
 _RANGE_ROWS = 4
 """Mean number of rows of a range, so that listings of a few paths have several."""
+_ANY_AGE = replace(LIMITS, staging_us=1 << 62)
+"""The machine chooses addresses itself; no collection runs."""
 
 
 class LabClock(ShiftedClock):
@@ -104,6 +107,7 @@ async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[Lab]:
                     drop_delay_seconds=_DROP_DELAY_SECONDS,
                     # One replica leaps over every hidden row, the other reads them.
                     leap_rows_min=1 if number else LEAP_ROWS_MIN,
+                    collection=_ANY_AGE,
                 ),
                 kv=kv,
                 blocks=blocks,

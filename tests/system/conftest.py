@@ -97,14 +97,6 @@ def repository(tarn: RunningTarn) -> str:
 
 
 @pytest.fixture
-def paused(tarn: RunningTarn) -> Iterator[None]:
-    """The compactor pauses: only the test compacts."""
-    tarn.ok("compact", "pause", "--minutes", "30")
-    yield
-    tarn.ok("compact", "resume")
-
-
-@pytest.fixture
 def s3(tarn: RunningTarn) -> Iterator[Any]:
     """A boto3 client."""
     client = tarn.s3()

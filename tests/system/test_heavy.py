@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
-import pytest
 from running_tarn import RunningTarn
 
 from tarn_graveler.heavy.builder import HeavyLimits
@@ -23,17 +22,17 @@ def heavy_processes(tarn: RunningTarn) -> list[psutil.Process]:
     ]
 
 
-@pytest.mark.usefixtures("paused")  # a compaction would fold the rows before the commit
-def test_a_large_commit_is_built_below_a_worker(tarn: RunningTarn, tmp_path: Path) -> None:
+def test_a_large_commit_is_built_below_a_worker(own_tarn: RunningTarn, tmp_path: Path) -> None:
+    tarn = own_tarn
+    tarn.ok("compact", "pause", "--minutes", "30")  # a compaction would fold the rows
     repository = tarn.new_repository()
+    files = tmp_path / "files"
+    files.mkdir()
     for number in range(ROWS):
-        (tmp_path / f"{number:05}").touch()
-    tarn.ok("fs", "upload", "-r", str(tmp_path), f"{repository}/main/large/")
+        (files / f"{number:05}").touch()
+    tarn.ok("fs", "upload", "-r", str(files), f"{repository}/main/large/")
     made = tarn.ok("--json", "commit", f"{repository}/main", "-m", "large").json
     assert made["added"] == ROWS
-    # A compaction of an earlier test may have begun one below another worker.
-    found = heavy_processes(tarn)
-    assert found
-    for heavy in found:
-        assert heavy.nice() > psutil.Process(heavy.ppid()).nice()
+    (heavy,) = heavy_processes(tarn)
+    assert heavy.nice() > psutil.Process(heavy.ppid()).nice()
     tarn.ok("fs", "stat", f"{repository}/{made['commit']}/large/00500")

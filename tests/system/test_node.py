@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,22 @@ def test_a_process_with_metadata_exports_counts_of_its_store(
         exports = log.read_text().split('"resource_metrics"')[1:]
         named = (re.search(r'"service.name": "([a-z]+)"', text) for text in exports)
         pairs = zip(named, exports, strict=True)
-        return {name[1] for name, text in pairs if name and '"tarn.kv.duration.count"' in text}
+        return {name[1] for name, text in pairs if name and '"tarn.kv.duration"' in text}
 
     eventually(lambda: counting() == services)
+
+
+@pytest.mark.parametrize("form", [(), ("--separate",)])
+def test_every_process_serves_its_metrics_on_its_admin_port(
+    node: Node, form: tuple[str, ...]
+) -> None:
+    up = node("up", "--detach", *FREE, *form)
+    assert list(up["admin_ports"]) == list(up["workers"])
+    services = set()
+    for address in up["admin_ports"].values():
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+            page = answer.read().decode()
+        services.add(re.search(r'tarn_build_info\{service="([a-z]+)"', page)[1])  # type: ignore[index]
+        assert "tarn_process_resident_memory_bytes " in page
+        assert "tarn_telemetry_skipped_samples" not in page
+    assert services == ({"auth", "graveler", "gateway"} if form else {"node"}) | {"compactor"}

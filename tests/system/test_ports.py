@@ -88,8 +88,36 @@ def test_no_compactor_runs_if_it_is_not_enabled(tmp_path: Path) -> None:
     flags = NodeFlags(port=0, rpc_port=0, workers=2)
     with plan(tmp_path, flags, TARN_COMPACTOR_ENABLED="false") as found:
         assert [each.name for each in found.specs] == ["worker"]
-        assert found.specs[0].own == ()
+        assert [list(own) for own in found.specs[0].own] == [["TARN_TELEMETRY_ADMIN_ADDRESS"]] * 2
         assert found.compactor_server == ""
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_every_process_has_an_admin_port_of_its_own(tmp_path: Path, separate: bool) -> None:
+    flags = NodeFlags(port=0, rpc_port=0, workers=2, separate=separate)
+    with plan(tmp_path, flags) as found:
+        names = [name for spec in found.specs for name in spec.names()]
+        assert list(found.admin_addresses) == names
+        assert len(set(found.admin_addresses.values())) == len(names) >= 3
+        told = [own["TARN_TELEMETRY_ADMIN_ADDRESS"] for spec in found.specs for own in spec.own]
+        assert told == list(found.admin_addresses.values())
+        assert found.state({}, 0).admin_addresses == found.admin_addresses
+        assert not any(address.endswith(":0") for address in told)
+
+
+def test_admin_ports_follow_the_configured_one_and_pass_over_a_taken_one(tmp_path: Path) -> None:
+    first = hold_port("127.0.0.1:0")
+    first.close()
+    host, _, port = first.address.rpartition(":")
+    with socket.socket() as other:
+        other.bind((host, int(port) + 1))
+        other.listen()
+        flags = NodeFlags(port=0, rpc_port=0, workers=2)
+        with plan(tmp_path, flags, TARN_TELEMETRY_ADMIN_ADDRESS=first.address) as found:
+            addresses = [int(each.rpartition(":")[2]) for each in found.admin_addresses.values()]
+    assert addresses[0] == int(port)
+    assert addresses[1] not in (int(port), int(port) + 1, int(port) + 2)
+    assert addresses[2] == int(port) + 2
 
 
 def test_a_taken_port_of_the_compactor_does_not_prevent_the_start(tmp_path: Path) -> None:
@@ -141,3 +169,17 @@ def test_flags_become_arguments_of_a_second_tarn_up(tmp_path: Path) -> None:
         *("--host", "127.0.0.9", "--port", "0", "--rpc-port", "1", "--workers", "2", "--separate"),
     ]
     assert NodeFlags().arguments() == []
+
+
+def test_a_health_address_is_refused(tmp_path: Path) -> None:
+    """All processes of the node would take the same one."""
+    with pytest.raises(CliError, match=r"rpc\.health_address") as caught:
+        plan(tmp_path, NodeFlags(**FREE), TARN_RPC_HEALTH_ADDRESS="127.0.0.1:0")  # type: ignore[arg-type]  # ints
+    assert caught.value.exit_code is Exit.USAGE
+
+
+def test_a_worker_is_not_killed_while_it_may_drain(tmp_path: Path) -> None:
+    with plan(tmp_path, NodeFlags(**FREE), TARN_RPC_DRAIN_TIMEOUT="10m") as found:  # type: ignore[arg-type]  # ints
+        assert found.stop_s > 600
+    with plan(tmp_path, NodeFlags(**FREE)) as found:  # type: ignore[arg-type]  # ints
+        assert found.stop_s == 30

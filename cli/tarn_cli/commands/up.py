@@ -151,6 +151,7 @@ def _record(where: DataDir, state: State) -> Record:
         "log": str(where.log_file),
         "pid": state.pid,
         "workers": state.processes,
+        "admin_ports": state.admin_addresses,
         "restarts": state.restart_count,
     }
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tarn_cli.exits import CliError, Exit
@@ -42,6 +42,7 @@ class State:
         processes: process id of each worker by its name, 0 while it is being restarted.
         restart_count: workers that died and were started again.
         compactor_server: `host:port` of the compactor's rpc; empty if none runs.
+        admin_addresses: `host:port` of the admin port of each process, by its name (`/metrics`).
     """
 
     pid: int
@@ -51,6 +52,7 @@ class State:
     processes: dict[str, int]
     restart_count: int = 0
     compactor_server: str = ""
+    admin_addresses: dict[str, str] = field(default_factory=dict)
 
 
 def _lock(descriptor: int) -> bool:

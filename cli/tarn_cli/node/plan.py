@@ -24,6 +24,7 @@ from tarn_cli.node.supervisor import WorkerSpec
 
 __all__ = ["NodeFlags", "NodePlan", "read_config"]
 
+_ADMIN = "TARN_TELEMETRY_ADMIN_ADDRESS"
 _AUTH = "TARN_SERVICES_AUTH_ADDRESSES"
 _COMPACTOR = "TARN_SERVICES_COMPACTOR_ADDRESSES"
 _DATA_DIR = "TARN_DATA_DIR"
@@ -32,6 +33,9 @@ _REPLICA = "TARN_RPC_REPLICA_ADDRESS"
 _RPC = "TARN_RPC_LISTEN_ADDRESS"
 _S3 = "TARN_GATEWAYS_S3_LISTEN_ADDRESS"
 _SECRET_FILE = "TARN_INSTALLATION_SECRET_FILE"  # noqa: S105 - the name of a variable
+
+_STOP_MARGIN_SECONDS = 5.0
+"""Longer than the margin after which a drain is cancelled (`tarn.rpc.process.serve`), and the close after it."""
 
 
 def read_config(
@@ -110,6 +114,8 @@ class NodePlan:
         server: `host:port` of graveler's rpc.
         auth_server: `host:port` of auth's rpc.
         compactor_server: `host:port` of the compactor's rpc; empty if none runs.
+        stop_s: time for a process to drain; then it is killed.
+        admin_addresses: `host:port` of the admin port of each process, by its name.
     """
 
     specs: tuple[WorkerSpec, ...]
@@ -117,6 +123,8 @@ class NodePlan:
     server: str
     auth_server: str
     compactor_server: str
+    stop_s: float
+    admin_addresses: dict[str, str]
     _ports: ExitStack
 
     @staticmethod
@@ -126,6 +134,9 @@ class NodePlan:
         Raises:
             CliError: CONFLICT, a port is taken; USAGE, the configuration contradicts itself.
         """
+        if config.rpc.health_address is not None:
+            text = "rpc.health_address is for tarn-auth, tarn-graveler, tarn-gateway and tarn-compactor"
+            raise CliError(Exit.USAGE, f"{text}; remove it: `tarn up` runs several processes")
         s3 = config.gateways.s3.listen_address
         if flags.host:
             s3 = f"{flags.host}:{s3.rpartition(':')[2]}"
@@ -162,7 +173,10 @@ class NodePlan:
             if compactor:
                 watched = {**told, _GRAVELER: ",".join(own or [graveler, *more])}
                 specs = (*specs, _compactor(flags, watched, environment, compactor))
-            return NodePlan(specs, _url(config, s3), graveler, auth, compactor, stack.pop_all())
+            specs, admin = _with_admin_ports(flags, config, specs, held)
+            stop_s = config.rpc.drain_timeout_ms / 1000 + _STOP_MARGIN_SECONDS
+            url, ports = _url(config, s3), stack.pop_all()
+            return NodePlan(specs, url, graveler, auth, compactor, stop_s, admin, ports)
 
     def state(self, processes: dict[str, int], restart_count: int) -> State:
         """The contents of the state file while these processes run (process id by name)."""
@@ -174,6 +188,7 @@ class NodePlan:
             processes,
             restart_count,
             self.compactor_server,
+            self.admin_addresses,
         )
 
     def __enter__(self) -> Self:
@@ -221,6 +236,35 @@ def _compactor_port(
         with contextlib.suppress(CliError):
             return held(config.services.compactor.addresses[0])
     return held(with_port(graveler, 0))
+
+
+def _with_admin_ports(
+    flags: NodeFlags,
+    config: Config,
+    specs: tuple[WorkerSpec, ...],
+    held: Callable[[str], str],
+) -> tuple[tuple[WorkerSpec, ...], dict[str, str]]:
+    """Gives every process its admin port; returns the specs with it, and the addresses by process.
+
+    Ports are consecutive. A process gets a free one instead if the rpc port is not the default, as in
+    `_compactor_port`, or if its port is taken.
+    """
+    given = config.telemetry.admin_address
+    host, _, port = (given or "127.0.0.1:8110").rpartition(":")
+    following = int(port) if given is not None or flags.rpc_port is None else 0
+    addresses: dict[str, str] = {}
+    planned = []
+    for spec in specs:
+        own = list(spec.own) or [{}] * spec.count
+        for number, name in enumerate(spec.names()):
+            address = ""
+            with contextlib.suppress(CliError):
+                address = held(f"{host}:{following}")
+            addresses[name] = address or held(f"{host}:0")
+            following += 1 if following else 0
+            own[number] = {**own[number], _ADMIN: addresses[name]}
+        planned.append(replace(spec, own=tuple(own)))
+    return tuple(planned), addresses
 
 
 def _compactor(

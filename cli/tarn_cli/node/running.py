@@ -12,7 +12,7 @@ from tarn.core.clock import Clock
 from tarn.rpc.process.system import SystemClock
 from tarn_cli.node.data_dir import DataDir
 from tarn_cli.node.plan import NodePlan
-from tarn_cli.node.supervisor import Supervisor
+from tarn_cli.node.supervisor import Limits, Supervisor
 
 __all__ = ["run_node"]
 
@@ -36,7 +36,7 @@ def run_node(plan: NodePlan, where: DataDir, say: Callable[[str], None]) -> None
             say(f"cannot write the state file: {error.strerror}")
 
     async def run() -> None:
-        supervisor = Supervisor(plan.specs, clock, changed, say)
+        supervisor = Supervisor(plan.specs, clock, changed, say, Limits(stop_s=plan.stop_s))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, supervisor.stop)

@@ -62,7 +62,7 @@ async def _assemble(
     clock, ids = runtime.clock, runtime.ids
     kv = await open_kv(config, clock, ids, runtime.meters)
     stack.push_async_callback(kv.close)
-    blocks = await open_blocks(config, clock)
+    blocks = await open_blocks(config, clock, runtime.meters)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
     builder = await stack.enter_async_context(open_builder(config, runtime, kv, committed))
@@ -87,6 +87,7 @@ async def _assemble(
         ids=ids,
         builder=builder,
         stopped=runtime.stopped,
+        meters=runtime.meters,
     )
     graveler_calls = InProcessTransport(graveler.endpoints, clock)
     gateway = GatewayApplication(
@@ -98,6 +99,8 @@ async def _assemble(
         ids=ids,
         tls=server_tls(config),
         listens=runtime.listens,
+        meters=runtime.meters,
+        tracing=runtime.tracing,
     )
     return [auth, _Calls(auth_calls), graveler, _Calls(graveler_calls), gateway]
 

@@ -49,6 +49,8 @@ class BuildResult:
         rows_read: number of staged rows that were read, in all layers; 0 for the reset of a part.
         tombstones_read: number of tombstones among them.
         rows_written: number of rows in the ranges that were written.
+        made: paths of the ranges and metaranges that were put. A collection may have judged one that was there already
+            (docs/design/collection.md), so they are checked before the listing is relied upon.
     """
 
     metarange_id: MetarangeId
@@ -64,6 +66,7 @@ class BuildResult:
     rows_read: int = 0
     tombstones_read: int = 0
     rows_written: int = 0
+    made: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)
@@ -219,6 +222,7 @@ class ChangeApplier:
             rows_read=tally.rows,
             tombstones_read=tally.tombstones,
             rows_written=self._writer.rows_written,
+            made=tuple(self._writer.made),
         )
 
     async def _apply(self, group: asyncio.TaskGroup, changes: Run) -> None:

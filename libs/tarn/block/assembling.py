@@ -46,6 +46,7 @@ class ListingWriter:
         cutter: takes rows; call `emit` with the ranges that it completes.
         written: number of ranges written so far.
         rows_written: number of rows in them.
+        made: paths of the ranges and metaranges that were put, whether or not they were there already.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ListingWriter:
         self._made: list[RangeInfo | None] = []
         self.written = 0
         self.rows_written = 0
+        self.made: list[str] = []
         self._room = asyncio.Semaphore(WRITES_MAX)
 
     async def keep(self, group: asyncio.TaskGroup, ranges: Iterable[RangeInfo]) -> None:
@@ -124,8 +126,11 @@ class ListingWriter:
         return info, None if info.range_id in self._known else encode_range(run)
 
     async def _put(self, path: str, body: pa.Buffer) -> None:
+        key = BlockKey(self._namespace, path)
+        self.made.append(path)
         try:
-            await self._reader.store.put(BlockKey(self._namespace, path), memoryview(body))
+            await self._reader.store.put(key, memoryview(body))
         except BlockExistsError:
-            # Another version of the Parquet library wrote the same rows: the id guarantees that.
-            return
+            # Another version of the Parquet library wrote the same rows: the id guarantees that. Its bytes are put
+            # again, because only a put makes them young (docs/design/collection.md).
+            await self._reader.store.put(key, await self._reader.store.read(key))

@@ -232,6 +232,11 @@ class Committed:
         """
         return await self._reader.metarange(namespace, metarange_id)
 
+    @property
+    def cache(self) -> RangeCache:
+        """The ranges on this machine's disk."""
+        return self._reader.cache
+
     def lookup_cached(
         self, namespace: str, metarange_id: MetarangeId, path: str
     ) -> bytes | NotCached | None:

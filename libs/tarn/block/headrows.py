@@ -24,7 +24,7 @@ from tarn.core.listing.run import Run, concat_runs
 __all__ = ["head_rows", "with_head_entries"]
 
 _WINDOW_ROWS = 1 << 20
-"""Windows of a comparison that nobody pages through: as large as the ranges."""
+"""Windows of a comparison that is read to its end: as large as the ranges."""
 
 
 async def head_rows(

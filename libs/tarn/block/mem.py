@@ -133,12 +133,12 @@ class MemBlockStore:
         return block
 
     def add(self, key: BlockKey, body: bytes) -> None:
-        """Makes a block visible, or raises `BlockExistsError`."""
+        """Makes a block visible, or metadata young again, or raises `BlockExistsError`."""
         blocks = self._namespaces.setdefault(key.namespace, {})
         old = blocks.get(key.path)
-        if old is None:
+        if old is None or (old.body == body and key.path.startswith(METADATA_PREFIX)):
             blocks[key.path] = _Block(body, self._clock.now_us())
-        elif old.body != body or not key.path.startswith(METADATA_PREFIX):
+        else:
             raise BlockExistsError(key)
 
 

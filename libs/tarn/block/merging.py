@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -133,6 +133,7 @@ class MergeResult:
         conflicts: the first of them.
         source_count: number of conflicts that the choice gave to the source.
         dest_count: number of conflicts that the choice gave to the destination.
+        made: as `BuildResult.made`; empty if there is no listing.
     """
 
     metarange_id: MetarangeId | None
@@ -144,6 +145,7 @@ class MergeResult:
     conflicts: ConflictPage
     source_count: int
     dest_count: int
+    made: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,8 @@ class Merging:
         found = self._found
         if found.count:
             return self._result(None, writer.written)
-        return self._result(await writer.publish(), writer.written)
+        made = await writer.publish()
+        return replace(self._result(made, writer.written), made=tuple(writer.made))
 
     def _result(self, made: Metarange | None, written: int) -> MergeResult:
         return MergeResult(

@@ -5,19 +5,31 @@ from __future__ import annotations
 import random
 
 from tarn.block.local import open_local
+from tarn.block.metered import metered
 from tarn.block.port import BlockStore, ReadBlocks
 from tarn.config import Config, Secret
 from tarn.core.clock import Clock
+from tarn.telemetry.meters import Meters
 
 __all__ = ["open_blocks", "open_blocks_to_read"]
 
 
-async def open_blocks(config: Config, clock: Clock) -> BlockStore:
+async def open_blocks(config: Config, clock: Clock, meters: Meters | None = None) -> BlockStore:
     """Opens the block store; the caller closes it.
+
+    Args:
+        config: names the store.
+        clock: the store's clock.
+        meters: counts the store's operations (`tarn.block.metered`); None: they are not counted.
 
     Raises:
         TarnError: the store cannot be opened; the message gives the reason.
     """
+    store = await _open(config, clock)
+    return store if meters is None else metered(store, clock, meters)
+
+
+async def _open(config: Config, clock: Clock) -> BlockStore:
     match config.blockstore.type:
         case "local":
             path = config.blockstore.local.path

@@ -173,7 +173,8 @@ class BlockStore(Protocol):
 
         Raises:
             BlockExistsError: another block has this name. Writing the same bytes again is allowed for
-                `_tarn/` paths, which are content-addressed.
+                `_tarn/` paths, which are content-addressed; it makes the block *young*: its `mtime_us` is that of
+                the new write, durably, so that no collection judges it by its former age.
         """
         ...
 

@@ -85,6 +85,10 @@ class RangeCache:
         bytes_max: bound on the bytes of all files. Each process may exceed it briefly by one range.
         open_max: maximum number of ranges that stay mapped.
         executor: runs file I/O; None: the loop's default executor.
+
+    Attributes:
+        hits: look-ups that found the range mapped; `loads`: ranges that were mapped from the disk; `fetches`: ranges
+            that were fetched from the block store. For metrics.
     """
 
     def __init__(
@@ -102,13 +106,17 @@ class RangeCache:
         self._executor = executor
         self._opened: LruCache[RangeId, CachedRange] = LruCache(open_max)
         self._fetching = SingleFlight[RangeId, CachedRange]()
+        self.hits = self.loads = self.fetches = 0
         self._disk = threading.Lock()  # one eviction at a time; guards the two numbers below
         self._written_bytes = 0  # since the directory was last measured
         self._measured_bytes: int | None = None
 
     def opened(self, range_id: RangeId) -> CachedRange | None:
         """Returns the range if it is mapped already. Never waits."""
-        return self._opened.get(range_id)
+        found = self._opened.get(range_id)
+        if found is not None:
+            self.hits += 1
+        return found
 
     async def get(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
         """Returns the range; calls `fetch` for its rows if this machine does not have them.
@@ -133,7 +141,10 @@ class RangeCache:
     async def _bring(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
         loop = asyncio.get_running_loop()
         run = await loop.run_in_executor(self._executor, self._load, range_id)
-        if run is None:
+        if run is not None:
+            self.loads += 1
+        else:
+            self.fetches += 1
             fetched = await fetch()
             run = await loop.run_in_executor(self._executor, self._keep, range_id, fetched)
         found = CachedRange(run)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from tarn.client.auth import AuthClient
+from tarn.client.collections import CollectionClient
 from tarn.client.errors import call_error
 from tarn.client.graveler import GravelerClient
 from tarn.client.operations import Operations
@@ -89,6 +90,7 @@ class AsyncClient(Operations):
             pair = KeyPair(access_key_id, secret_access_key)
             self._log_in = LogIn(AuthClient(auth), pair, self._clock, self._ids, rng)
         self.graveler = GravelerClient(SessionTransport(graveler, self._log_in))
+        self.collections = CollectionClient(SessionTransport(graveler, self._log_in))
         self.auth = AuthClient(SessionTransport(auth, self._log_in))
 
     def call(self) -> Call:

@@ -79,6 +79,12 @@ __all__ = [
     "BlockNotFoundError",
     "TaskNotFoundError",
     "TaskExistsError",
+    "AddressTooOldError",
+    "CollectionRunningError",
+    "CollectionHeldError",
+    "CollectionLostError",
+    "CollectionNoMarkError",
+    "CollectionTooEarlyError",
     "UserNotFoundError",
     "UserExistsError",
     "RoleNotFoundError",
@@ -282,6 +288,42 @@ class TaskExistsError(AlreadyExistsError):
     """The id of a new task belongs to another task."""
 
     REASON = Reason.TASK_EXISTS
+
+
+class AddressTooOldError(FailedPreconditionError):
+    """The block of an entry was begun more than 6 hours ago, so a collection may have judged it: write it again."""
+
+    REASON = Reason.ADDRESS_TOO_OLD
+
+
+class CollectionRunningError(FailedPreconditionError):
+    """Another run of a garbage collection works on the repository, or a batch of deletions was never ended."""
+
+    REASON = Reason.COLLECTION_RUNNING
+
+
+class CollectionHeldError(FailedPreconditionError):
+    """Garbage collections of the repository are held: release the hold, or wait for its end."""
+
+    REASON = Reason.COLLECTION_HELD
+
+
+class CollectionLostError(FailedPreconditionError):
+    """The run of a garbage collection is over, or its lease is: it has to stop at once."""
+
+    REASON = Reason.COLLECTION_LOST
+
+
+class CollectionNoMarkError(FailedPreconditionError):
+    """The mark to sweep is not the last complete one of the repository."""
+
+    REASON = Reason.COLLECTION_NO_MARK
+
+
+class CollectionTooEarlyError(FailedPreconditionError):
+    """The grace time of the mark is not over."""
+
+    REASON = Reason.COLLECTION_TOO_EARLY
 
 
 class UserNotFoundError(NotFoundError):

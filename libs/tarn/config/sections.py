@@ -18,7 +18,9 @@ from typing import Literal
 
 from tarn.config.compactor_sections import Compactor, CompactorPlace
 from tarn.config.errors import ConfigError
+from tarn.config.rpc_sections import Rpc
 from tarn.config.setting import setting
+from tarn.config.telemetry_sections import Telemetry, Tracing
 from tarn.config.values import Choice, Form, Number, Secret, Sort, Within
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Rpc",
     "ServiceName",
     "Services",
+    "Telemetry",
     "Tracing",
 ]
 
@@ -322,44 +325,6 @@ class Api:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RpcTls:
-    """Mutual TLS between services; all three or none is set."""
-
-    ca: Path | None = setting(
-        None, "Authorities that must have signed the other services' certificates, PEM."
-    )
-    cert: Path | None = setting(None, "Certificate of this service, PEM.")
-    key: Path | None = setting(None, "Private key of this service, PEM.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rpc:
-    """How services accept rpcs."""
-
-    listen_address: str | None = setting(
-        None,
-        "Address on which this service accepts rpcs; its first address below if not given.",
-        Sort.ADDRESS,
-    )
-    replica_address: str | None = setting(
-        None,
-        "A further address on which this process accepts rpcs. `tarn up` sets it for each of its workers, which share "
-        "`listen_address`, so that the compactor can reach every one of them.",
-        Sort.ADDRESS,
-    )
-    tls: RpcTls
-    allow_plaintext: bool = setting(
-        "false",
-        "Lets a service accept rpcs from other machines without TLS. Any client that reaches auth "
-        "then gets signing keys: use it only behind a mesh that encrypts and authenticates.",
-    )
-    reflection: bool = setting(
-        "false",
-        "Lets any client list the rpcs and their messages, for tools such as grpcurl (docs/user/grpc.md).",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthPlace:
     """Addresses of auth; at least one."""
 
@@ -447,15 +412,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tracing:
-    """Tracing of requests."""
-
-    sample_ratio: float = setting(
-        "0", "Fraction of the requests without a sampling decision of their own that are traced."
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Every setting, checked. Its repr holds no secret."""
 
@@ -482,6 +438,7 @@ class Config:
     cache: Cache
     limits: Limits
     tracing: Tracing
+    telemetry: Telemetry
 
     def rpc_address(self, service: ServiceName) -> str:
         """The address on which a service accepts rpcs.

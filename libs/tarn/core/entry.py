@@ -38,6 +38,7 @@ __all__ = [
     "TOMBSTONE",
     "METADATA_BYTES_MAX",
     "TailTag",
+    "address_of",
     "etag_of",
     "identity_of",
     "is_tombstone",
@@ -274,6 +275,17 @@ def is_tombstone(packed: bytes | memoryview) -> bool:
 def identity_of(packed: bytes | memoryview) -> bytes:
     """The identity: 16 bytes, the same for equal versions of an object."""
     return bytes(packed[50:HEAD_BYTES])
+
+
+def address_of(packed: bytes) -> bytes | None:
+    """Returns the address of a packed entry's block; None if it has no block of its own.
+
+    That is: a tombstone, an external address, or zeros, which no block can have.
+    """
+    address = packed[18:34]
+    if packed[1] & (FLAG_TOMBSTONE | FLAG_EXTERNAL) or address == _ZERO:
+        return None
+    return address
 
 
 def etag_of(packed: bytes) -> str:

@@ -149,7 +149,7 @@ class Task:
         epoch: number of runs begun. Invariant: each claim increases it by one.
         runner: the process of the newest run.
         lease_until_us: time from which others may claim it.
-        is_cancel_requested: somebody asked for its end.
+        is_cancel_requested: a user asked to cancel it.
         progress: of the newest run.
         end_time_us: time of its end; 0 before.
         result: the response on the wire; empty unless it succeeded.

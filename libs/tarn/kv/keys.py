@@ -161,6 +161,9 @@ class RepositoryKeys:
     CLOSED: ClassVar[bytes] = b"closed"
     """A row of `refs` that exists once the deletion of the repository has begun."""
 
+    COLLECTION: ClassVar[bytes] = b"collection"
+    """The row of `refs` with the collection record; absent until the first run or hold."""
+
     DELETED: ClassVar[bytes] = b"deleted/"
     """Prefix of the index of deleted branches, in the partition of the reflogs."""
 

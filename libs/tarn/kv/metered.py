@@ -1,102 +1,33 @@
 """Metrics of a store: how long each operation takes, how often it fails, and why.
 
-`open_kv` wraps every driver in `MeteredKv`. Two meters are exported, as `docs/operate/metrics.md` describes:
+`open_kv` wraps every driver in `MeteredKv`. It has these metrics (`tarn.telemetry.table`):
 
 - `kv.duration`, by operation, in seconds: one value per call, successful or not. `scan_arrow` records one
   value per batch, without the consumer's own time. `set_many` records one value per call, however many
   groups it writes.
 - `kv.failed`, by operation and reason: calls that raised, and for `set_many` also each group that failed. A
   lost compare-and-set is counted with reason `REF_MOVED`, although it is an answer rather than a fault.
+- `kv.in_flight`, by operation: calls that are waiting.
 
-Counting costs about 0.6 µs per call; the export costs nothing while no exporter reads the meters.
+Counting costs some 0.5 µs per call; the export costs nothing while no exporter reads the meters.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from types import TracebackType
-from typing import Protocol, cast
+from typing import cast
 
 import pyarrow as pa
 
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import Group, Listed, ListingKv, Partition, Predicate, Row, SiftedPage, Versioned
+from tarn.telemetry.calls import CallMeter
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import TRACEPARENT
 
-__all__ = ["Counter", "Histogram", "MeteredKv", "Meters"]
-
-_OTHER = "OTHER"
-"""The reason counted for exceptions other than `TarnError`: a cancelled call or a defect."""
-
-
-class Counter(Protocol):
-    """A number that only grows."""
-
-    def add(self, amount: int = 1) -> None:
-        """Adds `amount`."""
-        ...
-
-
-class Histogram(Protocol):
-    """A distribution of values in buckets."""
-
-    def record(self, value: float) -> None:
-        """Records one value."""
-        ...
-
-
-class Meters(Protocol):
-    """Creates meters; `tarn.rpc.process.telemetry.Meters` implements it."""
-
-    def counter(self, name: str, **attributes: str) -> Counter:
-        """Returns the counter with this name and these attributes."""
-        ...
-
-    def histogram(self, name: str, **attributes: str) -> Histogram:
-        """Returns the histogram, in seconds, with this name and these attributes."""
-        ...
-
-
-class _Operation:
-    """The meters of one operation; `with operation.call():` measures a call."""
-
-    __slots__ = ("_meters", "duration", "name", "now")
-
-    def __init__(self, name: str, meters: Meters, clock: Clock) -> None:
-        self.name = name
-        self.now = clock.monotonic
-        self.duration = meters.histogram("kv.duration", operation=name)
-        self._meters = meters
-
-    def call(self) -> _Call:
-        return _Call(self)
-
-    def fail(self, error: BaseException) -> None:
-        reason = error.reason.value if isinstance(error, TarnError) else _OTHER
-        self._meters.counter("kv.failed", operation=self.name, reason=reason).add()
-
-
-class _Call:
-    """One running call. A class, because `contextmanager` would cost three times as much."""
-
-    __slots__ = ("_began", "_operation")
-
-    def __init__(self, operation: _Operation) -> None:
-        self._operation = operation
-
-    def __enter__(self) -> None:
-        self._began = self._operation.now()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._operation.duration.record(self._operation.now() - self._began)
-        if error is not None and not isinstance(error, StopAsyncIteration):
-            self._operation.fail(error)
+__all__ = ["MeteredKv"]
 
 
 class MeteredKv:
@@ -110,29 +41,49 @@ class MeteredKv:
 
     def __init__(self, kv: ListingKv, clock: Clock, meters: Meters) -> None:
         self._kv = kv
-        self._get_many = _Operation("get_many", meters, clock)
-        self._set_many = _Operation("set_many", meters, clock)
-        self._set_if = _Operation("set_if", meters, clock)
-        self._delete_many = _Operation("delete_many", meters, clock)
-        self._delete_if = _Operation("delete_if", meters, clock)
-        self._scan = _Operation("scan", meters, clock)
-        self._scan_without = _Operation("scan_without", meters, clock)
-        self._scan_arrow = _Operation("scan_arrow", meters, clock)
-        self._drop_partition = _Operation("drop_partition", meters, clock)
+        self._get_many = CallMeter("kv", "get_many", meters, clock)
+        self._set_many = CallMeter("kv", "set_many", meters, clock)
+        self._set_if = CallMeter("kv", "set_if", meters, clock)
+        self._delete_many = CallMeter("kv", "delete_many", meters, clock)
+        self._delete_if = CallMeter("kv", "delete_if", meters, clock)
+        self._scan = CallMeter("kv", "scan", meters, clock)
+        self._scan_without = CallMeter("kv", "scan_without", meters, clock)
+        self._scan_arrow = CallMeter("kv", "scan_arrow", meters, clock)
+        self._drop_partition = CallMeter("kv", "drop_partition", meters, clock)
 
     async def get_many(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool = False
     ) -> list[Versioned | None]:
         """See `Kv.get_many`."""
-        with self._get_many.call():
-            return await self._kv.get_many(partition, keys, settle=settle)
+        meter = self._get_many
+        if TRACEPARENT.get():
+            with meter.call():
+                return await self._kv.get_many(partition, keys, settle=settle)
+        began = meter.begin()
+        try:
+            found = await self._kv.get_many(partition, keys, settle=settle)
+        except BaseException as error:
+            meter.end_failed(began, error)
+            raise
+        meter.end(began)
+        return found
 
     async def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> list[TarnError | None]:
         """See `Kv.set_many`."""
-        with self._set_many.call():
-            outcomes = await self._kv.set_many(partition, groups)
+        meter = self._set_many
+        if TRACEPARENT.get():
+            with meter.call():
+                outcomes = await self._kv.set_many(partition, groups)
+        else:
+            began = meter.begin()
+            try:
+                outcomes = await self._kv.set_many(partition, groups)
+            except BaseException as error:
+                meter.end_failed(began, error)
+                raise
+            meter.end(began)
         for outcome in filter(None, outcomes):
             self._set_many.fail(outcome)
         return outcomes

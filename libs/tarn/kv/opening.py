@@ -10,8 +10,9 @@ from tarn.kv.agreement import agree
 from tarn.kv.embedded import open_embedded
 from tarn.kv.embedded.reading import open_embedded_to_read
 from tarn.kv.fence import FencedKv, check_open
-from tarn.kv.metered import MeteredKv, Meters
+from tarn.kv.metered import MeteredKv
 from tarn.kv.port import ListingKv, ReadKv, ScanKv
+from tarn.telemetry.meters import Meters
 
 __all__ = ["open_kv", "open_kv_to_read", "open_scans", "open_store"]
 

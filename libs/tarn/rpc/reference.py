@@ -11,6 +11,7 @@ from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, u
 from tarn_proto.compactor.v1 import compactor_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
+    collection_service_pb2,
     commit_service_pb2,
     compaction_service_pb2,
     diff_service_pb2,
@@ -40,6 +41,7 @@ _FILES = (
     reflog_service_pb2,
     task_service_pb2,
     compaction_service_pb2,
+    collection_service_pb2,
     entry_service_pb2,
     upload_service_pb2,
     staging_event_service_pb2,

@@ -28,6 +28,11 @@ class ManualClock:
         """Returns seconds since this clock was made."""
         return self._elapsed
 
+    @property
+    def sleepers(self) -> int:
+        """Returns the number of tasks that sleep."""
+        return sum(not waiting.done() for _, _, waiting in self._sleepers)
+
     async def sleep(self, seconds: float) -> None:
         """Waits until the clock has been advanced by `seconds`."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()

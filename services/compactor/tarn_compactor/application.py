@@ -14,12 +14,13 @@ from tarn.client.compactions import CompactionClient
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.client.transport import Transport
-from tarn.rpc.process.telemetry import Meters
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.meters import Meters
 from tarn_compactor.compactor import Compactor
 from tarn_compactor.compactor_service import CompactorService
 from tarn_compactor.config import CompactorSettings
 from tarn_compactor.counts import Counts
+from tarn_compactor.metrics import register_staging
 from tarn_compactor.sensor import Sensor
 from tarn_compactor.service_calls import ServiceCalls
 from tarn_proto.compactor.v1 import compactor_service_pb2
@@ -78,6 +79,7 @@ class CompactorApplication:
         service = CompactorService(
             Access(auth, clock), self.counts, self.sensor, self.compactor, clock
         )
+        register_staging(meters, self.counts, clock)
         descriptor = compactor_service_pb2.DESCRIPTOR.services_by_name["CompactorService"]
         self.endpoints: Sequence[Endpoint] = (Endpoint(descriptor, service),)
 

@@ -21,7 +21,7 @@ from tarn.client.compactions import CompactionClient
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.clock import Clock
 from tarn.core.errors import Reason, TarnError
-from tarn.rpc.process.telemetry import Meters
+from tarn.telemetry.meters import Meters
 from tarn_compactor.counts import BranchKey, Counts
 from tarn_compactor.policy import History, Thresholds, excess, pause_after_failures, wait
 from tarn_compactor.sensor import Sensor
@@ -141,6 +141,12 @@ class Compactor:
         self._clock = clock
         self._rng = rng
         self._meters = meters
+        # They are shown from the start, so that a rate finds the first change.
+        for name in ("rows_read", "rows_written", "sealed_tokens", "tombstones"):
+            meters.counter(f"compaction.{name}")
+        for outcome in (*_OUTCOMES.values(), "failed"):
+            meters.counter("compaction.attempts", outcome=outcome)
+        meters.histogram("compaction.duration")
         self._tasks = TaskSet()
         self._running = 0
         self._stops = False
@@ -166,7 +172,7 @@ class Compactor:
             await self._tasks.close()
 
     def stop(self) -> None:
-        """Starts nothing more. Graveler finishes a compaction whose caller has left, so nobody waits for it."""
+        """Starts nothing more. It waits for no compaction: graveler finishes one whose caller has left."""
         self._stops = True
 
     def pause(self, seconds: float) -> float:
@@ -264,7 +270,7 @@ class Compactor:
             work.failures += 1
             work.error = error.message
             self.totals.failures += 1
-            self._meters.counter("compaction.count", outcome="failed").add()
+            self._meters.counter("compaction.attempts", outcome="failed").add()
             _log.warning(
                 "compaction failed",
                 repository=key[0],
@@ -308,7 +314,7 @@ class Compactor:
         done = await self._compactions.compact_branch(call, *key)
         outcome = _OUTCOMES.get(done.outcome, "other")
         seconds = done.duration.ToMicroseconds() / 1_000_000
-        self._meters.counter("compaction.count", outcome=outcome).add()
+        self._meters.counter("compaction.attempts", outcome=outcome).add()
         if done.outcome != pb.COMPACTION_OUTCOME_COMPACTED:
             _log.info("not compacted", repository=key[0], branch=key[1], outcome=outcome)
             return done.outcome != pb.COMPACTION_OUTCOME_RUNNING

@@ -178,7 +178,7 @@ class Counts:
             branch.measured_from.pop(each.token_id, None)
         if each.token_id in branch.measured_tokens:
             branch.measured_tokens.discard(each.token_id)
-            branch.measured = None  # nobody told how many of its rows were in this token
+            branch.measured = None  # the rows of this token were not counted by themselves
             if branch.measured_tokens:
                 self.measure([key])  # rows of these tokens may be left
         if each.is_committed:

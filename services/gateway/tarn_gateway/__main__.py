@@ -26,7 +26,7 @@ __all__ = ["main"]
 async def _assemble(
     config: Config, runtime: Runtime, stack: AsyncExitStack
 ) -> Sequence[Application]:
-    blocks = await open_blocks(config, runtime.clock)
+    blocks = await open_blocks(config, runtime.clock, runtime.meters)
     stack.push_async_callback(blocks.close)
     auth = connect(config, runtime, "auth")
     stack.push_async_callback(auth.close)
@@ -41,6 +41,8 @@ async def _assemble(
         ids=runtime.ids,
         tls=server_tls(config),
         listens=runtime.listens,
+        meters=runtime.meters,
+        tracing=runtime.tracing,
     )
     return [gateway]
 

@@ -11,6 +11,8 @@ from tarn.client.access import Access
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import Tracing
 from tarn_gateway.backend import Backend
 from tarn_gateway.config import GatewaySettings
 from tarn_gateway.grants import Authenticator
@@ -37,6 +39,8 @@ class GatewayApplication:
         ids: makes block addresses and request ids.
         tls: for https; None for http.
         listens: called with `("s3", "host:port")` once the endpoint listens.
+        meters: counts requests; None: only for tests.
+        tracing: traces requests that are sampled; None: none.
     """
 
     name = "gateway"
@@ -53,7 +57,10 @@ class GatewayApplication:
         ids: IdSource,
         tls: ssl.SSLContext | None = None,
         listens: Callable[[str, str], None] | None = None,
+        meters: Meters | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        meters = meters or Meters()
         self._settings = settings
         self._tls = tls
         self._listens = listens
@@ -63,7 +70,13 @@ class GatewayApplication:
         )
         policy = SigV4Policy(settings.region)
         authenticator = Authenticator(access, clock, policy, timeout_s=bounds.call_timeout_s)
-        traces = Traces(access_log=settings.access_log)
+        traces = Traces(
+            access_log=settings.access_log,
+            meters=meters,
+            slow_s=settings.slow_operation_s,
+            tracing=tracing,
+            clock=clock,
+        )
         handler = S3Handler(authenticator, backend, traces, domains=settings.domains)
         self._server = HttpServer(
             handler,
@@ -73,6 +86,7 @@ class GatewayApplication:
             on_error=handler.refuse,
             observer=traces.end,
         )
+        self._meters = meters
         self._port = 0
 
     @property
@@ -95,6 +109,7 @@ class GatewayApplication:
         except BaseException:
             await self._server.__aexit__()
             raise
+        self._meters.sample("gateway.connections", lambda: self._server.connection_count)
         if self._listens is not None:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             self._listens("s3", f"{host}:{self._port}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from math import inf
 
 from tarn.config import Config, ConfigError
 from tarn_gateway.backend import Bounds
@@ -24,6 +25,7 @@ class GatewaySettings:
         domains: lower-case host names whose subdomains are buckets (virtual-host addressing); requests
             to other host names use path style.
         access_log: whether to log every request, not only server errors.
+        slow_operation_s: a request that takes longer is logged with its phases.
         limits: limits of the HTTP server.
         bounds: limits of operations.
     """
@@ -34,6 +36,7 @@ class GatewaySettings:
     region: str = "us-east-1"
     domains: tuple[str, ...] = ()
     access_log: bool = True
+    slow_operation_s: float = inf
     limits: HttpLimits = field(default_factory=HttpLimits)
     bounds: Bounds = field(default_factory=Bounds)
 
@@ -61,6 +64,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         reuse_port=reuse_port,
         region=section.region,
         access_log=section.access_log,
+        slow_operation_s=config.telemetry.slow_operation_ms / 1000,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         limits=HttpLimits(connections_max=config.limits.connections),
         bounds=Bounds(payload=PayloadPolicy(object_bytes_max=config.limits.body_size_bytes)),

@@ -14,6 +14,7 @@ import structlog
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import parse_repository_id
 from tarn.rpc.process.log import REQUEST_ID
+from tarn.telemetry.tracing import child_span
 from tarn_gateway.backend import Backend
 from tarn_gateway.grants import Authenticator, authorize
 from tarn_gateway.http import Request, Response
@@ -55,15 +56,20 @@ class S3Handler:
         self._authenticator = authenticator
         self._backend = backend
         self._traces = traces
+        self._now = backend.clock.monotonic
         self._domains = tuple(domains)
 
     async def __call__(self, request: Request) -> Response:
         """Answers one request. `refuse` turns every exception into an answer."""
         REQUEST_ID.set(request.request_id)
         trace = self._traces.begin(request)
+        began = self._now()
         host = request.headers.text("host")
         address = parse_address(host, request.raw_path, self._domains)
-        signed, granted = await self._authenticator.authenticate(request)
+        with child_span("authenticate"):
+            signed, granted = await self._authenticator.authenticate(request)
+        authenticated = self._now()
+        trace.auth_s = authenticated - began
         trace.user = granted.grant.user_id
         query = parse_query(request.raw_query)
         refuse_version(query)
@@ -73,7 +79,10 @@ class S3Handler:
         s3_request = S3Request(request, operation, address, query, signed, granted)
         _note(trace, s3_request)
         authorize(s3_request)
-        response = await operation.perform(self._backend, s3_request)
+        try:
+            response = await operation.perform(self._backend, s3_request)
+        finally:
+            trace.perform_s = self._now() - authenticated
         response.headers.append(_ID_2)
         return response
 

@@ -182,6 +182,8 @@ _REASONS: Final[Mapping[Reason, S3Code]] = {
     # Another replica is completing the same upload: SDKs retry 503 by themselves and then get that
     # replica's answer; they give up at 409. Applies to every kind of error with this reason.
     Reason.UPLOAD_BUSY: "ServiceUnavailable",
+    # A body that took hours: the same request with its body, sent again, is a new block.
+    Reason.ADDRESS_TOO_OLD: "ServiceUnavailable",
     Reason.CREDENTIAL_NOT_FOUND: "InvalidAccessKeyId",
     Reason.SIGNATURE_MISMATCH: "SignatureDoesNotMatch",
     Reason.CALLER_TOKEN_INVALID: "AccessDenied",

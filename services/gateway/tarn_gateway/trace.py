@@ -1,4 +1,4 @@
-"""The access log: one canonical line per request, and the facts collected for it while the request is served.
+"""The access log and the metrics of requests, and the facts collected for them while a request is served.
 
 The line is written after the last byte was handed to the socket, so its sizes and times are final. It
 never contains a header or the query, which is a secret in a presigned URL.
@@ -7,10 +7,14 @@ never contains a header or the query, which is a secret in a presigned URL.
 from __future__ import annotations
 
 import logging
+from math import inf
 
 import structlog
 
+from tarn.core.clock import Clock
 from tarn.rpc.process.log import LineLogger
+from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
+from tarn.telemetry.tracing import RequestSpan, Tracing
 from tarn_gateway.http import Exchange, Request
 from tarn_gateway.operation import Operation
 
@@ -20,7 +24,17 @@ __all__ = ["Trace", "Traces"]
 class Trace:
     """Facts about a request, each recorded as soon as the handler knows it."""
 
-    __slots__ = ("code", "operation", "path", "ref", "repository", "user")
+    __slots__ = (
+        "auth_s",
+        "code",
+        "operation",
+        "path",
+        "perform_s",
+        "ref",
+        "repository",
+        "span",
+        "user",
+    )
 
     def __init__(self) -> None:
         self.operation: Operation | None = None
@@ -29,6 +43,9 @@ class Trace:
         self.path = ""
         self.user = ""
         self.code = ""
+        self.span: RequestSpan | None = None
+        self.auth_s = 0.0
+        self.perform_s = 0.0
 
     @property
     def operation_name(self) -> str:
@@ -36,23 +53,60 @@ class Trace:
         return "" if self.operation is None else self.operation.name
 
 
+class _OperationMeters:
+    """The metrics of one operation, found by one look-up for each request."""
+
+    __slots__ = ("auth", "duration", "name", "perform", "requests", "send")
+
+    def __init__(self, name: str, meters: Meters) -> None:
+        self.name = name
+        self.duration: Histogram = meters.histogram("gateway.duration", operation=name)
+        self.auth = meters.histogram("gateway.phase", operation=name, phase="auth")
+        self.perform = meters.histogram("gateway.phase", operation=name, phase="perform")
+        self.send = meters.histogram("gateway.phase", operation=name, phase="send")
+        self.requests: dict[int, Counter] = {}
+
+
 class Traces:
-    """The requests being served, and their log lines.
+    """The requests being served, their log lines and their metrics.
 
     Args:
         access_log: whether successful requests are logged; server errors always are.
+        meters: counts requests by operation; None: only for tests.
+        slow_s: a request that takes longer is logged with its phases.
+        tracing: makes the spans of sampled requests; None: of none.
+        clock: the times of exemplars; only with `tracing`.
     """
 
-    def __init__(self, *, access_log: bool) -> None:
+    def __init__(
+        self,
+        *,
+        access_log: bool,
+        meters: Meters | None = None,
+        slow_s: float = inf,
+        tracing: Tracing | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         log = structlog.get_logger().bind()
         self._access_log = access_log and log.is_enabled_for(logging.INFO)
         self._failures = log.is_enabled_for(logging.WARNING)
         self._lines = LineLogger.bound()
         self._open: dict[str, Trace] = {}
+        self._slow_s = slow_s
+        self._tracing = tracing if tracing is not None and tracing.is_on else None
+        self._clock = clock
+        self._meters = meters = meters or Meters()
+        # Operations are compared by identity, so the look-up is cheap.
+        self._by_operation: dict[Operation | None, _OperationMeters] = {}
+        self._received = meters.counter("gateway.received")
+        self._sent = meters.counter("gateway.sent")
+        meters.sample("gateway.in_flight", lambda: len(self._open))
 
     def begin(self, request: Request) -> Trace:
         """Creates the trace of a request; it is kept until `end`."""
         trace = self._open[request.request_id] = Trace()
+        if self._tracing is not None:
+            trace.span = self._tracing.begin("S3", request.headers.text("traceparent"))
         return trace
 
     def of(self, request: Request) -> Trace:
@@ -60,9 +114,20 @@ class Traces:
         return self._open.get(request.request_id) or Trace()
 
     def end(self, exchange: Exchange) -> None:
-        """Writes the log line; this is the observer of the HTTP server."""
+        """Counts the request and writes its log line; this is the observer of the HTTP server."""
         request = exchange.request
         trace = self._open.pop(request.request_id, None) or Trace()
+        self._count(trace, exchange)
+        if exchange.seconds > self._slow_s and self._failures:
+            self._log_slow(trace, exchange)
+        try:
+            self._log_access(trace, exchange)
+        finally:
+            if trace.span is not None:
+                self._end_span(trace, trace.span, exchange)
+
+    def _log_access(self, trace: Trace, exchange: Exchange) -> None:
+        request = exchange.request
         failed = exchange.status >= 500
         if not (self._failures if failed else self._access_log):
             return
@@ -82,3 +147,55 @@ class Traces:
             "remote": request.remote_addr,
         }
         self._lines.write("warning" if failed else "info", "s3", values)
+
+    def _end_span(self, trace: Trace, span: RequestSpan, exchange: Exchange) -> None:
+        """Ends the span, and makes the request the exemplar of its bucket."""
+        duration = self._by_operation[trace.operation].duration
+        if self._clock is not None:
+            now_us = self._clock.now_us()
+            duration.exemplify(Exemplar(span.trace_id, span.span_id, exchange.seconds, now_us))
+        attributes: dict[str, str | int] = {
+            "http.request.method": exchange.request.method,
+            "http.response.status_code": exchange.status,
+            "tarn.request_id": exchange.request.request_id,
+            "tarn.repository": trace.repository,
+            "tarn.ref": trace.ref,
+        }
+        span.end(f"S3 {trace.operation_name or 'refused'}", attributes)
+
+    def _log_slow(self, trace: Trace, exchange: Exchange) -> None:
+        values = {
+            "operation": trace.operation_name,
+            "repo": trace.repository,
+            "ref": trace.ref,
+            "path": trace.path,
+            "status": exchange.status,
+            "duration_ms": round(exchange.seconds * 1000, 1),
+            "auth_ms": round(trace.auth_s * 1000, 1),
+            "perform_ms": round(trace.perform_s * 1000, 1),
+            "send_ms": round((exchange.seconds - trace.auth_s - trace.perform_s) * 1000, 1),
+            "bytes_in": exchange.received_bytes,
+            "bytes_out": exchange.sent_bytes,
+            "request_id": exchange.request.request_id,
+        }
+        self._lines.write("warning", "slow operation", values)
+
+    def _count(self, trace: Trace, exchange: Exchange) -> None:
+        operation, seconds = trace.operation, exchange.seconds
+        found = self._by_operation.get(operation)
+        if found is None:
+            name = "none" if operation is None else operation.name
+            found = self._by_operation[operation] = _OperationMeters(name, self._meters)
+        found.duration.record(seconds)
+        if operation is not None:
+            found.auth.record(trace.auth_s)
+            found.perform.record(trace.perform_s)
+            found.send.record(seconds - trace.auth_s - trace.perform_s)
+        requests = found.requests.get(exchange.status)
+        if requests is None:
+            requests = found.requests[exchange.status] = self._meters.counter(
+                "gateway.requests", operation=found.name, status=str(exchange.status)
+            )
+        requests.value += 1
+        self._received.value += exchange.received_bytes
+        self._sent.value += exchange.sent_bytes

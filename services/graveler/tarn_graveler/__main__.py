@@ -25,7 +25,7 @@ async def _assemble(
 ) -> Sequence[Application]:
     kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters)
     stack.push_async_callback(kv.close)
-    blocks = await open_blocks(config, runtime.clock)
+    blocks = await open_blocks(config, runtime.clock, runtime.meters)
     stack.push_async_callback(blocks.close)
     committed = await stack.enter_async_context(open_committed_of(config, blocks))
     builder = await stack.enter_async_context(open_builder(config, runtime, kv, committed))
@@ -41,6 +41,7 @@ async def _assemble(
         ids=runtime.ids,
         builder=builder,
         stopped=runtime.stopped,
+        meters=runtime.meters,
     )
     return [graveler]
 

@@ -14,9 +14,12 @@ from tarn.core.clock import Clock, IdSource
 from tarn.kv.agreement import agree
 from tarn.kv.port import Kv
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.operations import Operations
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.building import Builder
 from tarn_graveler.handlers.branches import BranchHandler, TagHandler
+from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.compaction import CompactionHandler
 from tarn_graveler.handlers.differences import DiffHandler
@@ -30,8 +33,10 @@ from tarn_graveler.handlers.settings import SettingsHandler
 from tarn_graveler.handlers.staging_events import StagingEventHandler
 from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
+from tarn_graveler.metrics import register_replica
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
+    collection_service_pb2,
     commit_service_pb2,
     compaction_service_pb2,
     diff_service_pb2,
@@ -64,6 +69,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         reflog_service_pb2: ReflogHandler(guard, graveler),
         task_service_pb2: TaskHandler(guard, graveler),
         compaction_service_pb2: CompactionHandler(guard, graveler),
+        collection_service_pb2: CollectionHandler(guard, graveler),
         entry_service_pb2: EntryHandler(guard, graveler),
         upload_service_pb2: UploadHandler(guard, graveler),
         dump_service_pb2: DumpHandler(guard, graveler),
@@ -79,6 +85,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
 class GravelerApplication:
     """Serves refs, commits and staged entries over one KV and one block store; owns neither of them.
 
+    `meters` gets its metrics; None: only for tests.
     `stopped` returns when the process is asked to stop; calls that only wait are then answered at once.
     """
 
@@ -96,6 +103,7 @@ class GravelerApplication:
         ids: IdSource,
         builder: Builder | None = None,
         stopped: Callable[[], Awaitable[None]] | None = None,
+        meters: Meters | None = None,
     ) -> None:
         self._stopped = stopped
         self._tasks = TaskSet()
@@ -109,7 +117,10 @@ class GravelerApplication:
             ids=ids,
             tasks=self._tasks,
             builder=builder,
+            operations=Operations(clock, meters, settings.slow_operation_seconds),
         )
+        if meters is not None:
+            register_replica(meters, clock, self._graveler.cleaning, committed, builder)
         self._endpoints = endpoints_of(self._graveler, access)
 
     @property

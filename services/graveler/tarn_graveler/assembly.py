@@ -6,13 +6,17 @@ The application serves these parts; tests and the simulator use the same objects
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
+from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
+from tarn.telemetry.operations import Operations
+from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.compacting import Compacting
@@ -31,6 +35,8 @@ from tarn_graveler.branch.staging import Staging
 from tarn_graveler.branch.staging_statistics import StagingStatistics
 from tarn_graveler.branch.token_cleanup import TokenCleanup
 from tarn_graveler.branch.uncommitted import UncommittedChanges
+from tarn_graveler.collection.fences import FencedBuilder, Fences
+from tarn_graveler.collection.records import Collections
 from tarn_graveler.handlers.page_keys import PageKeys
 from tarn_graveler.history.ancestry import History
 from tarn_graveler.history.annotating import Annotating
@@ -77,6 +83,8 @@ class GravelerSettings:
         reflog_retention_seconds: age at which an entry of a reflog expires.
         reflog_entries_max: entries of one branch name that are kept.
         leap_rows_min: hidden rows for which a listing makes a leap (`branch.leaps`); less in tests.
+        collection: the times of garbage collections; shorter in tests, equal in all replicas.
+        slow_operation_seconds: an operation on a branch that takes longer is logged with its phases.
     """
 
     installation_id: str
@@ -87,6 +95,8 @@ class GravelerSettings:
     reflog_retention_seconds: float = 90 * 86_400.0
     reflog_entries_max: int = 10_000
     leap_rows_min: int = LEAP_ROWS_MIN
+    collection: CollectionLimits = LIMITS
+    slow_operation_seconds: float = inf
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -145,6 +155,7 @@ class Graveler:
     task_runner: TaskRunner
     restoring: Restoring
     dumping: Dumping
+    collections: Collections
     clock: Clock
 
     @property
@@ -178,53 +189,50 @@ def assemble(
     ids: IdSource,
     tasks: TaskSet,
     builder: Builder | None = None,
+    operations: Operations | None = None,
+    fences: Fences | None = None,
 ) -> Graveler:
-    """Builds one replica over its ports; owns none of them. Without a `builder`, it builds listings itself."""
+    """Builds one replica over its ports; owns none. Its own `builder` builds listings here; `fences` are for tests."""
     keys = InstallationKeys(settings.installation_id)
-    delay, poll = settings.drop_delay_seconds, settings.cleanup_poll_seconds
-    repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
-    names = RefNames(kv, repositories, clock, ids)
-    rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
-    reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
-    branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
-    commits = Commits(kv, blocks, repositories)
-    refs = Refs(kv, repositories, branches, commits, reflog)
+    records = _records(settings, keys, kv, blocks, clock, ids, tasks)
+    repositories, branches, commits = records.repositories, records.branches, records.commits
+    refs, cleaning = records.refs, records.cleaning
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
     reading = Reading(refs, branches, layers, clock, settings.read_seconds_max)
-    cleaning = TokenCleanup(kv, keys, repositories, clock, delay, poll, rows)
     daily_uploads = DailyUploads(kv, repositories, cleaning, clock, tasks)
     publications = Publications(branches, commits, blocks, clock)
-    builder = builder or InlineBuilder(kv, committed)
+    collections = Collections(kv, repositories, settings.collection)
+    fences = fences or Fences(collections, blocks, clock)
+    fenced = FencedBuilder(builder or InlineBuilder(kv, committed), fences)
+    operations = operations or Operations(clock)
+    ending = publications, cleaning, clock, operations
     path_records = PathRecords(kv, repositories, tasks)
     path_changes = PathChanges(path_records, commits, committed)
     changes = UncommittedChanges(layers, committed)
     bases = MergeBases(commits)
-    moves = HeadMoves(branches, layers, changes, publications, cleaning, clock)
-    tags = Tags(kv, repositories, clock, names)
-    rules = RepositorySettings(kv, repositories, clock, ids)
+    moves = HeadMoves(branches, layers, changes, *ending)
+    age = AddressAge(clock, settings.collection)
     return Graveler(
         repositories=repositories,
         branches=branches,
         commits=commits,
         committed=committed,
-        tags=tags,
-        names=names,
+        tags=records.tags,
+        names=records.names,
         refs=refs,
-        reflog=reflog,
+        reflog=records.reflog,
         layers=layers,
         reading=reading,
         iterators=Iterators(kv, keys, repositories, commits, layers, reading),
-        staging=Staging(kv, branches, layers, tasks),
-        conditional=ConditionalStaging(kv, branches, layers),
+        staging=Staging(kv, branches, layers, tasks, age),
+        conditional=ConditionalStaging(kv, branches, layers, age),
         cleaning=cleaning,
-        committing=Committing(
-            branches, commits, path_records, layers, builder, publications, cleaning, clock
-        ),
+        committing=Committing(branches, commits, path_records, layers, fenced, *ending),
         moves=moves,
-        part_resets=PartResets(branches, layers, committed, builder, cleaning, clock),
-        compacting=Compacting(branches, layers, builder, cleaning, clock, tasks),
+        part_resets=PartResets(branches, layers, committed, fenced, cleaning, clock),
+        compacting=Compacting(branches, layers, fenced, cleaning, clock, tasks, operations),
         staging_statistics=StagingStatistics(kv, branches, layers, committed),
-        merges=Merges(commits, committed, moves, clock, path_records, bases),
+        merges=Merges(commits, committed, moves, clock, path_records, bases, fences),
         publications=publications,
         diffing=Diffing(bases, layers, reading, committed, changes),
         history=History(commits, path_changes),
@@ -233,10 +241,70 @@ def assemble(
         uploads=_uploads(settings, kv, branches, layers, daily_uploads, clock, ids),
         page_keys=PageKeys(kv, keys, ids),
         task_runner=_task_runner(kv, keys, cleaning, repositories, clock, ids, tasks),
-        settings=rules,
-        dumping=Dumping(kv, repositories, rules),
-        restoring=Restoring(repositories, rules, branches, tags, commits, rows, committed, blocks),
+        settings=records.settings,
+        dumping=Dumping(kv, repositories, records.settings),
+        restoring=_restoring(records, committed, blocks),
+        collections=collections,
         clock=clock,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What reads and changes the records of repositories, refs and commits."""
+
+    repositories: Repositories
+    names: RefNames
+    rows: ReflogRows
+    reflog: Reflog
+    branches: Branches
+    tags: Tags
+    commits: Commits
+    refs: Refs
+    settings: RepositorySettings
+    cleaning: TokenCleanup
+
+
+def _records(
+    settings: GravelerSettings,
+    keys: InstallationKeys,
+    kv: Kv,
+    blocks: BlockStore,
+    clock: Clock,
+    ids: IdSource,
+    tasks: TaskSet,
+) -> _Records:
+    delay, poll = settings.drop_delay_seconds, settings.cleanup_poll_seconds
+    repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
+    names = RefNames(kv, repositories, clock, ids)
+    rows = ReflogRows(kv, keys, clock, settings.reflog_limits)
+    reflog = Reflog(kv, repositories, rows, clock, settings.clock_skew_seconds)
+    branches = Branches(kv, repositories, clock, ids, tasks, names, rows)
+    commits = Commits(kv, blocks, repositories)
+    return _Records(
+        repositories=repositories,
+        names=names,
+        rows=rows,
+        reflog=reflog,
+        branches=branches,
+        tags=Tags(kv, repositories, clock, names),
+        commits=commits,
+        refs=Refs(kv, repositories, branches, commits, reflog),
+        settings=RepositorySettings(kv, repositories, clock, ids),
+        cleaning=TokenCleanup(kv, keys, repositories, clock, delay, poll, rows),
+    )
+
+
+def _restoring(records: _Records, committed: Committed, blocks: BlockStore) -> Restoring:
+    return Restoring(
+        records.repositories,
+        records.settings,
+        records.branches,
+        records.tags,
+        records.commits,
+        records.rows,
+        committed,
+        blocks,
     )
 
 

@@ -29,6 +29,7 @@ def settings_of(config: Config) -> GravelerSettings:
         namespace_prefix=config.blockstore.namespace_prefix,
         reflog_retention_seconds=config.graveler.reflog_retention_ms / 1000,
         reflog_entries_max=config.graveler.reflog_entries_max,
+        slow_operation_seconds=config.telemetry.slow_operation_ms / 1000,
     )
 
 

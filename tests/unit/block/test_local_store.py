@@ -97,6 +97,20 @@ async def test_both_kinds_are_dated_by_the_clock(store: LocalBlockStore) -> None
         assert (await store.stat(key(data_path(number)))).mtime_us == now_us
 
 
+@pytest.mark.parametrize("hours", [2, -2])
+async def test_metadata_that_is_put_again_gets_the_time_of_the_clock_and_never_an_older_one(
+    tmp_path: Path, hours: int
+) -> None:
+    first, later = Clock(), Clock(Clock().now_us() + hours * HOUR_US)
+    mtime_us = 0
+    for clock in (first, later):
+        store = await open_local(tmp_path, clock=clock)
+        await store.put(key("_tarn/commits/ab"), b"tiny")
+        mtime_us = (await store.stat(key("_tarn/commits/ab"))).mtime_us
+        await store.close()
+    assert mtime_us == max(first.now_us(), later.now_us())
+
+
 async def test_only_the_owner_may_read(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:

@@ -1,8 +1,22 @@
+import random
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from certificates import Authority
+from running_tarn import clean_environment
 
-from tarn_cli.connection import collect
+from tarn.core.errors import Kind, TarnError
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.rpc.process.tls import server_credentials
+from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import Tracing
+from tarn.testing.servers.toy_service import Toy
+from tarn_cli.connection import collect, connect
+from tarn_cli.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +52,66 @@ async def test_short_and_empty_pages_are_no_end() -> None:
     numbers = Numbers(10, page_max=3)
     assert await collect(numbers.page, lambda page: page.numbers, 8) == list(range(8))
     assert len(numbers.requests) == 3
+
+
+@pytest.mark.asyncio(loop_scope="session")  # grpc.aio shares one poller
+async def test_commands_reach_services_that_require_certificates(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("service")
+    clock = SystemClock()
+    ids = SystemIds(clock)
+    server = RpcServer(
+        [Toy().endpoint],
+        ServerConfig("127.0.0.1:0"),
+        clock=clock,
+        ids=ids,
+        meters=Meters(),
+        tracing=Tracing(None, 0, random.Random(1)),
+        credentials=server_credentials(files),
+    )
+    address = await server.start()
+    plain = Settings(server=address)
+    known = Settings(
+        server=address,
+        rpc_tls_ca=str(files.authority),
+        rpc_tls_cert=str(files.certificate),
+        rpc_tls_key=str(files.key),
+    )
+
+    async def kind(settings: Settings) -> Kind:
+        async with connect(settings, clock, ids, 2.0, log_in=False) as tarn:
+            with pytest.raises(TarnError) as caught:
+                await tarn.auth.get_setup_state(tarn.call())
+        return caught.value.kind
+
+    try:
+        # The server was reached, and has no such service.
+        assert await kind(known) is Kind.UNIMPLEMENTED
+        assert await kind(plain) in {Kind.UNAVAILABLE, Kind.DEADLINE}
+    finally:
+        await server.close()
+
+
+def test_the_output_of_a_command_has_no_log_lines(tmp_path: Path) -> None:
+    """A server with a name is looked up, and the look-up is logged; a program parses the output."""
+    command = [
+        sys.executable,
+        "-m",
+        "tarn_cli",
+        "--server",
+        "localhost:1",
+        "repo",
+        "list",
+        "--json",
+    ]
+    key = {"TARN_ACCESS_KEY_ID": "TARNKEY", "TARN_SECRET_ACCESS_KEY": "s" * 40}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=clean_environment(HOME=str(tmp_path), **key),
+        cwd=tmp_path,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stdout == ""

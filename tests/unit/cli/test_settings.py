@@ -87,3 +87,27 @@ def test_a_named_file_must_exist(home: dict[str, str]) -> None:
 
 def test_the_secret_is_not_in_the_representation() -> None:
     assert KEY.secret_access_key not in repr(KEY)
+
+
+def test_the_files_for_tls_come_from_the_variables_of_the_services(home: dict[str, str]) -> None:
+    assert load(Settings(), home, None).tls() is None
+    names = ("CA", "CERT", "KEY")
+    files = {f"TARN_RPC_TLS_{name}": str(Path(name.lower()).absolute()) for name in names}
+    settings = load(Settings(server="flag:1"), {**home, **files}, None)
+    with pytest.raises(CliError, match="no such file") as caught:
+        settings.tls()
+    assert caught.value.exit_code is Exit.NOT_FOUND
+    for path in files.values():
+        Path(path).touch()
+    found = settings.tls()
+    assert found is not None
+    assert [str(path) for path in (found.authority, found.certificate, found.key)] == [
+        *files.values()
+    ]
+
+
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    for settings in (Settings(rpc_tls_cert=str(tmp_path)), Settings(rpc_tls_key=str(tmp_path))):
+        with pytest.raises(CliError, match="belong together") as caught:
+            settings.tls()
+        assert caught.value.exit_code is Exit.USAGE

@@ -184,7 +184,7 @@ def test_a_commit_ends_a_measurement_of_its_tokens() -> None:
 
 
 def test_a_measurement_of_which_a_part_was_removed_is_made_again() -> None:
-    """A compaction removed the older token; nobody told how many of the rows are in the newer one."""
+    """A compaction removed the older token; how many of the rows are in the newer one is not known."""
     lab = Lab()
     lab.counts.begin_measurement(KEY)
     lab.measured("t3", "t2", "t1", rows=20)

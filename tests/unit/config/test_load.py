@@ -346,6 +346,23 @@ def test_the_bounds_of_reflogs(
             load(None, HOME | {f"TARN_GRAVELER_{name}": text})
 
 
+def test_the_bounds_of_the_drain_timeout() -> None:
+    assert load(None, HOME | {"TARN_RPC_DRAIN_TIMEOUT": "0s"}).rpc.drain_timeout_ms == 0
+    assert load(None, HOME | {"TARN_RPC_DRAIN_TIMEOUT": "1h"}).rpc.drain_timeout_ms == 3_600_000
+    for text in ("61m", "-1s"):
+        with pytest.raises(ConfigError, match=r"rpc\.drain_timeout"):
+            load(None, HOME | {"TARN_RPC_DRAIN_TIMEOUT": text})
+
+
+def test_the_health_address_needs_no_certificate() -> None:
+    """It answers nothing but health checks, and probes come from other machines."""
+    config = load(None, HOME | {"TARN_RPC_HEALTH_ADDRESS": "0.0.0.0:8090"})
+    assert config.rpc.health_address == "0.0.0.0:8090"
+    assert config.rpc_address("graveler") == "127.0.0.1:8102"
+    with pytest.raises(ConfigError, match=r"rpc\.health_address"):
+        load(None, HOME | {"TARN_RPC_HEALTH_ADDRESS": "8090"})
+
+
 def test_defaults_come_back_from_variables() -> None:
     config = load(None, {"HOME": "/home/ann"})
     assert load(None, {"HOME": "/", **variables_of(config)}) == config

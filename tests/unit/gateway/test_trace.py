@@ -1,18 +1,33 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tarn.rpc.process.log import LogConfig, logging_to
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import Tracing, trace_id
+from tarn.testing.clock import ManualClock
 from tarn_gateway.http import BodyReader, Exchange, Headers, Request
+from tarn_gateway.operations.table import OPERATIONS
 from tarn_gateway.trace import Traces
 
 
-def exchange(status: int) -> Exchange:
-    request = Request("GET", b"/lake/main/a", b"X-Amz-Signature=s", Headers([]), BodyReader(0))
-    return Exchange(request, status, 5, 0, 0.0015, None)
+def exchange(status: int, request_id: str = "") -> Exchange:
+    request = Request(
+        "GET",
+        b"/lake/main/a",
+        b"X-Amz-Signature=s",
+        Headers([]),
+        BodyReader(0),
+        request_id=request_id,
+    )
+    return Exchange(request, status, 5, 7, 0.0015, None)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +51,70 @@ def test_logging_follows_the_level_and_the_setting(
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [line["status"] for line in lines] == statuses
     assert all(line["duration_ms"] == 1.5 and line["bytes_out"] == 5 for line in lines)
+
+
+def test_requests_are_counted_by_operation_and_status_whether_logged_or_not() -> None:
+    meters = Meters()
+    traces = Traces(access_log=False, meters=meters)
+    get = next(each for each in OPERATIONS if each.name == "GetObject")
+    for number, status in enumerate((200, 200, 404)):
+        answered = exchange(status, f"r{number}")
+        traces.begin(answered.request).operation = get
+        assert list(meters.samples("gateway.in_flight")) == [({}, 1)]
+        traces.end(answered)
+    traces.end(exchange(400))
+
+    assert list(meters.samples("gateway.in_flight")) == [({}, 0)]
+    assert {tuple(each.values()): count for each, count in meters.samples("gateway.requests")} == {
+        ("GetObject", "200"): 2,
+        ("GetObject", "404"): 1,
+        ("none", "400"): 1,
+    }
+    durations = {each["operation"]: n for each, n in meters.samples("gateway.duration.count")}
+    assert durations == {"GetObject": 3, "none": 1}
+    assert list(meters.samples("gateway.sent")) == [({}, 20)]
+    assert list(meters.samples("gateway.received")) == [({}, 28)]
+
+
+def test_a_slow_request_is_logged_with_its_phases(tmp_path: Path) -> None:
+    meters = Meters()
+    get = next(each for each in OPERATIONS if each.name == "GetObject")
+    output = tmp_path / "log"
+    with logging_to(LogConfig(output=str(output))):
+        traces = Traces(access_log=False, meters=meters, slow_s=0.001)
+        slow = exchange(200, "r1")
+        trace = traces.begin(slow.request)
+        trace.operation, trace.auth_s, trace.perform_s = get, 0.0002, 0.001
+        traces.end(slow)
+        traces = Traces(access_log=False, slow_s=0.002)
+        traces.end(exchange(200))
+
+    (line,) = [json.loads(line) for line in output.read_text().splitlines()]
+    assert (line["event"], line["operation"]) == ("slow operation", "GetObject")
+    assert (line["auth_ms"], line["perform_ms"], line["send_ms"]) == (0.2, 1.0, 0.3)
+    sums = {labels["phase"]: value for labels, value in meters.samples("gateway.phase.sum")}
+    assert sums == pytest.approx({"auth": 0.0002, "perform": 0.001, "send": 0.0003})
+
+
+def test_a_traced_request_is_the_exemplar_of_its_bucket() -> None:
+    meters, spans = Meters(), InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracing = Tracing(provider.get_tracer("test"), 1.0, random.Random(1))
+    traces = Traces(access_log=False, meters=meters, tracing=tracing, clock=ManualClock())
+    slow = exchange(200, "r1")
+    trace = traces.begin(slow.request)
+    trace.operation = next(each for each in OPERATIONS if each.name == "GetObject")
+    assert trace_id()
+    traces.end(slow)
+
+    assert trace_id() == ""
+    (span,) = spans.get_finished_spans()
+    assert span.name == "S3 GetObject"
+    assert span.attributes
+    assert span.attributes["http.response.status_code"] == 200
+    histogram = meters.histogram("gateway.duration", operation="GetObject")
+    (exemplar,) = histogram.exemplars.values()
+    assert span.context
+    assert exemplar.trace_id == f"{span.context.trace_id:032x}"
+    assert exemplar.value == 0.0015

@@ -25,7 +25,7 @@ async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
 async def lake(replicas: Replicas) -> AsyncIterator[Lake]:
     async with replicas.replica() as graveler:
         repository = await create_repository(graveler)
-        yield Lake(graveler, repository, replicas.kv, replicas.clock)
+        yield Lake(graveler, repository, replicas.kv, replicas.clock, replicas.meters)
 
 
 @pytest.fixture

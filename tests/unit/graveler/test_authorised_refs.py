@@ -16,6 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from graveler_service import Service, reason_of
 from lake import entry
 
+from tarn.client.collections import CollectionClient
 from tarn.core.access import policy
 from tarn.core.access.policy import Role, Statement
 from tarn.core.errors import Kind, Reason, TarnError
@@ -28,6 +29,7 @@ from tarn_graveler.handlers.log import said_position
 from tarn_graveler.history.ancestry import Position
 from tarn_graveler.history.walk import LISTED
 from tarn_proto.graveler.v1 import entry_service_pb2
+from tarn_proto.graveler.v1.collection_service_pb2 import COLLECTION_PHASE_MARK
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
 REFS = {
@@ -50,7 +52,8 @@ OTHERS = {
     "if_match", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
     "restore_id", "lines",
     "task_id", "all_users", "timeout_ms", "rows_max",
-    "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id", *NESTED,
+    "start_id", "after_sequence", "wait_ms", "after_repository_id", "after_branch_id",
+    "run_id", "mark_run_id", "phase", "block_ids", "is_complete", "totals", "hold", *NESTED,
 }  # fmt: skip
 """Fields that name no ref. `upload_id` leads to the branch of the upload, see below."""
 
@@ -350,15 +353,22 @@ async def test_every_listing_s_token_is_of_its_caller(service: Service, eve: Cal
                     repository_id="lake", destination_ref=MAIN, source_ref=source
                 )
                 await service.graveler.start_preview(ann, wish)
-        page: Any = await service.transport.unary(of, method.name, request, ann)
+        caller = ann
+        if method.name == "ListRoots":  # only for admins
+            caller = await service.as_user("adam", "Admin")
+            request.run_id = "a" * 32
+            await CollectionClient(service.transport).begin(
+                caller, "lake", request.run_id, COLLECTION_PHASE_MARK
+            )
+        page: Any = await service.transport.unary(of, method.name, request, caller)
         assert page.next_page_token, method.name
         request.page_token = page.next_page_token
         assert await refused(service.transport.unary(of, method.name, request, service.admin)), (
             method.name
         )
-        await service.transport.unary(of, method.name, request, ann)
+        await service.transport.unary(of, method.name, request, caller)
         walked.append(method.name)
-    assert len(walked) == 15, walked
+    assert len(walked) == 16, walked
 
 
 async def begin_restore(service: Service, name: str, restore_id: str) -> None:

@@ -10,6 +10,7 @@ from tarn.block.committed import BuildResult
 from tarn.core.branch import TokenKind
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason
+from tarn.kv.records import Repository
 from tarn.testing.clock import SeededIds
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.building import BuildOrder, InlineBuilder
@@ -114,9 +115,9 @@ async def test_the_build_of_a_compaction_leaves_room_for_commits(lake: Lake) -> 
     builder, orders = lake.graveler.compacting._builder, []
     build = builder.build
 
-    async def noted(order: BuildOrder) -> BuildResult:
+    async def noted(repository: Repository, order: BuildOrder) -> BuildResult:
         orders.append(order.is_background)
-        return await build(order)
+        return await build(repository, order)
 
     builder.build = noted  # type: ignore[method-assign]
     await lake.put("a", 1)

@@ -20,6 +20,7 @@ from tarn.rpc.rules import OPERATE, Rule, operations_of, rules_of
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
+    collection_service_pb2,
     commit_service_pb2,
     compaction_service_pb2,
     diff_service_pb2,
@@ -42,6 +43,7 @@ SERVICES: list[ServiceDescriptor] = [
         settings_service_pb2,
         branch_service_pb2,
         tag_service_pb2,
+        collection_service_pb2,
         commit_service_pb2,
         compaction_service_pb2,
         diff_service_pb2,

@@ -63,13 +63,17 @@ async def test_a_fold_is_the_recursive_merge_of_the_merge_bases(
     assert len(fold.steps) < len(bases) + NESTED_MAX
 
 
-def ladder(rungs: int) -> Graph:
+def ladder_nodes(rungs: int) -> list[Node]:
     """Two branches that merge each other's commit before, again and again: rung n is commits 2n + 1 and 2n + 2."""
     nodes: list[Node] = [(0, [], 0), (1, [0], 0), (2, [0], 0)]
     for at in range(1, rungs):
         one, two = 2 * at - 1, 2 * at
         nodes += [(2 * at + 1, [one, two], 0), (2 * at + 2, [two, one], 0)]
-    return Graph(nodes)
+    return nodes
+
+
+def ladder(rungs: int) -> Graph:
+    return Graph(ladder_nodes(rungs))
 
 
 async def test_folds_end_after_four_levels() -> None:
@@ -82,6 +86,21 @@ async def test_folds_end_after_four_levels() -> None:
         assert [step.base is None for step in fold.steps] == [rungs > LEVELS_MAX] + [False] * (
             steps - 1
         )
+
+
+@given(st.data())
+async def test_a_pair_that_is_folded_on_two_levels_is_folded_for_each(data: st.DataObject) -> None:
+    """Commits 7 and 8 are folded on the third level for the pair (11, 12), on the second for commit 13 beside it. Only
+    the second fold goes deep enough to know the base of 3 and 4.
+    """
+    graph = Graph([*ladder_nodes(6), (13, [7, 8], 0)])
+    bases = tuple(graph.ids[number] for number in (11, 12, 13))
+    fold = await fold_of(graph.read, bases)
+    assert len(fold.steps) == 4 + 3 + 1
+    versions = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 3))
+    contents = {each: data.draw(versions) for each in graph.ids}
+    parents = {each: commit.parents for each, commit in graph.commits.items()}
+    assert evaluated(fold, contents) == RecursiveMerge(parents, contents, graph.rank).base(bases)
 
 
 async def test_the_number_of_nested_merges_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,12 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         "SessionService.LogIn",
         "TaskService.StartPreview",  # writes a task, and nothing that belongs to the repository
         "TaskService.CancelTask",  # of the caller's own task
+        "CollectionService.BeginCollection",  # these write the collection record, and no content
+        "CollectionService.RenewCollection",
+        "CollectionService.BeginBatch",
+        "CollectionService.EndBatch",
+        "CollectionService.EndCollection",
+        "CollectionService.HoldCollection",
         "CompactorService.PauseCompactor",
         "CompactorService.ResumeCompactor",
         "UserService.CreateCredential",

@@ -6,16 +6,21 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from tarn.core.errors import Kind
+from tarn.rpc.server.health_server import LIVE, READY
 from tarn.testing.servers.toy_service import SERVICE, call_in, failure, lookup, transport_to
 from tarn.testing.unhandled import check_log, defects_in
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
@@ -24,7 +29,7 @@ pytestmark = pytest.mark.system
 
 PROGRAM = """
 import asyncio, sys
-from tarn.rpc.process.serve import ServeConfig, serve
+from tarn.rpc.process.serve import AdminPort, ServeConfig, serve
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.process.log import LogConfig
 from tarn.core.errors import Kind, Reason, TarnError
@@ -51,19 +56,33 @@ async def build(runtime):
     return [App("inner", runtime), App("outer", runtime)]
 
 sys.exit(serve(build, ServeConfig(
-    "toy", ServerConfig("127.0.0.1:0"), drain_seconds={seconds}, ready_fd={fd},
-    log=LogConfig(output={log!r}),
+    "toy", ServerConfig("127.0.0.1:0"), health={health!r}, drain_seconds={seconds}, ready_fd={fd},
+    log=LogConfig(output={log!r}), admin={admin},
 )))
 """
+
+
+def free_address() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
 
 
 class Process:
     """A program under `serve`."""
 
-    def __init__(self, log: Path, enter: str, drain: str, seconds: float) -> None:
+    def __init__(
+        self, log: Path, enter: str, drain: str, seconds: float, health: str | None, admin: str
+    ) -> None:
         read, write = os.pipe()
         text = textwrap.dedent(PROGRAM).format(
-            enter=enter, drain=drain, seconds=seconds, fd=write, log=str(log)
+            enter=enter,
+            drain=drain,
+            seconds=seconds,
+            fd=write,
+            log=str(log),
+            health=health,
+            admin=admin,
         )
         self._log = log
         self._ready = os.fdopen(read, encoding="utf-8")
@@ -114,8 +133,14 @@ Start = Callable[..., Process]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Process] = []
 
-    def begin(enter: str = "pass", drain: str = "pass", seconds: float = 5.0) -> Process:
-        started.append(Process(tmp_path / "log", enter, drain, seconds))
+    def begin(
+        enter: str = "pass",
+        drain: str = "pass",
+        seconds: float = 5.0,
+        health: str | None = None,
+        admin: str = "None",
+    ) -> Process:
+        started.append(Process(tmp_path / "log", enter, drain, seconds, health, admin))
         return started[-1]
 
     yield begin
@@ -188,6 +213,63 @@ def test_endpoints_of_applications_are_served(start: Start) -> None:
     assert process.end()[0] == 0
 
 
+def test_the_admin_port_serves_the_metrics_of_the_process(start: Start) -> None:
+    process = start(admin='AdminPort("127.0.0.1:0", is_required=True)')
+    addresses = process.ready()
+
+    async def talk() -> None:
+        transport = transport_to(addresses["grpc"])
+        await transport.operate(SERVICE, lookup("a"), call_in(5.0), read_only=True)
+        await transport.close()
+
+    asyncio.run(talk())
+    with urllib.request.urlopen(f"http://{addresses['admin']}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    assert (
+        'tarn_rpc_duration_seconds_count{method="/tarn.graveler.v1.EntryService/Operate"} 1' in page
+    )
+    assert 'tarn_build_info{service="toy",version="' in page
+    assert "tarn_process_resident_memory_bytes " in page
+    process.tell(signal.SIGTERM)
+    assert process.end()[0] == 0
+
+
+def test_the_admin_port_is_open_while_the_process_starts(start: Start) -> None:
+    admin = free_address()
+    process = start(enter="await asyncio.sleep(3600)", admin=f"AdminPort({admin!r}, True)")
+    for _ in range(500):
+        try:
+            with urllib.request.urlopen(f"http://{admin}/metrics", timeout=10) as answer:
+                assert b"tarn_build_info" in answer.read()
+                break
+        except OSError:
+            time.sleep(0.01)
+    else:
+        raise AssertionError("the admin port never opened")
+    process.tell(signal.SIGTERM)
+    assert process.end()[0] == 0
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+def test_a_taken_admin_port_stops_a_process_only_if_it_was_asked_for(
+    start: Start, is_required: bool
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        process = start(admin=f"AdminPort({taken!r}, {is_required})")
+        if is_required:
+            assert process.end()[0] == 1
+            assert process.events() == ["cannot run"]
+            return
+        assert "admin" not in process.ready()
+        process.until_it_logs("ready")
+        assert process.events() == ["no admin port", "ready"]
+        process.tell(signal.SIGTERM)
+        assert process.end()[0] == 0
+
+
 def test_second_signal_does_not_wait_for_the_drain(start: Start) -> None:
     process = start(drain="await asyncio.sleep(60)", seconds=60)
     process.ready()
@@ -246,3 +328,45 @@ def test_application_may_end_the_process(start: Start) -> None:
 
     assert process.end()[0] == 1
     assert "stopped by itself" in process.events()
+
+
+def health_of(address: str, service: str) -> int:
+    """Returns the status that the health checks tell for a service."""
+    with grpc.insecure_channel(address) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            HealthCheckRequest.SerializeToString,
+            HealthCheckResponse.FromString,
+        )
+        status: int = check(
+            HealthCheckRequest(service=service), timeout=10, wait_for_ready=True
+        ).status
+        return status
+
+
+def test_probes_see_start_service_and_drain(start: Start, tmp_path: Path) -> None:
+    """A process that starts slowly, or drains for long, is alive and not ready."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    entered, drained = tmp_path / "may enter", tmp_path / "may end"
+    wait = "\n        ".join(
+        ("import pathlib", "while not pathlib.Path({!r}).exists(): await asyncio.sleep(0.01)")
+    )
+    process = start(
+        enter=wait.format(str(entered)), drain=wait.format(str(drained)), health=address
+    )
+
+    def seen() -> list[bool]:
+        return [health_of(address, name) == HealthCheckResponse.SERVING for name in (LIVE, READY)]
+
+    starting = seen()
+    entered.touch()
+    assert process.ready()["health"] == address
+    serving = seen()
+    process.tell(signal.SIGTERM)
+    process.until_it_logs("stopping")
+    draining = seen()
+    drained.touch()
+    assert process.end()[0] == 0
+    assert (starting, serving, draining) == ([True, False], [True, True], [True, False])

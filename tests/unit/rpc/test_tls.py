@@ -11,9 +11,10 @@ from certificates import Authority
 from tarn.core.errors import Kind
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.rpc.process.telemetry import Meters, Tracing
 from tarn.rpc.process.tls import TlsFiles, channel_credentials, server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import Tracing
 from tarn.testing.servers.toy_service import SERVICE, Toy, call_in, failure
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 

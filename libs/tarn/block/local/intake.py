@@ -2,7 +2,7 @@
 
 A large body takes these steps: draft → bytes synced → linked under the writers' lock (no row or file has
 the path) → directory synced → acknowledged. Files under `_tarn/` skip the lock, because no row ever has
-such a path. There, an existing file with equal bytes is not an error.
+such a path. There, an existing file with equal bytes is not an error: it gets a new time instead.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ __all__ = ["Intake", "LocalWriter"]
 
 _HOLD_BYTES: Final = 256 << 10
 """Bytes that a writer collects before it hands them to a thread; larger writes are handed over uncopied."""
+
+_LINK_ATTEMPTS: Final = 8
 
 
 class Intake:
@@ -95,16 +97,36 @@ class Intake:
         await self.threads.run(lambda: self._confirm(target, len(ns.names), is_shared=is_shared))
 
     def _place_metadata(self, source: Source, target: tuple[str, ...]) -> bool:
-        try:
-            source.link(target)
-        except FileExistsError:
-            other = self.tree.open_read(target)
+        for attempt in range(1, _LINK_ATTEMPTS + 1):
             try:
-                if not source.equals(other):
-                    return False
-            finally:
-                os.close(other)
+                source.link(target)
+            except FileExistsError:
+                try:
+                    if not self._make_young(source, target):
+                        return False
+                except FileNotFoundError:  # a collection removed it just now
+                    if attempt == _LINK_ATTEMPTS:
+                        raise
+                    continue
+            break
         self.tree.sync_dir(target[:-1])  # the other writer may not have synced it yet
+        return True
+
+    def _make_young(self, source: Source, target: tuple[str, ...]) -> bool:
+        """Gives an existing file the time of now, durably; returns False if it has other bytes.
+
+        The time is that of the clock that dates all blocks: the kernel's own, which dates files by ticks, may
+        lie behind it. A file never becomes older, also where the clock was set back.
+        """
+        other = self.tree.open_read(target)
+        try:
+            if not source.equals(other):
+                return False
+            time_ns = max(self.drafts.clock.now_us() * 1000, os.fstat(other).st_mtime_ns)
+            os.utime(other, ns=(time_ns, time_ns))
+            self.tree.sync_times(other)
+        finally:
+            os.close(other)
         return True
 
     def _confirm(self, target: tuple[str, ...], keep: int, *, is_shared: bool) -> None:

@@ -192,6 +192,11 @@ class Tree:
         if self._sync:
             os.fdatasync(fd)
 
+    def sync_times(self, fd: int) -> None:
+        """Makes a file's times durable, too, unless this tree does not sync."""
+        if self._sync:
+            os.fsync(fd)
+
     def remove(self, names: Sequence[str], keep: int) -> None:
         """Removes a file, if it exists, and then its directories that are empty.
 

@@ -2,7 +2,8 @@
 
 Write-once: every object carries the stamp of the write that made it. If the server has conditional writes
 (`If-None-Match: *`), it decides between racing writers, and the loser reads the object. If the object has the
-loser's own stamp, an answer was lost. If it has equal bytes under `_tarn/`, another writer wrote the same.
+loser's own stamp, an answer was lost. If it has equal bytes under `_tarn/`, another writer wrote the same, perhaps long
+ago: the loser writes it again, unconditionally, which gives it a new time.
 Everything else is `BlockExistsError`. If the server lacks conditional writes, the name is looked up before
 each attempt. That finds every existing object, but two racing writers may both believe that they wrote. This
 does no harm: names under `data/` are made for one write, and names under `_tarn/` derive from the content.
@@ -168,24 +169,37 @@ class Objects:
             return hashlib.sha256(body).digest()
 
         async def attempt() -> None:
-            if not conditional and await self._is_done(key, at, stamp, digest):
+            if not conditional and await self._is_done(key, at, stamp, digest, again):
                 return
             try:
-                await self._once(
-                    lambda: self._wire.put(at, body, stamp, if_absent=conditional), len(body)
-                )
+                await put(if_absent=conditional)
             except CallError as fault:
                 if fault.failure is not Failure.TAKEN:
                     raise
-                if not await self._is_done(key, at, stamp, digest):
+                if not await self._is_done(key, at, stamp, digest, again):
                     raise CallError(Failure.BUSY, "another write of it is under way") from fault
+
+        async def put(*, if_absent: bool) -> None:
+            await self._once(
+                lambda: self._wire.put(at, body, stamp, if_absent=if_absent), len(body)
+            )
+
+        async def again() -> None:
+            await put(if_absent=False)
 
         await self._run(f"write {at}", attempt, len(body))
 
     async def _is_done(
-        self, key: BlockKey, at: ObjectKey, stamp: str, digest: Callable[[], bytes]
+        self,
+        key: BlockKey,
+        at: ObjectKey,
+        stamp: str,
+        digest: Callable[[], bytes],
+        again: Callable[[], Awaitable[None]],
     ) -> bool:
-        """Returns True if the write `stamp` made the object, or metadata has equal bytes; False if it is absent.
+        """Returns True if the write `stamp` made the object; False if it is absent.
+
+        Metadata with equal bytes is written `again`, so that it is young.
 
         Raises:
             BlockExistsError: another write made the object.
@@ -200,6 +214,7 @@ class Objects:
             async for piece in self.windows(at, 0, found.size):
                 hashed.update(piece)
             if hashed.digest() == digest():
+                await again()
                 return True
         raise BlockExistsError(key)
 
@@ -279,20 +294,24 @@ class Objects:
         conditional = self._abilities.complete_if_absent
 
         async def attempt() -> None:
-            if not conditional and await self._is_done(key, at, stamp, digest):
+            if not conditional and await self._is_done(key, at, stamp, digest, again):
                 return
             try:
-                await self._once(
-                    lambda: self._wire.complete(at, upload_id, parts, if_absent=conditional)
-                )
+                await complete(if_absent=conditional)
             except CallError as fault:
                 if fault.failure not in (Failure.TAKEN, Failure.NO_UPLOAD):
                     raise
-                if await self._is_done(key, at, stamp, digest):
+                if await self._is_done(key, at, stamp, digest, again):
                     return
                 if fault.failure is Failure.NO_UPLOAD:
                     raise
                 raise CallError(Failure.BUSY, "another write of it is under way") from fault
+
+        async def complete(*, if_absent: bool) -> None:
+            await self._once(lambda: self._wire.complete(at, upload_id, parts, if_absent=if_absent))
+
+        async def again() -> None:
+            await complete(if_absent=False)
 
         await self._run(f"write {at}", attempt)
 

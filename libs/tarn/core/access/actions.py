@@ -56,6 +56,8 @@ class Action(enum.StrEnum):
     """Making a repository over an existing storage namespace: restore and recovery (docs/design/dump.md)."""
     MANAGE_COMPACTION = "ManageCompaction"
     """What compactors know, the names and numbers of rows of all branches, and pauses of compactors."""
+    MANAGE_COLLECTION = "ManageCollection"
+    """Garbage collections: their runs, holds, and the addresses of all blocks in use (docs/design/collection.md)."""
     READ_USERS = "ReadUsers"
     WRITE_USERS = "WriteUsers"
     MANAGE_CREDENTIALS = "ManageCredentials"

@@ -17,6 +17,7 @@ from tarn.rpc.rules import OPERATE, rules_of
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint, Handle, check_handler, handle_of
+from tarn.telemetry.tracing import TRACEPARENT, child_span
 
 __all__ = ["InProcessTransport"]
 
@@ -46,6 +47,8 @@ class InProcessTransport:
     ) -> Message:
         """Makes one unary call; see `Transport.unary`."""
         handle = self._handle(service, method)
+        if TRACEPARENT.get():
+            handle = _traced(handle, f"/{service.full_name}/{method}")
         if rules_of(service)[method].read_only:
             return await self._in_flight.read(handle, request, call)
         return await self._in_flight.change(handle, request, call)
@@ -55,6 +58,8 @@ class InProcessTransport:
     ) -> Message:
         """Runs one operation; see `Transport.operate`. Its header stays empty: `call` has the same data."""
         handle = self._operations.get(service) or self._handle(service, OPERATE)
+        if TRACEPARENT.get():
+            handle = _traced(handle, f"/{service.full_name}/{OPERATE}")
         if read_only:
             return await self._in_flight.read(handle, operation, call)
         return await self._in_flight.change(handle, operation, call)
@@ -73,3 +78,11 @@ class InProcessTransport:
             text = f"{service.full_name} has no {method} in this process"
             raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
         return handle
+
+
+def _traced(handle: Handle, name: str) -> Handle:
+    async def traced(request: Message, call: Call) -> Message:
+        with child_span(name):
+            return await handle(request, call)
+
+    return traced

@@ -8,7 +8,6 @@ import grpc
 from google.protobuf.message import Message
 
 from tarn.core.errors import Reason, TarnError
-from tarn.rpc.process.telemetry import TRACEPARENT
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import (
     deadline_error,
@@ -25,6 +24,7 @@ from tarn.rpc.wire.metadata import (
     TRACEPARENT_HEADER,
 )
 from tarn.rpc.wire.methods import UnaryMethod
+from tarn.telemetry.tracing import TRACEPARENT
 
 __all__ = ["Peer"]
 

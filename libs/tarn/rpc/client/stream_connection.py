@@ -27,6 +27,7 @@ from tarn.rpc.wire.errors import (
     unknown_outcome_error,
 )
 from tarn.rpc.wire.methods import OperateMethod
+from tarn.telemetry.tracing import TRACEPARENT
 from tarn_proto.common.v1.operation_pb2 import OperationError, OperationHeader
 
 __all__ = ["StreamConnection", "Pending", "WINDOW"]
@@ -100,6 +101,8 @@ class Pending:
         # Set here so that an invalid string fails this caller, not the shared stream.
         self.operation.header.request_id = call.request_id
         self.operation.header.caller_token = call.caller_token
+        if traceparent := TRACEPARENT.get():
+            self.operation.header.traceparent = traceparent
         self.operation_id = operation_id
         self.call = call
         self.read_only = read_only

@@ -25,6 +25,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from tarn.rpc.process.log_lines import LogLines
 from tarn.rpc.process.system import SystemClock
+from tarn.telemetry.tracing import trace_id
 
 __all__ = ["LineLogger", "LogConfig", "REQUEST_ID", "add_request_id", "logging_to", "redact"]
 
@@ -122,10 +123,12 @@ def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
 
 
 def add_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Adds the id of the request being served, unless the line has one already."""
+    """Adds the ids of the request being served, and of its trace if it is sampled, unless the line has them."""
     request_id = REQUEST_ID.get()
     if request_id:
         event.setdefault("request_id", request_id)
+    if traced := trace_id():
+        event.setdefault("trace_id", traced)
     return event
 
 

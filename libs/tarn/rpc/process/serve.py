@@ -1,7 +1,7 @@
 """Starts, runs and stops any service of Tarn; a service has no start-up code of its own.
 
 `serve(build, config)` owns the process: the event loop, logs, telemetry, signals, the gRPC server, the
-ready line, and the stop. To stop, health turns to NOT_SERVING, running calls are answered within
+ready line, the health checks, and the stop. To stop, health turns to NOT_SERVING, running calls are answered within
 `drain_seconds`, and then everything is closed in reverse order. A second signal skips the waiting.
 """
 
@@ -17,27 +17,47 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Protocol, Self
 
 import structlog
 
+from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.process.defects import new_loop, warnings_logged
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.rpc.process.telemetry import Meters, Tracing, exporting
 from tarn.rpc.process.tls import TlsFiles, server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
+from tarn.rpc.server.health_server import HealthServer
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.admin import AdminServer
+from tarn.telemetry.exporting import exporting
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.process import measure_loop_lag, register_process
+from tarn.telemetry.tracing import Tracing
 
-__all__ = ["Application", "Build", "Runtime", "ServeConfig", "serve"]
+__all__ = ["AdminPort", "Application", "Build", "Runtime", "ServeConfig", "serve"]
 
 _GC_THRESHOLD = 20_000
 _DRAIN_MARGIN_SECONDS = 2.0
 """Seconds beyond `drain_seconds`, for answers in transit, before a drain that ignores its limit is cancelled."""
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class AdminPort:
+    """Where the admin port listens.
+
+    Attributes:
+        address: `host:port`.
+        is_required: whether the process must not start without it.
+    """
+
+    address: str
+    is_required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +68,22 @@ class ServeConfig:
         name: the process, in logs and telemetry.
         grpc: None for a process that serves no gRPC (single node: all calls are in process).
         tls: for the gRPC server; None for plain text.
+        health: `host:port` of the health checks for an orchestrator (`HealthServer`); None for none.
         drain_seconds: how long a stop waits for running calls.
         ready_fd: a file descriptor that receives the ready line and is then closed, for a supervisor.
         log: destination and format of log lines.
+        admin: the admin port; None for none.
         trace_ratio: traced fraction of the requests without a sampled parent, 0 to 1.
     """
 
     name: str
     grpc: ServerConfig | None = None
     tls: TlsFiles | None = None
+    health: str | None = None
     drain_seconds: float = 25.0
     ready_fd: int | None = None
     log: LogConfig = field(default_factory=LogConfig)
+    admin: AdminPort | None = None
     trace_ratio: float = 0.0
 
 
@@ -173,7 +197,8 @@ async def _run(build: Build, config: ServeConfig) -> int:
     clock, rng, meters = SystemClock(), random.SystemRandom(), Meters()
     ids = SystemIds(clock)
     try:
-        with exporting(config.name, meters, config.trace_ratio, rng, os.environ) as tracing:
+        register_process(meters, clock, config.name, version("tarn"))
+        with exporting(config.name, meters, config.trace_ratio, rng, os.environ, clock) as tracing:
             runtime = Runtime(clock, ids, rng, meters, tracing)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -191,11 +216,17 @@ async def _run(build: Build, config: ServeConfig) -> int:
 
 
 async def _live(build: Build, config: ServeConfig, runtime: Runtime) -> None:
-    """Runs from the first application's start to the last one's close."""
+    """Runs from the first application's start to the last one's close. The health checks are there before and after."""
     async with AsyncExitStack() as stack:
+        health = None
         try:
             async with asyncio.timeout(None) as starting:
                 runtime.while_starting(starting)
+                if config.health is not None:
+                    health = HealthServer(config.health)
+                    stack.push_async_callback(health.close)
+                    runtime.listens("health", await health.start())
+                await _start_telemetry(config, runtime, stack)
                 applications, server = await _start(build, config, runtime, stack)
             runtime.while_starting(None)
         except TimeoutError:
@@ -204,10 +235,31 @@ async def _live(build: Build, config: ServeConfig, runtime: Runtime) -> None:
             _log.info("stopped while starting", service=config.name)
             return
         _settle_memory()
+        if health is not None:
+            await health.set_ready(True)
         _announce(config, runtime)
         await runtime.stopped()
         _log.info("stopping", service=config.name)
+        if health is not None:
+            await health.set_ready(False)
         await _drain(server, applications, config.drain_seconds, runtime)
+
+
+async def _start_telemetry(config: ServeConfig, runtime: Runtime, stack: AsyncExitStack) -> None:
+    """Opens the admin port, before the applications, so that a slow start can be watched."""
+    tasks = TaskSet()
+    stack.push_async_callback(tasks.close)
+    tasks.spawn(measure_loop_lag(runtime.meters))
+    if config.admin is None:
+        return
+    admin = await stack.enter_async_context(AdminServer(runtime.meters))
+    try:
+        runtime.listens("admin", await admin.listen(config.admin.address))
+    except OSError as error:
+        if config.admin.is_required:
+            text = f"cannot listen on {config.admin.address} (telemetry.admin_address): {error.strerror}"
+            raise OSError(text) from error
+        _log.warning("no admin port", address=config.admin.address, error=str(error))
 
 
 async def _start(

@@ -18,7 +18,7 @@ from tarn.config import Config, ConfigError, ServiceName, load
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.client.replicas import Replicas
 from tarn.rpc.process.log import LogConfig
-from tarn.rpc.process.serve import Application, Runtime, ServeConfig, serve
+from tarn.rpc.process.serve import AdminPort, Application, Runtime, ServeConfig, serve
 from tarn.rpc.process.tls import TlsFiles, channel_credentials
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.methods import Endpoint
@@ -38,6 +38,8 @@ __all__ = [
 EXIT_CONFIG = 2
 READY_FD = "TARN_READY_FD"
 """Environment variable with the file descriptor on which a supervisor waits for the ready line."""
+
+_ADMIN_PORTS = {"gateway": 8110, "node": 8110, "auth": 8111, "graveler": 8112, "compactor": 8113}
 
 Assemble = Callable[[Config, Runtime, AsyncExitStack], Awaitable[Sequence[Application]]]
 """Builds the applications of a process, and pushes on the stack everything that it opens."""
@@ -124,6 +126,13 @@ def run(
         return EXIT_CONFIG
 
 
+def _admin_port(name: str, config: Config) -> AdminPort:
+    given = config.telemetry.admin_address
+    if given is not None:
+        return AdminPort(given, is_required=True)
+    return AdminPort(f"127.0.0.1:{_ADMIN_PORTS[name]}", is_required=False)
+
+
 def serve_config(
     name: str,
     config: Config,
@@ -149,7 +158,10 @@ def serve_config(
         name=name,
         grpc=listen,
         tls=None if listen is None else tls_files(config),
+        health=config.rpc.health_address,
+        drain_seconds=config.rpc.drain_timeout_ms / 1000,
         ready_fd=int(ready_fd) if ready_fd.isdecimal() else None,
         log=log_config(config),
+        admin=_admin_port(name, config),
         trace_ratio=config.tracing.sample_ratio,
     )

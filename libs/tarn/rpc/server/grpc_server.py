@@ -20,7 +20,6 @@ from tarn.aio.close_guard import UseCount
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.rpc.process.log import REQUEST_ID
-from tarn.rpc.process.telemetry import Meters, Tracing
 from tarn.rpc.rules import OPERATE
 from tarn.rpc.server.inflight import InFlight
 from tarn.rpc.server.observer import Observer
@@ -44,6 +43,8 @@ from tarn.rpc.wire.methods import (
     unary_methods,
 )
 from tarn.rpc.wire.subject import subject_of
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import Tracing
 
 __all__ = ["RpcServer", "ServerConfig"]
 
@@ -88,7 +89,7 @@ class RpcServer:
         config: address and limits.
         clock: measures deadlines and durations.
         ids: makes request ids for callers that sent none.
-        meters: `rpc.duration` per method, and `rpc.failed` per method and reason.
+        meters: `rpc.duration` per method, `rpc.failed` per method and reason, and `rpc.in_flight`.
         tracing: makes one span per sampled unary rpc.
         credentials: TLS credentials; None for plain text.
 
@@ -119,6 +120,7 @@ class RpcServer:
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self._calls = UseCount()  # grpc refuses what comes too late
+        meters.sample("rpc.in_flight", lambda: self._calls.users)
         for endpoint in endpoints:
             check_handler(endpoint)
 
@@ -196,6 +198,7 @@ class RpcServer:
                 self._call,
                 self._clock,
                 Observer(operate.path, self._meters, self._clock).operation,
+                self._tracing,
             )
             self._streams.append(streams)
             handlers[OPERATE] = grpc.stream_stream_rpc_method_handler(

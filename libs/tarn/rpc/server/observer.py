@@ -8,8 +8,8 @@ import structlog
 
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, TarnError
-from tarn.rpc.process.telemetry import Meters
 from tarn.rpc.wire.call import Call
+from tarn.telemetry.meters import Meters
 
 __all__ = ["Observer"]
 

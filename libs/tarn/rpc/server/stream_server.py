@@ -18,6 +18,7 @@ from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation, overload_error
 from tarn.rpc.wire.methods import Handle, OperateMethod
+from tarn.telemetry.tracing import Tracing
 
 __all__ = ["OPEN_MAX", "Finished", "OperationServer"]
 
@@ -57,6 +58,7 @@ class OperationServer:
         make_call: CallMaker,
         clock: Clock,
         finished: Finished,
+        tracing: Tracing,
     ) -> None:
         self.method = method
         self.handle = handle
@@ -64,6 +66,7 @@ class OperationServer:
         self.make_call = make_call
         self.clock = clock
         self.finished = finished
+        self.tracing = tracing
         self._streams: set[_Stream] = set()
         self._stopping = False
 
@@ -85,6 +88,14 @@ class OperationServer:
         self._stopping = True
         for stream in self._streams:
             stream.ask_to_stop()
+
+
+def _traced(server: OperationServer, traceparent: str) -> Handle:
+    async def handle(request: Message, call: Call) -> Message:
+        with server.tracing.span(server.method.path, traceparent):
+            return await server.handle(request, call)
+
+    return handle
 
 
 class _Stream:
@@ -147,8 +158,11 @@ class _Stream:
                 self._push(self._encode(operation_id, outcome))
             server.finished(call, error, started)
 
+        handle = server.handle
+        if header.traceparent and server.tracing.is_on:
+            handle = _traced(server, header.traceparent)
         try:
-            server.in_flight.begin(server.handle, request, call, done)
+            server.in_flight.begin(handle, request, call, done)
         except TarnError as error:
             done(error)
 

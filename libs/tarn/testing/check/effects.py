@@ -16,12 +16,10 @@ __all__ = ["EFFECTS_MAX", "Effect", "Reading", "Seals"]
 EFFECTS_MAX = 8
 """Attempts of one call: TRIES of `tarn_graveler.branch.attempts`."""
 
-_SEALS_OF_A_COMMIT = 2
-"""Seals by one commit: one; if the answer to its compare-and-set was lost, a second one, with another token."""
-
-_SEALS_OF_A_COMPACTION = 2
-"""Seals by a compaction: one; if it leaves out the staging token, because there are many sealed ones, it seals that one
-afterwards, and another one may have been sealed before."""
+_SEALS_OF_A_BUILD = 2
+"""Seals by one commit or compaction: one. A second one, with another token, if the answer to the compare-and-set of a
+commit was lost, or if a compaction leaves out the staging token, because there are many sealed ones, and seals it
+afterwards."""
 
 _SEALS_OF_A_MOVE = 3
 """Seals by a merge, an unforced move or the reset of a part: as many as a commit, and one by its last step (rule 9)."""
@@ -84,8 +82,7 @@ class Seals:
     """
 
     def __init__(self, ops: Sequence[Op]) -> None:
-        self._commits = [_span(op) for op in ops if op.kind is OpKind.COMMIT]
-        self._compactions = [_span(op) for op in ops if op.kind is OpKind.COMPACT]
+        self._builds = [_span(op) for op in ops if op.kind in (OpKind.COMMIT, OpKind.COMPACT)]
         conditional = [op for op in ops if op.kind is OpKind.PUT and op.expected is not None]
         self._conditional = [_span(op) for op in conditional]
         self._removals = [
@@ -112,7 +109,7 @@ class Seals:
             and op.outcome is not Outcome.FAIL
         ]
         creations = (_span(op) for op in ops if op.kind is OpKind.CREATE)
-        plain = [*self._commits, *self._compactions, *self._moves, *self._resets]
+        plain = [*self._builds, *self._moves, *self._resets]
         self._to_plain = [*plain, *creations]
         self._uploads = [_span(op) for op in ops if op.is_upload]
         others = [*self._conditional, *self._removals, *self._uploads]
@@ -129,8 +126,7 @@ class Seals:
         Conditional writes seal only a plain token: one for each seal that made it plain, and one if the token was
         plain when the write began.
         """
-        plain = _overlapping(self._commits, effect.inv, time) * _SEALS_OF_A_COMMIT
-        plain += _overlapping(self._compactions, effect.inv, time) * _SEALS_OF_A_COMPACTION
+        plain = _overlapping(self._builds, effect.inv, time) * _SEALS_OF_A_BUILD
         plain += _overlapping(self._moves, effect.inv, time) * _SEALS_OF_A_MOVE
         plain += _overlapping(self._resets, effect.inv, time)
         conditional = _overlapping(self._conditional, effect.inv, time)

@@ -6,6 +6,7 @@ borders of the existing drivers (64 KiB rows, 1 MiB chunks).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable
 from typing import ClassVar
@@ -20,11 +21,11 @@ from tarn.block.port import (
 )
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.contract.block_samples import collect, data_path, fill, outcomes, sample
+from tarn.testing.contract.block_upload_contract import LARGE, SMALL, BlockUploadContract
 
 __all__ = ["BAD_PATHS", "BlockContract"]
 
 SIZES = (0, 1, 65_535, 65_536, 65_537, (5 << 20) + 1)
-SMALL, LARGE = 1000, 100_000
 BAD_PATHS = (
     *("", "/", "/etc/passwd", "..", ".", "../x", "data/..", "data/../../x", "data/./x", "data//x"),
     *(
@@ -40,7 +41,7 @@ BAD_PATHS = (
 )
 
 
-class BlockContract:
+class BlockContract(BlockUploadContract):
     """The suite. `scheme` is the driver's; the fixture opens and closes the store.
 
     A driver that shares a server among tests overrides `namespace`. `decides_races` is false if the store
@@ -48,21 +49,8 @@ class BlockContract:
     paths must not contain any.
     """
 
-    scheme: ClassVar[str]
     decides_races: ClassVar[bool] = True
     takes_control_characters: ClassVar[bool] = True
-
-    def namespace(self, name: str) -> str:
-        """Returns one of the suite's namespaces."""
-        return f"{self.scheme}://{name}"
-
-    def key(self, path: str, name: str = "lake") -> BlockKey:
-        """Returns a block's name in one of the suite's namespaces."""
-        return BlockKey(self.namespace(name), path)
-
-    async def names(self, store: BlockStore, name: str = "lake") -> list[str]:
-        """Returns the paths of all visible blocks."""
-        return [info.path for info in await store.list_page(self.namespace(name), "", "", 1000)]
 
     # Writing
 
@@ -133,6 +121,27 @@ class BlockContract:
         for other in (sample(size, 1), body[:-1]):
             with pytest.raises(BlockExistsError):
                 await store.put(key, other)
+        assert await store.read(key) == body
+
+    @pytest.mark.parametrize("size", [SMALL, (5 << 20) + 1])
+    @pytest.mark.parametrize("is_streamed", [False, True])
+    async def test_metadata_that_is_put_again_is_young(
+        self, store: BlockStore, size: int, *, is_streamed: bool
+    ) -> None:
+        """No collection judges it by the time of the first put. Times may be as coarse as seconds."""
+        key, body = self.key("_tarn/ranges/ef"), sample(size)
+        await store.put(key, body)
+        first = await store.stat(key)
+        async with asyncio.timeout(30):
+            while (await store.stat(key)).mtime_us == first.mtime_us:
+                if is_streamed:
+                    async with await store.open_write(key) as writer:
+                        await fill(writer, body)
+                        await writer.finish()
+                else:
+                    await store.put(key, body)
+                await asyncio.sleep(0.05)
+        assert (await store.stat(key)).mtime_us > first.mtime_us
         assert await store.read(key) == body
 
     @pytest.mark.parametrize("path", [data_path(1), "_tarn/ranges/ab"])
@@ -388,112 +397,3 @@ class BlockContract:
         for result in await outcomes(calls):
             assert isinstance(result, TarnError)
             assert result.kind is Kind.UNAVAILABLE
-
-    # Uploads
-
-    async def part(
-        self, store: BlockStore, key: BlockKey, number: int, body: bytes, attempt: str = "a"
-    ) -> tuple[int, str]:
-        """Uploads one part of the suite's upload; returns number and attempt for `complete`."""
-        async with await store.uploads.open_part(key, "u1", number, attempt) as writer:
-            await fill(writer, body)
-            await writer.finish()
-        return number, writer.receipt
-
-    async def test_parts_are_joined_in_the_given_order(self, store: BlockStore) -> None:
-        """Independent of their sizes and of the order in which they were written."""
-        key = self.key(data_path(1))
-        await store.uploads.begin(key, "u1")
-        sizes = {3: 10, 1: 400_000, 10_000: 70_000, 2: 0}
-        parts = [
-            await self.part(store, key, number, sample(size, number))
-            for number, size in sizes.items()
-        ]
-        assert await self.names(store) == []
-        order = [1, 2, 3, 10_000]
-        size = await store.uploads.complete(key, "u1", sorted(parts))
-        expected = b"".join(sample(sizes[number], number) for number in order)
-        assert size == len(expected)
-        assert await store.read(key) == expected
-        await store.uploads.discard(key, "u1")
-        assert await store.read(key) == expected
-
-    @pytest.mark.parametrize("size", [0, SMALL, LARGE])
-    async def test_single_part_is_the_block(self, store: BlockStore, size: int) -> None:
-        """The block stays when the upload is discarded."""
-        key = self.key(data_path(1))
-        await store.uploads.begin(key, "u1")
-        part = await self.part(store, key, 1, sample(size))
-        assert await store.uploads.complete(key, "u1", [part]) == size
-        await store.uploads.discard(key, "u1")
-        assert await store.read(key) == sample(size)
-        assert await self.names(store) == [key.path]
-
-    async def test_attempts_of_one_part_do_not_disturb_each_other(self, store: BlockStore) -> None:
-        """They are written concurrently; the caller decides which one counts."""
-        key = self.key(data_path(1))
-        await store.uploads.begin(key, "u1")
-        one = await store.uploads.open_part(key, "u1", 1, "one")
-        two = await store.uploads.open_part(key, "u1", 1, "two")
-        await one.write(sample(LARGE, 1))
-        await two.write(sample(LARGE, 2))
-        await two.finish()
-        await one.finish()
-        assert await store.uploads.complete(key, "u1", [(1, two.receipt)]) == LARGE
-        assert await store.read(key) == sample(LARGE, 2)
-        await store.uploads.discard(key, "u1")
-
-    async def test_complete_is_idempotent(self, store: BlockStore) -> None:
-        """Repeated later, concurrently, and after the parts were discarded."""
-        key = self.key(data_path(1))
-        await store.uploads.begin(key, "u1")
-        parts = [await self.part(store, key, number, sample(LARGE, number)) for number in (1, 2)]
-        calls = [store.uploads.complete(key, "u1", parts) for _ in range(4)]
-        assert await outcomes(calls) == [2 * LARGE] * 4
-        assert await store.uploads.complete(key, "u1", parts) == 2 * LARGE
-        await store.uploads.discard(key, "u1")
-        await store.uploads.discard(key, "u1")
-        assert await store.uploads.complete(key, "u1", parts) == 2 * LARGE
-        assert await store.read(key) == sample(LARGE, 1) + sample(LARGE, 2)
-
-    async def test_missing_part_is_not_found(self, store: BlockStore) -> None:
-        """Also an aborted part, and all parts after a discard; no block appears."""
-        key = self.key(data_path(1))
-        await store.uploads.begin(key, "u1")
-        part = await self.part(store, key, 1, sample(SMALL))
-        async with await store.uploads.open_part(key, "u1", 2, "a") as writer:
-            await writer.write(sample(LARGE))
-        for parts in ([part, (2, "a")], [(1, "b")], [(3, "a")]):
-            with pytest.raises(BlockNotFoundError):
-                await store.uploads.complete(key, "u1", parts)
-        await store.uploads.discard(key, "u1")
-        with pytest.raises(BlockNotFoundError):
-            await store.uploads.complete(key, "u1", [part])
-        assert await self.names(store) == []
-
-    async def test_part_that_is_late_for_its_upload_is_refused(self, store: BlockStore) -> None:
-        """After a discard, a late part is refused and not kept."""
-        key = self.key(data_path(1))
-        await store.uploads.begin(key, "u1")
-        writer = await store.uploads.open_part(key, "u1", 1, "a")
-        await writer.write(sample(LARGE))
-        await store.uploads.discard(key, "u1")
-        with pytest.raises(BlockNotFoundError):
-            await writer.finish()
-
-    async def test_bad_uploads_are_refused(self, store: BlockStore) -> None:
-        """Invalid names, part numbers out of range, and an empty part list are refused."""
-        key, uploads = self.key(data_path(1)), store.uploads
-        for upload in ("", "..", "a/b", "a\0", "u" * 129):
-            for call in (
-                uploads.begin(key, upload),
-                uploads.open_part(key, upload, 1, "a"),
-                uploads.discard(key, upload),
-            ):
-                with pytest.raises(TarnError, match="upload"):
-                    await call
-        for part, attempt in ((0, "a"), (10_001, "a"), (-1, "a"), (1, ""), (1, "../x")):
-            with pytest.raises(TarnError, match=r"part|attempt"):
-                await uploads.open_part(key, "u1", part, attempt)
-        with pytest.raises(TarnError, match="0 parts"):
-            await uploads.complete(key, "u1", [])

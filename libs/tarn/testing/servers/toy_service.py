@@ -11,10 +11,11 @@ from dataclasses import replace
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.rpc.process.telemetry import Meters, Tracing
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import Tracing
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 __all__ = [

@@ -1,8 +1,9 @@
 """CopyObject, and the source half of UploadPartCopy.
 
-Inside a repository a copy is one staged entry that refers to the same block. Blocks are never changed and
-never reused, so sharing one is safe, and Spark's rename copies no byte. Between repositories the bytes
-are copied, because each repository owns the blocks of its namespace.
+Inside a repository a copy of a young object is one staged entry that refers to the same block. Blocks are never
+changed and never reused, so sharing one is safe, and Spark's rename copies no byte. The bytes are copied if the block
+is older than some hours, because a garbage collection may judge it meanwhile (rule 11 of docs/design/protocol.md), and
+between repositories, because each repository owns the blocks of its namespace.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 from tarn.block.port import BlockKey
 from tarn.core.access.actions import ref_object_resource
+from tarn.core.collection import LIMITS, is_old
 from tarn.core.entry import Checksum, Entry, unpack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import physical_path
@@ -33,10 +35,12 @@ from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.s3error import S3Error, from_tarn_error
 from tarn_gateway.s3request import S3Request, readable_ref
 
-__all__ = ["Source", "copy_object", "find_source"]
+__all__ = ["YOUNG", "Source", "copy_object", "find_source"]
 
 COPY_BYTES_MAX: Final = 5 * 1024**3
 """S3's limit for one copy; enforced only where bytes are copied."""
+YOUNG: Final = dataclasses.replace(LIMITS, staging_us=LIMITS.staging_us - 3_600_000_000)
+"""An hour is left for reading the source's bytes, if a checksum is wanted, and for staging the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +110,14 @@ async def copy_object(backend: Backend, request: S3Request) -> Response:
         text = "A copy of an object onto itself must change its metadata (REPLACE)."
         raise S3Error("InvalidRequest", text)
     refuse_external(source.entry)
-    if source.bucket == request.bucket:
-        if source.namespace != repository.namespace:
-            # A replica read the source in a deleted repository of this name; its blocks are not here.
-            text = "The repository was deleted and created again; please try again."
-            raise S3Error("ServiceUnavailable", text)
+    is_here = source.bucket == request.bucket
+    if is_here and source.namespace != repository.namespace:
+        # A replica read the source in a deleted repository of this name; its blocks are not here.
+        text = "The repository was deleted and created again; please try again."
+        raise S3Error("ServiceUnavailable", text)
+    block = None
+    if is_here and not is_old(source.entry.address, backend.clock.now_us(), YOUNG):
         entry = await _by_reference(backend, source, algorithm)
-        block = None
     else:
         await check_branch(backend, request, branch)
         entry = await _by_bytes(backend, source, repository, algorithm)

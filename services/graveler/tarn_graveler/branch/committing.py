@@ -23,12 +23,14 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.branch.building import Builder, BuildOrder
+from tarn.telemetry.operations import Operations, phase
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.records import Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.collection.fences import FencedBuilder
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.path_records import PathRecords
 
@@ -82,10 +84,11 @@ class Committing:
         commits: Commits,
         path_records: PathRecords,
         layers: Layers,
-        builder: Builder,
+        builder: FencedBuilder,
         publications: Publications,
         cleaning: TokenCleanup,
         clock: Clock,
+        operations: Operations,
     ) -> None:
         self._branches = branches
         self._commits = commits
@@ -95,6 +98,7 @@ class Committing:
         self._publications = publications
         self._cleaning = cleaning
         self._clock = clock
+        self._operations = operations
 
     async def commit(self, name: BranchName, request: CommitRequest) -> CommitResult:
         """Commits every write that was acknowledged before this call, and possibly later ones.
@@ -104,12 +108,20 @@ class Committing:
                 request allows an empty commit; BRANCH_RESET; BRANCH_NOT_FOUND; TOO_MANY_RETRIES;
                 OUTCOME_UNKNOWN.
         """
+        repository_id = name.repository.repository_id
+        with self._operations.begin("commit", repository=repository_id, branch=name.branch_id):
+            return await self._commit(name, request)
+
+    async def _commit(self, name: BranchName, request: CommitRequest) -> CommitResult:
         handle, branch_id = BranchHandle(self._branches, name), name.branch_id
-        sealed = await self._seal(handle, request)
+        with phase("seal"):
+            sealed = await self._seal(handle, request)
         record = sealed
         for _ in range(_TRIES):
-            built = await self._build(name, record.branch, request)
-            outcome = await self._finish(handle, record, built)
+            with phase("build"):
+                built = await self._build(name, record.branch, request)
+            with phase("publish"):
+                outcome = await self._finish(handle, record, built)
             if isinstance(outcome, CommitResult):
                 if not built.changed:
                     raise self._nothing(branch_id, built.commit_id)
@@ -155,9 +167,8 @@ class Committing:
         base = await self._layers.base_of(name.repository, record)
         head = await self._layers.head_beneath(name.repository, record)
         tokens = [self._layers.partition(name, token) for token in record.sealed]
-        return await self._builder.build(
-            BuildOrder(name.repository.storage_namespace, base, tuple(tokens), head)
-        )
+        order = BuildOrder(name.repository.storage_namespace, base, tuple(tokens), head)
+        return await self._builder.build(name.repository, order)
 
     async def _build(self, name: BranchName, record: Branch, request: CommitRequest) -> _Built:
         """Builds a commit of a record's sealed tokens; durable, and not yet named by a branch."""

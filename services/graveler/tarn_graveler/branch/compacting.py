@@ -31,11 +31,13 @@ from tarn.core.branch import (
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
-from tarn_graveler.branch.building import Builder, BuildOrder
+from tarn.telemetry.operations import Operations, phase
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.collection.fences import FencedBuilder
 
 __all__ = ["Compacting", "CompactionOutcome", "CompactionResult", "running_since_us"]
 
@@ -101,10 +103,11 @@ class Compacting:
         self,
         branches: Branches,
         layers: Layers,
-        builder: Builder,
+        builder: FencedBuilder,
         cleaning: TokenCleanup,
         clock: Clock,
         tasks: TaskSet,
+        operations: Operations,
     ) -> None:
         self._branches = branches
         self._layers = layers
@@ -112,6 +115,7 @@ class Compacting:
         self._cleaning = cleaning
         self._clock = clock
         self._tasks = tasks
+        self._operations = operations
 
     async def compact(self, name: BranchName, *, force: bool = False) -> CompactionResult:
         """Folds the uncommitted changes of a branch that were acknowledged before this call, and perhaps later ones.
@@ -125,12 +129,19 @@ class Compacting:
         """
         began = self._clock.monotonic()
         handle = BranchHandle(self._branches, name)
+        repository_id = name.repository.repository_id
+        with self._operations.begin("compaction", repository=repository_id, branch=name.branch_id):
+            result = await self._compact_twice(handle, force=force)
+        return replace(result, seconds=self._clock.monotonic() - began)
+
+    async def _compact_twice(self, handle: BranchHandle, *, force: bool) -> CompactionResult:
+        """Folds the sealed tokens; then the staging token too, if it was left out."""
         result = await self._compact(handle, force=force)
         is_done = result.outcome is CompactionOutcome.COMPACTED
         if is_done and result.tokens_taken >= _SEALED_FROM:
             # The staging token was left out. It may be sealed now, because a build has succeeded.
             result = _sum(result, await self._compact(handle, force=force))
-        return replace(result, seconds=self._clock.monotonic() - began)
+        return result
 
     async def _compact(self, handle: BranchHandle, *, force: bool) -> CompactionResult:
         """Folds the sealed tokens, and the staging token with them unless there are many sealed ones."""
@@ -138,12 +149,15 @@ class Compacting:
         is_empty = await self._layers.is_empty(handle.name, branch.staging)
         if is_empty and not branch.sealed:
             return CompactionResult(CompactionOutcome.NOTHING_TO_DO)
-        record = await self._begin(handle, None if is_empty else branch.staging, force=force)
+        with phase("seal"):
+            record = await self._begin(handle, None if is_empty else branch.staging, force=force)
         if isinstance(record, CompactionResult):
             return record
         try:
-            built, compacted = await self._build(handle.name, record.branch)
-            outcome = await self._publish(handle, record, compacted)
+            with phase("build"):
+                built, compacted = await self._build(handle.name, record.branch)
+            with phase("publish"):
+                outcome = await self._publish(handle, record, compacted)
         except TarnError:
             await self._end(handle, record)
             raise
@@ -216,7 +230,7 @@ class Compacting:
             counts_changes=False,
             is_background=True,
         )
-        built = await self._builder.build(order)
+        built = await self._builder.build(repository, order)
         head = await self._layers.metarange_of(repository, record.commit_id)
         return built, None if built.metarange_id == head else built.metarange_id
 

@@ -36,6 +36,7 @@ from tarn.core.entry import identity_of, is_tombstone, judged_at, judged_move_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Kv, OutcomeUnknownError, Predicate, PredicateFailedError
+from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.attempts import TRIES, set_settled, unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
@@ -124,7 +125,8 @@ class _Write:
 class ConditionalStaging:
     """Writes entries to staging tokens if a condition holds."""
 
-    def __init__(self, kv: Kv, branches: Branches, layers: Layers) -> None:
+    def __init__(self, kv: Kv, branches: Branches, layers: Layers, age: AddressAge) -> None:
+        self._age = age
         self._kv = kv
         self._branches = branches
         self._layers = layers
@@ -147,9 +149,10 @@ class ConditionalStaging:
 
         Raises:
             TarnError: INVALID for an entry without an operation; FAILED_PRECONDITION or NOT_FOUND when
-                the condition does not hold, and nothing was written; BRANCH_NOT_FOUND; OUTCOME_UNKNOWN as
-                `Staging.stage`.
+                the condition does not hold, and nothing was written; BRANCH_NOT_FOUND; ADDRESS_TOO_OLD and
+                OUTCOME_UNKNOWN as `Staging.stage`.
         """
+        self._age.check(packed, written=False)
         operation_id = operation_of(packed)
         if not operation_id:
             text = "the entry of a conditional write must name its operation"
@@ -161,6 +164,8 @@ class ConditionalStaging:
                 _takes_registers, TokenKind.CONDITIONAL, written=write.written
             )
             if await self._write_on(handle, record, write):
+                # The row to acknowledge may be that of an earlier call, with the address of that call.
+                self._age.check(write.value, written=True)
                 self._branches.events.wrote(
                     name.repository.repository_id,
                     name.branch_id,

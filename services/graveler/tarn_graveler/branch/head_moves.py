@@ -36,6 +36,7 @@ from tarn.core.head_change import UNATTRIBUTED, Cause, HeadOperation
 from tarn.core.ids import CommitId
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.port import OutcomeUnknownError
+from tarn.telemetry.operations import Operations, phase
 from tarn_graveler.branch.handle import Announce, BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
@@ -77,6 +78,7 @@ class HeadMoves:
         publications: Publications,
         cleaning: TokenCleanup,
         clock: Clock,
+        operations: Operations,
     ) -> None:
         self._branches = branches
         self._layers = layers
@@ -84,6 +86,7 @@ class HeadMoves:
         self._publications = publications
         self._cleaning = cleaning
         self._clock = clock
+        self._operations = operations
 
     async def move(
         self,
@@ -126,8 +129,23 @@ class HeadMoves:
         The record is None if the answer of the compare-and-set was lost, and the history tells that it was made. That
         never happens to a reset.
         """
+        what = "move" if cause.operation is HeadOperation.OTHER else cause.operation.value
+        repository_id = name.repository.repository_id
+        with self._operations.begin(what, repository=repository_id, branch=name.branch_id):
+            return await self._move_clean(name, propose, announce, is_reset=is_reset, cause=cause)
+
+    async def _move_clean(
+        self,
+        name: BranchName,
+        propose: Propose,
+        announce: Announce,
+        *,
+        is_reset: bool,
+        cause: Cause,
+    ) -> tuple[NewHead, Branch | None]:
         handle = BranchHandle(self._branches, name)
-        record = await self._seal(handle)
+        with phase("seal"):
+            record = await self._seal(handle)
         built_from = record.branch
         for _ in range(_TRIES):
             await self._refuse_dirty(name, built_from)
@@ -136,12 +154,14 @@ class HeadMoves:
                 record = await self._forget(handle, record, built_from)
                 built_from = with_oldest_of(built_from, record.branch)
                 continue
-            new = await propose(built_from.commit_id)
+            with phase("build"):
+                new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
                 return new, record.branch
-            outcome = await self._publish(
-                handle, record, built_from, new, announce, is_reset=is_reset, cause=cause
-            )
+            with phase("publish"):
+                outcome = await self._publish(
+                    handle, record, built_from, new, announce, is_reset=is_reset, cause=cause
+                )
             if not isinstance(outcome, BranchVersion):
                 return new, outcome
             record = outcome

@@ -23,11 +23,12 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.pages import PathSpan
-from tarn_graveler.branch.building import Builder, BuildOrder
+from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.records import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.collection.fences import FencedBuilder
 
 __all__ = ["PartResets"]
 
@@ -44,7 +45,7 @@ class PartResets:
         branches: Branches,
         layers: Layers,
         committed: Committed,
-        builder: Builder,
+        builder: FencedBuilder,
         cleaning: TokenCleanup,
         clock: Clock,
     ) -> None:
@@ -129,7 +130,7 @@ class PartResets:
             await self._layers.head_beneath(repository, record),
             span,
         )
-        built = (await self._builder.build(order)).metarange_id
+        built = (await self._builder.build(repository, order)).metarange_id
         head = await self._layers.metarange_of(repository, record.commit_id)
         return None if built == head else built
 

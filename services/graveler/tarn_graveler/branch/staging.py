@@ -1,4 +1,4 @@
-"""Writes to a branch: rule 1 (stage) and the delete half of rule 3 (unstage) of docs/design/protocol.md.
+"""Writes to a branch: rules 1 and 11 (stage) and the delete half of rule 3 (unstage) of docs/design/protocol.md.
 
 A write is acknowledged only if the branch record, read *after* the row was durable, still names the token
 that the row was written to. Then every commit that begins later seals a token that holds the row.
@@ -15,6 +15,7 @@ from tarn.core.entry import TOMBSTONE, is_tombstone
 from tarn.core.errors import TarnError
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, Row
+from tarn_graveler.branch.address_age import AddressAge
 from tarn_graveler.branch.attempts import TRIES, unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import Found, Layers
@@ -26,7 +27,10 @@ __all__ = ["Staging"]
 class Staging:
     """Writes entries and tombstones to staging tokens."""
 
-    def __init__(self, kv: Kv, branches: Branches, layers: Layers, tasks: TaskSet) -> None:
+    def __init__(
+        self, kv: Kv, branches: Branches, layers: Layers, tasks: TaskSet, age: AddressAge
+    ) -> None:
+        self._age = age
         self._kv = kv
         self._branches = branches
         self._layers = layers
@@ -42,9 +46,11 @@ class Staging:
         """Stages an entry at a path (rule 1).
 
         Raises:
-            TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN when the row may be visible but is not
-                acknowledged, because all attempts were used or the store's answer was lost.
+            TarnError: BRANCH_NOT_FOUND; ADDRESS_TOO_OLD (rule 11); OUTCOME_UNKNOWN when the row may be visible but
+                is not acknowledged, because all attempts were used, the store's answer was lost, or the address became
+                too old meanwhile.
         """
+        self._age.check(packed, written=False)
         handle = BranchHandle(self._branches, name)
         branch = handle.cached()
         if branch is None:
@@ -56,6 +62,7 @@ class Staging:
                 await self._writes.submit(token, (key, packed))
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
+                self._age.check(packed, written=True)
                 self._count(name, branch, len(key) + len(packed))
                 return
             branch = fresh

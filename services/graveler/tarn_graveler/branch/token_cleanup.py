@@ -19,7 +19,7 @@ been applied between the two drops.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -34,7 +34,7 @@ from tarn_graveler.branch.records import BranchName
 from tarn_graveler.branch.reflog_rows import ReflogRows
 from tarn_graveler.repository.records import Repositories
 
-__all__ = ["TokenCleanup"]
+__all__ = ["CleanupProgress", "TokenCleanup"]
 
 _SECOND_DROP_US = 3_600_000_000
 _LOOK_US_MAX = 86_400_000_000
@@ -46,6 +46,22 @@ with many sealed tokens could hardly be committed on a store that loses answers.
 _log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class CleanupProgress:
+    """What the cleaner of one replica has done since its start.
+
+    Attributes:
+        done_before_us: the checkpoint of the drop list when the last pass began: all earlier drops are done; Unix
+            microseconds, 0 before the first pass.
+        drops: partitions dropped.
+        failed_passes: passes that ended with an error.
+    """
+
+    done_before_us: int = 0
+    drops: int = 0
+    failed_passes: int = 0
+
+
 class TokenCleanup:
     """Announces partitions and drops them when they are due. Several replicas may do so concurrently.
 
@@ -54,6 +70,7 @@ class TokenCleanup:
 
     Attributes:
         look_at_task: called with each task that is due to be looked at, and its time (docs/design/tasks.md).
+        progress: what the cleaner has done, for metrics.
     """
 
     def __init__(
@@ -76,6 +93,7 @@ class TokenCleanup:
         self._poll_seconds = poll_seconds
         # Rows of the list that this replica has processed and will read again: those of a few minutes.
         self._done: set[bytes] = set()
+        self.progress = CleanupProgress()
         self.look_at_task: Callable[[TaskOwner, int], Awaitable[None]] | None = None
 
     async def announce(self, name: BranchName, tokens: Iterable[Token]) -> None:
@@ -135,6 +153,7 @@ class TokenCleanup:
             try:
                 await self.drop_due()
             except TarnError as error:
+                self.progress.failed_passes += 1
                 _log.warning("cleaning failed", reason=error.reason, error=error.message)
             await self._clock.sleep(self._poll_seconds)
 
@@ -144,6 +163,7 @@ class TokenCleanup:
         Each replica also drops the partitions that other replicas have dropped; this changes nothing.
         """
         one_pass = await self._list.begin()
+        self.progress.done_before_us = one_pass.done_before_us
         before = self._keys.drop(one_pass.done_before_us, "")
         self._done = {key for key in self._done if key >= before}
         count = 0
@@ -154,6 +174,7 @@ class TokenCleanup:
                 await self._look_at_task(drop.task, drop.drop_time_us)
             elif drop.owner is None:
                 await self._drop(drop)
+                self.progress.drops += 1
                 count += 1
             else:
                 await self._look(drop, drop.owner)

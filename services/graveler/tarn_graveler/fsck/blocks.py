@@ -31,6 +31,8 @@ _LAST = chr(0x10FFFF)
 _GAPS = (("", _TARN), (_TARN + _LAST, _DATA), (_DATA + _LAST, None))
 """Ranges of paths, from after the first to the second, in which Tarn has no blocks."""
 _BLOCK = re.compile(r"data/[0-9]{10}/([0-9a-f]{32})")
+_COLLECTION = re.compile(r"_tarn/collection/[0-9a-f]{32}/[^.].*\.(json|parquet)")
+"""Files of garbage collections (`docs/formats/collection.md`); data does not depend on them."""
 _NOTE = re.compile(r"_tarn/refs/([^/]+)/([0-9]{20})-([0-9a-f]{64})\.json")
 _METADATA = (
     (re.compile(r"_tarn/ranges/([0-9a-f]{64})\.parquet"), "ranges", "range_id", Code.RANGE_ORPHAN),
@@ -185,7 +187,7 @@ class Blocks:
                 return
         if match := _NOTE.fullmatch(info.path):
             await self._note(info, match[1], match[3])
-        else:
+        elif not _COLLECTION.fullmatch(info.path):
             self._foreign([info])
 
     def _names(self, table: str, column: str, name: str) -> bool:

@@ -114,10 +114,10 @@ class Code(enum.Enum):
         "none needed; the name is free, and the next creation of this name takes it over",
     )
     UPLOAD_ORPHAN = ("upload-orphan", Severity.ORPHAN, "none needed")
-    COMMIT_ORPHAN = ("commit-orphan", Severity.ORPHAN, "left to garbage collection")
-    METARANGE_ORPHAN = ("metarange-orphan", Severity.ORPHAN, "left to garbage collection")
-    RANGE_ORPHAN = ("range-orphan", Severity.ORPHAN, "left to garbage collection")
-    BLOCK_ORPHAN = ("block-orphan", Severity.ORPHAN, "left to garbage collection")
+    COMMIT_ORPHAN = ("commit-orphan", Severity.ORPHAN, "none needed; commits are kept")
+    METARANGE_ORPHAN = ("metarange-orphan", Severity.ORPHAN, "left to `tarn gc`")
+    RANGE_ORPHAN = ("range-orphan", Severity.ORPHAN, "left to `tarn gc`")
+    BLOCK_ORPHAN = ("block-orphan", Severity.ORPHAN, "left to `tarn gc`")
     BLOCK_FOREIGN = ("block-foreign", Severity.ORPHAN, "find out who wrote it; Tarn did not")
 
     def __init__(self, label: str, severity: Severity, remedy: str) -> None:

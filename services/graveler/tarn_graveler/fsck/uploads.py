@@ -8,6 +8,7 @@ import numpy as np
 
 from tarn.core.errors import TarnError
 from tarn.core.ids import UploadId
+from tarn.kv.collection_records import decode_collection
 from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Partition
 from tarn.kv.records import decode_branch, decode_ref_name, decode_tag, parse_record
@@ -112,6 +113,8 @@ def _wrong_ref(key: bytes, value: bytes) -> str | None:
             decode_ref_name(value)
         case "settings":
             decode_settings(value)
+        case "collection":
+            decode_collection(value)
         case "closed":
             pass
         case "upload-days":

@@ -38,8 +38,8 @@ __all__ = [
 Message = dict[str, Any]
 
 _LENGTH = struct.Struct(">I")
-_BYTES_MAX = 16 << 20
-"""Greatest length of a message; far more than the tokens of a branch need."""
+_BYTES_MAX = 64 << 20
+"""Greatest length of a message; far more than the tokens of a branch, or the paths of the ranges of a build, need."""
 
 
 def frame_of(message: Message) -> bytes:
@@ -108,7 +108,7 @@ def result_of(said: Message) -> BuildResult:
         paths = ChangedPaths.decode(b64decode(said["changed_paths"]))
     except TarnError as error:
         raise ValueError(error.message) from error
-    return BuildResult(**(said | {"changed_paths": paths}))
+    return BuildResult(**(said | {"changed_paths": paths, "made": tuple(said["made"])}))
 
 
 def said_error(error: TarnError) -> Message:

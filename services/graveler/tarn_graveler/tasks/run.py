@@ -21,7 +21,7 @@ class Run:
         may_stop: whether the work may be cancelled now. False while a change of a branch may be under way, and until an
             earlier attempt is settled: the task would be told as cancelled, and the change made.
         is_doubtful: an earlier attempt may still have its effect, or had it unnoticed.
-        is_stop_wanted: somebody asked for the end of the task, or it is too old.
+        is_stop_wanted: a user cancelled the task, or it is too old.
         is_lost: another run has the task. This one tells nothing.
         state, result, failure: the outcome; `state` is None until there is one.
     """

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tarn.block.committed import Committed
-from tarn.block.merging import ConflictPage, MergePreview, MergeSides
+from tarn.block.merging import ConflictPage, MergePreview, MergeResult, MergeSides
 from tarn.core.clock import Clock
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
@@ -27,6 +27,7 @@ from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.records import Repository
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.branch.records import BranchName
+from tarn_graveler.collection.fences import Fences
 from tarn_graveler.history.commits import Commits
 from tarn_graveler.history.path_records import PathRecords
 from tarn_graveler.history.virtual_bases import MergeBases
@@ -136,7 +137,9 @@ class Merges:
         clock: Clock,
         path_records: PathRecords,
         bases: MergeBases,
+        fences: Fences,
     ) -> None:
+        self._fences = fences
         self._commits = commits
         self._bases = bases
         self._committed = committed
@@ -311,9 +314,13 @@ class Merges:
         Raises:
             TarnError: MERGE_CONFLICT: names the first paths and the number of all.
         """
-        result = await self._committed.merge(
-            repository.storage_namespace, sides, choice, limit=NAMED_PATHS_MAX
-        )
+
+        async def merge() -> MergeResult:
+            return await self._committed.merge(
+                repository.storage_namespace, sides, choice, limit=NAMED_PATHS_MAX
+            )
+
+        result = await self._fences.built(repository, merge)
         if result.metarange_id is None:
             raise _conflict(into, result.conflicts.paths, result.conflict_count)
         return result.metarange_id, result.ranges_written

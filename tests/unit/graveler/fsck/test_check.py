@@ -91,6 +91,14 @@ async def test_young_leftovers_are_not_orphans(lab: Lab) -> None:
     assert {code for code, _ in await lab.check()} > {"block-orphan", "creation-orphan"}
 
 
+async def test_files_of_collections_are_not_foreign(lab: Lab) -> None:
+    folder = f"_tarn/collection/{'ab' * 16}/"
+    names = ("manifest.json", "quarantine/1-000000.parquet", "notes.txt")
+    for name in names:
+        await lab.blocks.put(BlockKey(lab.namespace, folder + name), b"x")
+    assert await lab.check() == [("block-foreign", folder + "notes.txt")]
+
+
 async def test_a_listing_that_compaction_made_is_looked_at(lab: Lab) -> None:
     """Only the branch record names it; no commit does."""
     await lab.put("a")

@@ -1,0 +1,209 @@
+"""Metrics of a block store: how long each operation takes, how often it fails, and how many bytes it moves.
+
+`open_blocks` wraps every driver in `MeteredBlocks`. It has the metrics `block.duration`, `block.failed`,
+`block.in_flight`, `block.read` and `block.written` (`tarn.telemetry.table`). Of a streamed read, each chunk is a
+call. Of a streamed write, each piece is a call `write`, and its end is a call `finish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import BinaryIO, Self, cast
+
+from tarn.block.port import (
+    BlockInfo,
+    BlockKey,
+    BlockStore,
+    BlockUploads,
+    BlockWriter,
+    FileBacked,
+    PartWriter,
+)
+from tarn.core.clock import Clock
+from tarn.telemetry.calls import CallMeter
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import TRACEPARENT
+
+__all__ = ["MeteredBlocks", "metered"]
+
+
+def metered(blocks: BlockStore, clock: Clock, meters: Meters) -> BlockStore:
+    """Returns a store that measures each operation and forwards it; it is `FileBacked` if the driver is."""
+    if isinstance(blocks, FileBacked):
+        return MeteredFiles(blocks, clock, meters)
+    return MeteredBlocks(blocks, clock, meters)
+
+
+class _Calls:
+    """The meters of a store."""
+
+    def __init__(self, clock: Clock, meters: Meters) -> None:
+        def meter(operation: str) -> CallMeter:
+            return CallMeter("block", operation, meters, clock)
+
+        self.put = meter("put")
+        self.open_write = meter("open_write")
+        self.write = meter("write")
+        self.finish = meter("finish")
+        self.read = meter("read")
+        self.stream = meter("stream")
+        self.open_file = meter("open_file")
+        self.stat = meter("stat")
+        self.list_page = meter("list_page")
+        self.delete_many = meter("delete_many")
+        self.upload = meter("upload")
+        self.read_bytes = meters.counter("block.read")
+        self.written_bytes = meters.counter("block.written")
+
+
+class _Writer:
+    """A `BlockWriter` or `PartWriter` that is measured."""
+
+    __slots__ = ("_calls", "_writer")
+
+    def __init__(self, writer: BlockWriter, calls: _Calls) -> None:
+        self._writer = writer
+        self._calls = calls
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `BlockWriter.write`."""
+        with self._calls.write.call():
+            await self._writer.write(data)
+        self._calls.written_bytes.value += len(data)
+
+    async def finish(self) -> None:
+        """See `BlockWriter.finish`."""
+        with self._calls.finish.call():
+            await self._writer.finish()
+
+    async def abort(self) -> None:
+        """See `BlockWriter.abort`."""
+        await self._writer.abort()
+
+    @property
+    def receipt(self) -> str:
+        """See `PartWriter.receipt`."""
+        return cast("PartWriter", self._writer).receipt
+
+    async def __aenter__(self) -> Self:
+        await self._writer.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._writer.__aexit__(*exc)
+
+
+class _Uploads:
+    """`BlockUploads` that are measured; all calls count as `upload`."""
+
+    def __init__(self, uploads: BlockUploads, calls: _Calls) -> None:
+        self._uploads = uploads
+        self._calls = calls
+
+    async def begin(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.begin`."""
+        with self._calls.upload.call():
+            await self._uploads.begin(key, upload)
+
+    async def open_part(self, key: BlockKey, upload: str, part: int, attempt: str) -> PartWriter:
+        """See `BlockUploads.open_part`."""
+        with self._calls.upload.call():
+            writer = await self._uploads.open_part(key, upload, part, attempt)
+        return _Writer(writer, self._calls)
+
+    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+        """See `BlockUploads.complete`."""
+        with self._calls.upload.call():
+            return await self._uploads.complete(key, upload, parts)
+
+    async def discard(self, key: BlockKey, upload: str) -> None:
+        """See `BlockUploads.discard`."""
+        with self._calls.upload.call():
+            await self._uploads.discard(key, upload)
+
+
+class MeteredBlocks:
+    """`BlockStore` that measures each operation and forwards it; see `metered`."""
+
+    def __init__(self, blocks: BlockStore, clock: Clock, meters: Meters) -> None:
+        self._blocks = blocks
+        self._calls = _Calls(clock, meters)
+        self._uploads = _Uploads(blocks.uploads, self._calls)
+
+    @property
+    def uploads(self) -> BlockUploads:
+        """See `BlockStore.uploads`."""
+        return self._uploads
+
+    async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
+        """See `BlockStore.put`."""
+        with self._calls.put.call():
+            await self._blocks.put(key, body)
+        self._calls.written_bytes.value += len(body)
+
+    async def open_write(self, key: BlockKey) -> BlockWriter:
+        """See `BlockStore.open_write`."""
+        with self._calls.open_write.call():
+            writer = await self._blocks.open_write(key)
+        return _Writer(writer, self._calls)
+
+    async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
+        """See `BlockStore.read`."""
+        meter = self._calls.read
+        if TRACEPARENT.get():
+            with meter.call():
+                found = await self._blocks.read(key, start, length)
+        else:
+            began = meter.begin()
+            try:
+                found = await self._blocks.read(key, start, length)
+            except BaseException as error:
+                meter.end_failed(began, error)
+                raise
+            meter.end(began)
+        self._calls.read_bytes.value += len(found)
+        return found
+
+    async def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+        """See `BlockStore.stream`."""
+        chunks = cast("AsyncGenerator[bytes, None]", self._blocks.stream(key, start, length))
+        async with aclosing(chunks):
+            while True:
+                try:
+                    with self._calls.stream.call():
+                        chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    return
+                self._calls.read_bytes.value += len(chunk)
+                yield chunk
+
+    async def stat(self, key: BlockKey) -> BlockInfo:
+        """See `BlockStore.stat`."""
+        with self._calls.stat.call():
+            return await self._blocks.stat(key)
+
+    async def list_page(
+        self, namespace: str, prefix: str, after: str, limit: int
+    ) -> list[BlockInfo]:
+        """See `BlockStore.list_page`."""
+        with self._calls.list_page.call():
+            return await self._blocks.list_page(namespace, prefix, after, limit)
+
+    async def delete_many(self, namespace: str, paths: Sequence[str]) -> None:
+        """See `BlockStore.delete_many`."""
+        with self._calls.delete_many.call():
+            await self._blocks.delete_many(namespace, paths)
+
+    async def close(self) -> None:
+        """See `BlockStore.close`."""
+        await self._blocks.close()
+
+
+class MeteredFiles(MeteredBlocks):
+    """The same for a driver that is `FileBacked`."""
+
+    async def open_file(self, key: BlockKey) -> BinaryIO | None:
+        """See `FileBacked.open_file`."""
+        with self._calls.open_file.call():
+            return await cast("FileBacked", self._blocks).open_file(key)

@@ -1,0 +1,142 @@
+"""Client of graveler's garbage collections (docs/design/collection.md), for collectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from google.protobuf.duration_pb2 import Duration
+
+from tarn.rpc.client.transport import Transport, expect
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+
+__all__ = ["CollectionClient"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["CollectionService"]
+
+
+class CollectionClient:
+    """Runs collections. Methods raise the `TarnError` that graveler raised; all may be repeated.
+
+    COLLECTION_LOST and COLLECTION_HELD mean: stop at once, and delete nothing more.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get(self, call: Call, repository_id: str) -> pb.Collection:
+        """Returns the collection record of a repository."""
+        request = pb.GetCollectionRequest(repository_id=repository_id)
+        answer = await self._transport.unary(_SERVICE, "GetCollection", request, call)
+        return expect(answer, pb.GetCollectionResponse).collection
+
+    async def begin(
+        self,
+        call: Call,
+        repository_id: str,
+        run_id: str,
+        phase: pb.CollectionPhase,
+        mark_run_id: str = "",
+    ) -> pb.Collection:
+        """Begins a run, continues it after a crash, or takes over from one whose lease has ended.
+
+        Args:
+            call: the caller.
+            repository_id: the repository.
+            run_id: 32 lower-case hex digits, chosen by the caller.
+            phase: MARK or SWEEP.
+            mark_run_id: for a sweep: the last complete mark.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_RUNNING, COLLECTION_HELD, COLLECTION_NO_MARK,
+                COLLECTION_TOO_EARLY.
+        """
+        request = pb.BeginCollectionRequest(
+            repository_id=repository_id, run_id=run_id, phase=phase, mark_run_id=mark_run_id
+        )
+        answer = await self._transport.unary(_SERVICE, "BeginCollection", request, call)
+        return expect(answer, pb.BeginCollectionResponse).collection
+
+    async def renew(self, call: Call, repository_id: str, run_id: str) -> pb.Collection:
+        """Renews the lease of a run.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD.
+        """
+        request = pb.RenewCollectionRequest(repository_id=repository_id, run_id=run_id)
+        answer = await self._transport.unary(_SERVICE, "RenewCollection", request, call)
+        return expect(answer, pb.RenewCollectionResponse).collection
+
+    async def list_roots(
+        self,
+        call: Call,
+        repository_id: str,
+        run_id: str,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+    ) -> pb.ListRootsResponse:
+        """Returns a page of what is referenced. Pages must be read one after the other, all of them.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD; CORRUPT: a record is damaged, or a ref
+                names a commit without a row.
+        """
+        request = pb.ListRootsRequest(
+            repository_id=repository_id, run_id=run_id, page_size=page_size, page_token=page_token
+        )
+        answer = await self._transport.unary(_SERVICE, "ListRoots", request, call)
+        return expect(answer, pb.ListRootsResponse)
+
+    async def begin_batch(
+        self, call: Call, repository_id: str, run_id: str, block_ids: Sequence[str]
+    ) -> pb.Collection:
+        """Begins a batch of deletions of up to 500 ranges and metaranges, named by their ids.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST, COLLECTION_HELD; COLLECTION_RUNNING while another batch
+                is open.
+        """
+        request = pb.BeginBatchRequest(
+            repository_id=repository_id, run_id=run_id, block_ids=block_ids
+        )
+        answer = await self._transport.unary(_SERVICE, "BeginBatch", request, call)
+        return expect(answer, pb.BeginBatchResponse).collection
+
+    async def end_batch(self, call: Call, repository_id: str, run_id: str) -> pb.Collection:
+        """Ends the open batch; no deletion of it may be under way.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST.
+        """
+        request = pb.EndBatchRequest(repository_id=repository_id, run_id=run_id)
+        answer = await self._transport.unary(_SERVICE, "EndBatch", request, call)
+        return expect(answer, pb.EndBatchResponse).collection
+
+    async def end(
+        self,
+        call: Call,
+        repository_id: str,
+        run_id: str,
+        totals: pb.CollectionTotals,
+        *,
+        is_complete: bool,
+    ) -> pb.Collection:
+        """Ends a run; only the counts and the note of `totals` are used, and only if the run is complete.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: COLLECTION_LOST.
+        """
+        request = pb.EndCollectionRequest(
+            repository_id=repository_id, run_id=run_id, totals=totals, is_complete=is_complete
+        )
+        answer = await self._transport.unary(_SERVICE, "EndCollection", request, call)
+        return expect(answer, pb.EndCollectionResponse).collection
+
+    async def hold(self, call: Call, repository_id: str, seconds: int) -> pb.Collection:
+        """Lets no run begin or go on for a time of up to 7 days; 0 ends that."""
+        request = pb.HoldCollectionRequest(
+            repository_id=repository_id, hold=Duration(seconds=seconds)
+        )
+        answer = await self._transport.unary(_SERVICE, "HoldCollection", request, call)
+        return expect(answer, pb.HoldCollectionResponse).collection

@@ -1,0 +1,63 @@
+"""The sections about rpcs between services; see `tarn.config.sections`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tarn.config.setting import setting
+from tarn.config.values import Sort, Within
+
+__all__ = ["Rpc", "RpcTls"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcTls:
+    """Mutual TLS between services; all three or none is set."""
+
+    ca: Path | None = setting(
+        None, "Authorities that must have signed the other services' certificates, PEM."
+    )
+    cert: Path | None = setting(None, "Certificate of this service, PEM.")
+    key: Path | None = setting(None, "Private key of this service, PEM.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rpc:
+    """How services accept rpcs."""
+
+    listen_address: str | None = setting(
+        None,
+        "Address on which this service accepts rpcs; its first address below if not given.",
+        Sort.ADDRESS,
+    )
+    replica_address: str | None = setting(
+        None,
+        "A further address on which this process accepts rpcs. `tarn up` sets it for each of its workers, which share "
+        "`listen_address`, so that the compactor can reach every one of them.",
+        Sort.ADDRESS,
+    )
+    tls: RpcTls
+    allow_plaintext: bool = setting(
+        "false",
+        "Lets a service accept rpcs from other machines without TLS. Any client that reaches auth "
+        "then gets signing keys: use it only behind a mesh that encrypts and authenticates.",
+    )
+    reflection: bool = setting(
+        "false",
+        "Lets any client list the rpcs and their messages, for tools such as grpcurl (docs/user/grpc.md).",
+    )
+    health_address: str | None = setting(
+        None,
+        "A further address, without TLS, on which this process answers gRPC health checks and nothing else, for the "
+        "probes of Kubernetes. The empty service name stands for readiness: not before the start is complete, not "
+        "after the process was asked to stop. The service `live` stands for the process, whatever its stores do. "
+        "`tarn up` refuses the key, because it runs several processes.",
+        Sort.ADDRESS,
+    )
+    drain_timeout_ms: int = setting(
+        "25s",
+        "How long a process that is asked to stop waits for its running requests; then it ends them. Longer than the "
+        "longest commit, if no commit may be cut short; shorter than the time after which the process is killed.",
+        Within(Sort.DURATION, "0s", "1h"),
+    )

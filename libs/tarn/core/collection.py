@@ -1,0 +1,414 @@
+"""The garbage collection of a repository: its record, and every decision about it (docs/design/collection.md).
+
+The record says which run may work, and whether deletions of ranges and metaranges may be under way. Every change is a
+compare-and-set of the whole record. Each function here takes the record as it is and returns the next one. Called again
+on its own result, it changes nothing but the lease; so a change whose answer was lost is simply made again.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tarn.core.errors import Kind, Reason, TarnError
+
+__all__ = [
+    "BATCH_IDS_MAX",
+    "HOLD_SECONDS_MAX",
+    "LIMITS",
+    "NEVER",
+    "Collection",
+    "CollectionLimits",
+    "Phase",
+    "Totals",
+    "begin",
+    "begin_batch",
+    "check_address_age",
+    "end",
+    "end_batch",
+    "hold",
+    "is_old",
+    "is_undisturbed",
+    "renew",
+    "require_run",
+]
+
+BATCH_IDS_MAX: Final = 500
+"""Blocks of one batch of deletions: the record stays below 10 KiB."""
+HOLD_SECONDS_MAX: Final = 7 * 86_400
+_NOTE_CHARS_MAX: Final = 1000
+_ID_BYTES: Final = 16
+"""Bytes of a block's id that the record keeps. A false hit only makes a build wait."""
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+_BLOCK_ID = re.compile(r"[0-9a-f]{64}")
+_HOUR_US = 3_600_000_000
+
+
+class Phase(enum.StrEnum):
+    """What a run does."""
+
+    IDLE = "idle"
+    MARK = "mark"
+    SWEEP = "sweep"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionLimits:
+    """The times on which the safety of a collection rests. They are equal in all replicas of a version.
+
+    Attributes:
+        staging_us: an entry is staged only while its block's address is younger than this (rule 11); a build that
+            takes longer is not published.
+        cutoff_us: blocks younger than this at the begin of a mark are not judged. Invariant: more than `staging_us`
+            and all skew of clocks.
+        grace_us: time between the end of a mark and its sweep. Invariant: more than the drop delay and the longest GET.
+        lease_us: time for which a run that does not renew keeps others away.
+        batch_us: time after which no deletion of a batch that was never ended can be under way. S3 refuses a request
+            that was signed more than 15 minutes ago.
+        sweeps: whether runs may delete. False until writes and builds keep the rules that a sweep relies on.
+    """
+
+    staging_us: int = 6 * _HOUR_US
+    cutoff_us: int = 24 * _HOUR_US
+    grace_us: int = 6 * _HOUR_US
+    lease_us: int = 300_000_000
+    batch_us: int = 1_200_000_000
+    sweeps: bool = False
+
+
+LIMITS: Final = CollectionLimits()
+"""The times of this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a run counted; see `CollectionTotals` of the proto."""
+
+    run_id: str
+    begin_us: int = 0
+    end_us: int = 0
+    live_count: int = 0
+    live_bytes: int = 0
+    candidate_count: int = 0
+    candidate_bytes: int = 0
+    deleted_count: int = 0
+    deleted_bytes: int = 0
+    failed_count: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """The collection record. Times are microseconds since the epoch; 0 for none.
+
+    Attributes:
+        phase: what the run does.
+        run_id: the run; empty if there is none.
+        begin_us: when it began.
+        lease_until_us: until when no other run may begin.
+        cutoff_us: of the run.
+        mark_run_id: the last complete mark that is not swept; empty if there is none.
+        mark_end_us: when that mark ended.
+        mark_cutoff_us: its cutoff.
+        hold_until_us: until when no run may work.
+        fence_count: number of batches that ever began. Invariant: never decreases.
+        batch_until_us: when the deletions of the open batch are certainly over; 0: no batch is open.
+        batch: the first 16 bytes of the id of each block of the open batch.
+        last_mark: what the last complete mark counted.
+        last_sweep: what the last complete sweep counted.
+    """
+
+    phase: Phase = Phase.IDLE
+    run_id: str = ""
+    begin_us: int = 0
+    lease_until_us: int = 0
+    cutoff_us: int = 0
+    mark_run_id: str = ""
+    mark_end_us: int = 0
+    mark_cutoff_us: int = 0
+    hold_until_us: int = 0
+    fence_count: int = 0
+    batch_until_us: int = 0
+    batch: frozenset[bytes] = frozenset()
+    last_mark: Totals | None = None
+    last_sweep: Totals | None = None
+
+    def is_batch_open(self, now_us: int) -> bool:
+        """Whether deletions of ranges or metaranges may be under way."""
+        return now_us < self.batch_until_us
+
+    def may_delete(self, block_ids: Sequence[str], now_us: int) -> bool:
+        """Whether the open batch may delete one of these blocks."""
+        return self.is_batch_open(now_us) and not self.batch.isdisjoint(map(_short, block_ids))
+
+
+def is_undisturbed(
+    before: Collection, after: Collection, block_ids: Sequence[str], now_us: int
+) -> bool:
+    """Whether no deletion of these blocks overlapped a build.
+
+    Args:
+        before: the record as it was read before the build.
+        after: the record as it was read after the blocks of the build were durable.
+        block_ids: the blocks that the build wrote, or found by their content.
+        now_us: the time of the first read. An open batch counts as open as long as it was open then.
+    """
+    known = {each.fence_count for each in (before, after) if each.batch_until_us}
+    unseen = set(range(before.fence_count + 1, after.fence_count + 1)) - known
+    return not (
+        unseen or before.may_delete(block_ids, now_us) or after.may_delete(block_ids, now_us)
+    )
+
+
+NEVER: Final = Collection()
+"""The record of a repository that never had a collection."""
+
+
+def _short(block_id: str) -> bytes:
+    return bytes.fromhex(block_id[: 2 * _ID_BYTES])
+
+
+def is_old(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
+    """Whether an address has reached the age at which it may no longer be staged (rule 11).
+
+    An address tells when it was made: its first 48 bits are Unix milliseconds.
+    """
+    return now_us - int.from_bytes(address[:6], "big") * 1000 >= limits.staging_us
+
+
+def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:
+    """Refuses an address that is too old to be staged (rule 11).
+
+    Raises:
+        TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD.
+    """
+    if is_old(address, now_us, limits):
+        hours = limits.staging_us / _HOUR_US
+        text = (
+            f"the block {address.hex()} was begun more than {hours:g} hours ago; a collection may have judged it. "
+            "Write the object again"
+        )
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.ADDRESS_TOO_OLD, text)
+
+
+def begin(
+    current: Collection,
+    run_id: str,
+    phase: Phase,
+    mark_run_id: str,
+    now_us: int,
+    limits: CollectionLimits,
+) -> Collection:
+    """Begins a run, continues one, or takes over from one whose lease has ended.
+
+    Raises:
+        TarnError: INVALID; COLLECTION_HELD, COLLECTION_RUNNING, COLLECTION_NO_MARK, COLLECTION_TOO_EARLY.
+    """
+    _check_id("run_id", run_id, _RUN_ID)
+    if phase is Phase.IDLE:
+        raise _invalid("phase", "a run is a mark or a sweep")
+    if phase is Phase.SWEEP and not limits.sweeps:
+        text = "this version of Tarn marks unreferenced blocks, and deletes none yet"
+        raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
+    _refuse_hold(current, now_us)
+    if current.run_id == run_id:
+        if current.phase is not phase or (
+            phase is Phase.SWEEP and mark_run_id != current.mark_run_id
+        ):
+            raise _invalid("run_id", f"run {run_id} is another {current.phase}; choose a new id")
+        return replace(current, lease_until_us=now_us + limits.lease_us)
+    if current.phase is not Phase.IDLE and now_us < current.lease_until_us:
+        text = (
+            f"{current.phase} {current.run_id} is running, or its process died less than "
+            f"{limits.lease_us // 1_000_000} s ago; try again after its lease has ended"
+        )
+        raise _running(text, current)
+    begun = replace(
+        current,
+        phase=phase,
+        run_id=run_id,
+        begin_us=now_us,
+        lease_until_us=now_us + limits.lease_us,
+    )
+    if phase is Phase.MARK:
+        return replace(begun, cutoff_us=now_us - limits.cutoff_us)
+    if not mark_run_id or mark_run_id != current.mark_run_id:
+        text = (
+            f"the mark {mark_run_id or '(none)'} cannot be swept: the last complete one that is not swept yet is "
+            f"{current.mark_run_id or '(none)'}"
+        )
+        raise TarnError(
+            Kind.FAILED_PRECONDITION,
+            Reason.COLLECTION_NO_MARK,
+            text,
+            mark_run_id=current.mark_run_id,
+        )
+    not_before_us = current.mark_end_us + limits.grace_us
+    if now_us < not_before_us:
+        left = (not_before_us - now_us) // 60_000_000 + 1
+        text = f"the mark {mark_run_id} may be swept in {left} minutes: readers may still use what it found"
+        raise TarnError(
+            Kind.FAILED_PRECONDITION,
+            Reason.COLLECTION_TOO_EARLY,
+            text,
+            not_before_us=str(not_before_us),
+        )
+    return replace(begun, cutoff_us=current.mark_cutoff_us)
+
+
+def require_run(
+    current: Collection, run_id: str, now_us: int, phase: Phase | None = None
+) -> Collection:
+    """Returns the record if a run may work now.
+
+    Raises:
+        TarnError: COLLECTION_LOST: it is not the record's run, or its lease has ended; COLLECTION_HELD; INVALID: it is
+            in another phase.
+    """
+    if not run_id or current.run_id != run_id or now_us >= current.lease_until_us:
+        raise _lost(run_id)
+    _refuse_hold(current, now_us)
+    if phase is not None and current.phase is not phase:
+        raise _invalid("run_id", f"run {run_id} is a {current.phase}, not a {phase}")
+    return current
+
+
+def renew(current: Collection, run_id: str, now_us: int, limits: CollectionLimits) -> Collection:
+    """Renews the lease of a run. Raises as `require_run`."""
+    require_run(current, run_id, now_us)
+    return replace(current, lease_until_us=now_us + limits.lease_us)
+
+
+def begin_batch(
+    current: Collection,
+    run_id: str,
+    block_ids: Sequence[str],
+    now_us: int,
+    limits: CollectionLimits,
+) -> Collection:
+    """Begins a batch of deletions of ranges and metaranges.
+
+    Raises:
+        TarnError: as `require_run`; INVALID for the ids; COLLECTION_RUNNING while another batch is open.
+    """
+    if not 0 < len(block_ids) <= BATCH_IDS_MAX:
+        raise _invalid(
+            "block_ids", f"a batch has 1 to {BATCH_IDS_MAX} blocks, not {len(block_ids)}"
+        )
+    for block_id in block_ids:
+        _check_id("block_ids", block_id, _BLOCK_ID)
+    require_run(current, run_id, now_us, Phase.SWEEP)
+    batch = frozenset(map(_short, block_ids))
+    if current.is_batch_open(now_us):
+        if current.batch == batch:
+            return current
+        text = (
+            f"a batch of deletions of repository collection {current.run_id} is open, and was never ended: a deletion "
+            "may still be under way. Try again after its time has passed"
+        )
+        raise _running(text, current)
+    return replace(
+        current,
+        fence_count=current.fence_count + 1,
+        batch_until_us=now_us + limits.batch_us,
+        batch=batch,
+        lease_until_us=now_us + limits.lease_us,
+    )
+
+
+def end_batch(
+    current: Collection, run_id: str, now_us: int, limits: CollectionLimits
+) -> Collection:
+    """Ends the open batch. Raises as `require_run`, but a hold does not hinder it."""
+    require_run(replace(current, hold_until_us=0), run_id, now_us, Phase.SWEEP)
+    return replace(
+        current,
+        batch_until_us=0,
+        batch=frozenset(),
+        lease_until_us=now_us + limits.lease_us,
+    )
+
+
+def end(
+    current: Collection, run_id: str, totals: Totals, now_us: int, *, is_complete: bool
+) -> Collection:
+    """Ends a run. Only a complete mark can be swept, and only once.
+
+    Raises:
+        TarnError: COLLECTION_LOST: it is not the record's run, or its lease has ended; INVALID: it is complete with an
+            open batch, or its note is too long.
+    """
+    done = {each.run_id for each in (current.last_mark, current.last_sweep) if each is not None}
+    if current.run_id != run_id and run_id in done:
+        return current  # an earlier call ended it
+    if len(totals.note) > _NOTE_CHARS_MAX:
+        raise _invalid("note", f"a note has at most {_NOTE_CHARS_MAX} characters")
+    if not run_id or current.run_id != run_id or (is_complete and now_us >= current.lease_until_us):
+        raise _lost(run_id)
+    ended = replace(current, phase=Phase.IDLE, run_id="", begin_us=0, lease_until_us=0, cutoff_us=0)
+    if not is_complete:
+        return ended
+    if current.is_batch_open(now_us):
+        raise _invalid("is_complete", "the last batch of deletions was not ended")
+    totals = replace(totals, run_id=run_id, begin_us=current.begin_us, end_us=now_us)
+    if current.phase is Phase.MARK:
+        return replace(
+            ended,
+            mark_run_id=run_id,
+            mark_end_us=now_us,
+            mark_cutoff_us=current.cutoff_us,
+            last_mark=totals,
+        )
+    return replace(ended, mark_run_id="", mark_end_us=0, mark_cutoff_us=0, last_sweep=totals)
+
+
+def hold(current: Collection, seconds: int, now_us: int) -> Collection:
+    """Lets no run work for a time; 0 ends that.
+
+    Raises:
+        TarnError: INVALID: the time is negative or longer than 7 days.
+    """
+    if not 0 <= seconds <= HOLD_SECONDS_MAX:
+        raise _invalid("hold", f"a hold lasts 0 to {HOLD_SECONDS_MAX} seconds, not {seconds}")
+    return replace(current, hold_until_us=now_us + seconds * 1_000_000 if seconds else 0)
+
+
+def _refuse_hold(current: Collection, now_us: int) -> None:
+    if now_us < current.hold_until_us:
+        minutes = (current.hold_until_us - now_us) // 60_000_000 + 1
+        text = f"collections of this repository are held for {minutes} more minutes; release the hold, or wait"
+        raise TarnError(
+            Kind.FAILED_PRECONDITION,
+            Reason.COLLECTION_HELD,
+            text,
+            hold_until_us=str(current.hold_until_us),
+        )
+
+
+def _running(text: str, current: Collection) -> TarnError:
+    until_us = max(current.lease_until_us, current.batch_until_us)
+    return TarnError(
+        Kind.FAILED_PRECONDITION,
+        Reason.COLLECTION_RUNNING,
+        text,
+        run_id=current.run_id,
+        until_us=str(until_us),
+    )
+
+
+def _lost(run_id: str) -> TarnError:
+    text = f"run {run_id[:64]} has ended, or its lease has; it must delete nothing more. Begin it again"
+    return TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_LOST, text, run_id=run_id[:64])
+
+
+def _check_id(field: str, value: str, form: re.Pattern[str]) -> None:
+    if not form.fullmatch(value):
+        digits = 32 if form is _RUN_ID else 64
+        raise _invalid(field, f"{value[:80]!r} is not an id of {digits} lower-case hex digits")
+
+
+def _invalid(field: str, text: str) -> TarnError:
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=field)

@@ -1,0 +1,66 @@
+"""Encodes collection records as KV values, and decodes them (`protos/tarn_proto/store/v1/collection.proto`)."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from tarn.core.collection import Collection, Phase, Totals
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.records import parse_record
+from tarn_proto.store.v1 import collection_pb2 as pb
+
+__all__ = ["decode_collection", "encode_collection"]
+
+_ID_BYTES = 16
+_PLAIN = (
+    "run_id",
+    "begin_us",
+    "lease_until_us",
+    "cutoff_us",
+    "mark_run_id",
+    "mark_end_us",
+    "mark_cutoff_us",
+    "hold_until_us",
+    "fence_count",
+    "batch_until_us",
+)
+"""Fields with the same name and the same value in the record."""
+
+
+def encode_collection(collection: Collection) -> bytes:
+    """Encodes a collection record as a KV value."""
+    record = pb.CollectionRecord(
+        phase=collection.phase.value,
+        batch=b"".join(sorted(collection.batch)),
+        **{name: getattr(collection, name) for name in _PLAIN},
+    )
+    for name in ("last_mark", "last_sweep"):
+        totals = getattr(collection, name)
+        if totals is not None:
+            counts = {each.name: getattr(totals, each.name) for each in fields(totals)}
+            getattr(record, name).CopyFrom(pb.CollectionTotalsRecord(**counts))
+    return record.SerializeToString(deterministic=True)
+
+
+def decode_collection(value: bytes) -> Collection:
+    """Decodes a collection record from a KV value.
+
+    Raises:
+        TarnError: CORRUPT: the value cannot be parsed, or has an unknown phase or a damaged batch.
+    """
+    record = parse_record(pb.CollectionRecord(), value)
+    if len(record.batch) % _ID_BYTES or record.phase not in set(Phase):
+        text = f"collection record: phase {record.phase!r}, batch of {len(record.batch)} bytes"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+    batch = (record.batch[at : at + _ID_BYTES] for at in range(0, len(record.batch), _ID_BYTES))
+    return Collection(
+        phase=Phase(record.phase),
+        batch=frozenset(batch),
+        last_mark=_totals(record.last_mark) if record.HasField("last_mark") else None,
+        last_sweep=_totals(record.last_sweep) if record.HasField("last_sweep") else None,
+        **{name: getattr(record, name) for name in _PLAIN},
+    )
+
+
+def _totals(record: pb.CollectionTotalsRecord) -> Totals:
+    return Totals(**{each.name: getattr(record, each.name) for each in fields(Totals)})

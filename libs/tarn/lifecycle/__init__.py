@@ -1,0 +1,6 @@
+"""The lifecycle of blocks: garbage collection without Spark (docs/operate/gc.md).
+
+A collection has two phases. *Mark* lists a namespace, and writes the blocks that are older than the cutoff and
+that no root refers to into *quarantine*. *Sweep* reads the roots again, not before the grace time, and deletes
+what is unreferenced twice. The rules that make this safe beside writers are in docs/design/collection.md.
+"""

@@ -1,0 +1,205 @@
+"""Collections of one repository: decides what to do next, does it under a lease, and tells graveler the end."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from tarn.block.port import BlockStore
+from tarn.client.collections import CollectionClient
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.lifecycle.block_names import BlockKind
+from tarn.lifecycle.graveler_run import GravelerRun
+from tarn.lifecycle.marking import Lake, Run, mark
+from tarn.lifecycle.outcomes import Outcome, Report
+from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.quarantine import Manifest, Tally, forget_runs, read_manifest
+from tarn.lifecycle.sweeping import SweepOptions, sweep
+from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+
+__all__ = ["Collector", "Step", "next_step"]
+
+_HOLD_AFTER_LOSS_S: Final = 7 * 86_400
+_END_S: Final = 30.0
+_KEEP_FILES_US: Final = 365 * 86_400_000_000
+"""The files of a run prove what was deleted."""
+
+
+class Step(enum.Enum):
+    """What a collector can do with a repository now."""
+
+    MARK = "mark"
+    SWEEP = "sweep"
+    WAIT = "wait"
+    """The grace time of a mark is not over."""
+
+
+def next_step(record: pb.Collection, now_us: int) -> Step:
+    """Returns what to do: sweep a mark whose grace time is over; mark if there is none to sweep."""
+    if not record.mark_run_id:
+        return Step.MARK
+    if record.sweep_not_before_time.ToMicroseconds() > now_us:
+        return Step.WAIT
+    return Step.SWEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """Collects repositories of one installation.
+
+    Attributes:
+        client: of graveler's collections.
+        call: makes the context of each call.
+        blocks: the block store of the installation.
+        clock: for leases and reports.
+        ids: makes ids of runs.
+        rng: for samples and jitter.
+        folder: for temporary files.
+        progress: updated.
+    """
+
+    client: CollectionClient
+    call: Callable[[], Call]
+    blocks: BlockStore
+    clock: Clock
+    ids: IdSource
+    rng: random.Random
+    folder: Path
+    progress: Progress
+
+    async def record(self, repository_id: str) -> pb.Collection:
+        """Returns the collection record of a repository."""
+        return await self.client.get(self.call(), repository_id)
+
+    async def mark(self, repository_id: str, *, dry_run: bool = False) -> Manifest:
+        """Finds candidates; returns the manifest. With `dry_run`, writes nothing to the block store.
+
+        Also deletes the files of runs that are older than a year.
+
+        Raises:
+            TarnError: COLLECTION_RUNNING, COLLECTION_HELD; the errors of `marking.mark`.
+        """
+        async with self._run(repository_id, pb.COLLECTION_PHASE_MARK, "") as (lake, run, graveler):
+            manifest = await mark(lake, run, graveler, self.progress, dry_run=dry_run)
+            if dry_run:
+                await self._give_up(lake, run)
+            else:
+                before_us = self.clock.now_us() - _KEEP_FILES_US
+                await forget_runs(lake.blocks, lake.namespace, before_us)
+                await self._complete(lake, run, _totals_of_mark(manifest))
+        return manifest
+
+    async def sweep(
+        self, repository_id: str, options: SweepOptions, confirmed_run: str = ""
+    ) -> Report:
+        """Deletes the candidates of the last mark that are still unreferenced; returns the report.
+
+        Args:
+            repository_id: the repository.
+            options: how; its `is_confirmed` is not used.
+            confirmed_run: a mark that a person confirmed: the limits do not apply to it.
+
+        Raises:
+            TarnError: COLLECTION_RUNNING, COLLECTION_HELD, COLLECTION_NO_MARK, COLLECTION_TOO_EARLY; the errors of
+                `sweeping.sweep`.
+        """
+        mark_run_id = (await self.record(repository_id)).mark_run_id
+        if not mark_run_id:
+            text = (
+                f"{repository_id} has no mark to sweep; run tarn gc run --only mark {repository_id}"
+            )
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_NO_MARK, text)
+        options = replace(options, is_confirmed=confirmed_run == mark_run_id)
+        phase = pb.COLLECTION_PHASE_SWEEP
+        async with self._run(repository_id, phase, mark_run_id) as (lake, run, graveler):
+            manifest = await self._manifest(lake, run, mark_run_id)
+            report = await sweep(
+                lake, run, manifest, graveler, graveler, self.progress, self.rng, options
+            )
+            await self._complete(lake, run, _totals_of_sweep(manifest, report))
+        if report.missing:
+            await self.client.hold(self.call(), repository_id, _HOLD_AFTER_LOSS_S)
+            text = (
+                f"after a collection of {repository_id}, {len(report.missing)} of {report.sampled} live blocks are "
+                f"missing, such as {report.missing[0]}; collections are held for 7 days; run tarn fsck"
+            )
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=report.missing[0])
+        return report
+
+    async def _manifest(self, lake: Lake, run: Run, mark_run_id: str) -> Manifest:
+        manifest = await read_manifest(lake.blocks, lake.namespace, mark_run_id)
+        if manifest is None or manifest.cutoff_us != run.cutoff_us:
+            text = (
+                f"the mark {mark_run_id} of {lake.repository} has no manifest, or one with another cutoff; "
+                "nothing was deleted; mark again"
+            )
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, run_id=mark_run_id)
+        return manifest
+
+    @asynccontextmanager
+    async def _run(
+        self, repository_id: str, phase: pb.CollectionPhase, mark_run_id: str
+    ) -> AsyncIterator[tuple[Lake, Run, GravelerRun]]:
+        """Begins a run, and keeps its lease during the block. A block that fails ends the run as incomplete."""
+        run_id = self.ids.uuid7().hex()
+        begun = self.clock.monotonic()
+        record = await self.client.begin(self.call(), repository_id, run_id, phase, mark_run_id)
+        run = Run(run_id, self.ids.uuid7().hex(), record.cutoff_time.ToMicroseconds())
+        lake = Lake(repository_id, record.storage_namespace, self.blocks, self.clock, self.folder)
+        graveler = GravelerRun(
+            self.client, self.call, repository_id, run_id, begun, self.clock, self.rng
+        )
+        is_over = False
+        try:
+            async with graveler.renewed():
+                yield lake, run, graveler
+            is_over = True
+        finally:
+            if not is_over:
+                await self._give_up(lake, run)
+
+    async def _complete(self, lake: Lake, run: Run, totals: pb.CollectionTotals) -> None:
+        await self.client.end(self.call(), lake.repository, run.run_id, totals, is_complete=True)
+
+    async def _give_up(self, lake: Lake, run: Run) -> None:
+        """Ends the run, so that another one can begin at once. If that fails, the end of the lease ends it."""
+        totals = pb.CollectionTotals()
+        try:
+            async with asyncio.timeout(_END_S):
+                await self.client.end(
+                    self.call(), lake.repository, run.run_id, totals, is_complete=False
+                )
+        except (TarnError, TimeoutError):
+            return
+
+
+def _totals_of_mark(manifest: Manifest) -> pb.CollectionTotals:
+    listed, candidates = Tally(), Tally()
+    for kind in BlockKind:
+        tally = manifest.listed[kind.value]
+        listed.add(tally.count, tally.size_bytes)
+        tally = manifest.candidates(kind)
+        candidates.add(tally.count, tally.size_bytes)
+    return pb.CollectionTotals(
+        live_count=listed.count - candidates.count,
+        live_bytes=listed.size_bytes - candidates.size_bytes,
+        candidate_count=candidates.count,
+        candidate_bytes=candidates.size_bytes,
+    )
+
+
+def _totals_of_sweep(manifest: Manifest, report: Report) -> pb.CollectionTotals:
+    totals = _totals_of_mark(manifest)
+    deleted = report.total(Outcome.DELETED)
+    totals.deleted_count = deleted.count
+    totals.deleted_bytes = deleted.size_bytes
+    totals.failed_count = report.total(Outcome.FAILED).count
+    return totals

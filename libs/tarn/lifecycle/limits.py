@@ -1,0 +1,64 @@
+"""Limits: a sweep that would delete an unusual share of a repository waits for a person.
+
+A defect in the roots shows first as too many candidates. So a run that would delete more than a share of the
+listed blocks or bytes, or more than a number of bytes, is not swept until a person has looked at its quarantine
+and confirms this run by its id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.lifecycle.block_names import BlockKind
+from tarn.lifecycle.quarantine import Manifest, run_folder
+
+__all__ = ["DEFAULT_LIMITS", "Limits", "check_limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a run may delete without a confirmation.
+
+    Attributes:
+        share_max: of the blocks of each kind, and of their bytes, 0 to 1.
+        bytes_max: of the bytes of all kinds; 0: no limit.
+    """
+
+    share_max: float = 0.5
+    bytes_max: int = 0
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+def check_limits(manifest: Manifest, limits: Limits) -> None:
+    """Refuses a run that exceeds the limits.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION; its text says how to look and how to confirm.
+    """
+    total_bytes = 0
+    for kind in BlockKind:
+        doomed, listed = manifest.candidates(kind), manifest.listed[kind.value]
+        total_bytes += doomed.size_bytes
+        for found, most, unit in (
+            (doomed.count, listed.count, f"{kind.value} blocks"),
+            (doomed.size_bytes, listed.size_bytes, f"bytes of {kind.value} blocks"),
+        ):
+            if found > most * limits.share_max:
+                told = f"{found} of {most} {unit}, more than {limits.share_max:.0%}"
+                raise _exceeded(manifest, told)
+    if limits.bytes_max and total_bytes > limits.bytes_max:
+        raise _exceeded(manifest, f"{total_bytes} bytes, more than {limits.bytes_max}")
+
+
+def _exceeded(manifest: Manifest, told: str) -> TarnError:
+    text = (
+        f"run {manifest.run_id} would delete {told} from {manifest.repository}; look at "
+        f"{run_folder(manifest.run_id)}quarantine/, and confirm it with --confirm {manifest.run_id}"
+    )
+    return TarnError(
+        Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text, run_id=manifest.run_id
+    )

@@ -1,0 +1,9 @@
+"""Prints the table of metrics for docs/operate/metrics.md: `python -m tarn.telemetry`."""
+
+from __future__ import annotations
+
+import sys
+
+from tarn.telemetry.table import page
+
+sys.stdout.write(page())

@@ -1,0 +1,314 @@
+"""The table of all metrics. Code registers a metric by its name here; the table in docs/operate/metrics.md, the
+page `/metrics`, the OTLP names and the tests of dashboards and alerts derive from it.
+
+A name is stable: dashboards of users depend on it. A label takes few values, and none that a client chooses; a
+metric whose labels name repositories has a bound of series (`series_max`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["LATENCY_SECONDS", "Kind", "Metric", "SERIES_MAX", "TABLE", "page"]
+
+LATENCY_SECONDS: Final = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    10,
+    60,
+)
+"""Upper bounds of the buckets of durations, in seconds."""
+
+SERIES_MAX: Final = 500
+"""Greatest number of series of one metric in one process, unless the table states another."""
+
+_UNITS: Final = {"s": "seconds", "By": "bytes", "": ""}
+
+
+class Kind(enum.Enum):
+    """How the values of a metric are read."""
+
+    COUNTER = "counter"
+    """Only grows, from 0 at the start of the process."""
+    GAUGE = "gauge"
+    """Read at the moment of the scrape."""
+    HISTOGRAM = "histogram"
+    """The number of values in each of fixed buckets, and their sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table.
+
+    Attributes:
+        name: lower-case words separated by dots; `tarn.` precedes it in OTLP.
+        kind: see `Kind`.
+        unit: `s`, `By` (bytes) or empty, as in OpenTelemetry.
+        help: one sentence.
+        labels: names of the labels, in order.
+        processes: the processes that emit it.
+        buckets: upper bounds of a histogram, inclusive, ascending.
+        series_max: greatest number of series in one process.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+    processes: str = "all"
+    buckets: tuple[float, ...] = ()
+    series_max: int = SERIES_MAX
+
+    @property
+    def otlp_name(self) -> str:
+        """The name in OTLP, such as `tarn.kv.duration`."""
+        return f"tarn.{self.name}"
+
+    @property
+    def family(self) -> str:
+        """The name of the family in OpenMetrics, without `_total`: `tarn_kv_duration_seconds`."""
+        unit = _UNITS[self.unit]
+        return "_".join(filter(None, ["tarn", *self.name.split("."), unit]))
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name in queries; of a histogram, followed by `_bucket`, `_sum` or `_count`."""
+        return f"{self.family}_total" if self.kind is Kind.COUNTER else self.family
+
+
+def _counter(
+    name: str, unit: str, text: str, *labels: str, of: str = "all", series: int = SERIES_MAX
+) -> Metric:
+    return Metric(name, Kind.COUNTER, unit, text, labels, of, series_max=series)
+
+
+def _gauge(
+    name: str, unit: str, text: str, *labels: str, of: str = "all", series: int = SERIES_MAX
+) -> Metric:
+    return Metric(name, Kind.GAUGE, unit, text, labels, of, series_max=series)
+
+
+def _duration(name: str, text: str, *labels: str, of: str = "all") -> Metric:
+    return Metric(name, Kind.HISTOGRAM, "s", text, labels, of, LATENCY_SECONDS)
+
+
+_KV = "graveler, auth"
+_BLOCKS = "gateway, graveler"
+_REPOSITORIES = 100
+
+TABLE: Final = (
+    # The S3 endpoint
+    _duration(
+        "gateway.duration",
+        "Time from the last header of a request to the last byte of its answer that was handed to the socket.",
+        "operation",
+        of="gateway",
+    ),
+    _counter(
+        "gateway.requests",
+        "",
+        "Requests by S3 operation (`none`: refused before the operation was known) and HTTP status "
+        "(`0`: the client hung up first).",
+        "operation",
+        "status",
+        of="gateway",
+    ),
+    _duration(
+        "gateway.phase",
+        "Time of each phase of a request: `auth` (signature and grant), `perform` (a GET: the lookup and the begin "
+        "of the block; a PUT: the body and the staging), `send` (the answer).",
+        "operation",
+        "phase",
+        of="gateway",
+    ),
+    _gauge("gateway.in_flight", "", "Requests that are being served.", of="gateway"),
+    _gauge("gateway.connections", "", "Open connections of S3 clients.", of="gateway"),
+    _counter("gateway.received", "By", "Bytes of bodies of requests.", of="gateway"),
+    _counter("gateway.sent", "By", "Bytes of bodies of answers.", of="gateway"),
+    # Calls between services
+    _duration(
+        "rpc.duration",
+        "Time of calls in the service that serves them, by path of the rpc; each operation of a coalesced "
+        "stream (`…/Operate`) is a call.",
+        "method",
+    ),
+    _counter("rpc.failed", "", "Failed calls, by path and reason.", "method", "reason"),
+    _gauge("rpc.in_flight", "", "Unary calls and streams that are being served over gRPC."),
+    # The metadata store
+    _duration(
+        "kv.duration",
+        "Time of calls of the metadata store: `get_many`, `set_many`, `set_if`, `delete_many`, `delete_if`, "
+        "`scan`, `scan_without`, `scan_arrow` (each batch is a call), `drop_partition`.",
+        "operation",
+        of=_KV,
+    ),
+    _counter(
+        "kv.failed",
+        "",
+        "Failed calls; for `set_many`, failed groups of rows. `REF_MOVED`: a failed compare-and-set, which is a "
+        "normal answer. `OUTCOME_UNKNOWN`, `UNAVAILABLE`, `OVERLOADED`: see [cassandra.md](cassandra.md). "
+        "`OTHER`: a cancelled call, or a defect.",
+        "operation",
+        "reason",
+        of=_KV,
+    ),
+    _gauge("kv.in_flight", "", "Calls that wait for the metadata store.", "operation", of=_KV),
+    # The block store
+    _duration(
+        "block.duration",
+        "Time of calls of the block store: `put`, `open_write`, `write` (each piece of a body is a call), `finish`, "
+        "`read`, `stream` (each chunk is a call), `open_file`, `stat`, `list_page`, `delete_many`, `upload` "
+        "(multipart).",
+        "operation",
+        of=_BLOCKS,
+    ),
+    _counter(
+        "block.failed",
+        "",
+        "Failed calls, by operation and reason.",
+        "operation",
+        "reason",
+        of=_BLOCKS,
+    ),
+    _gauge("block.in_flight", "", "Calls that wait for the block store.", "operation", of=_BLOCKS),
+    _counter("block.read", "By", "Bytes that were read, without those of `open_file`.", of=_BLOCKS),
+    _counter("block.written", "By", "Bytes that were written.", of=_BLOCKS),
+    # Long operations
+    _duration(
+        "operation.duration",
+        "Time of operations on branches: `commit`, `merge`, `revert`, `cherry-pick`, `move`, `compaction`; failed "
+        "ones too.",
+        "operation",
+        of="graveler",
+    ),
+    _duration(
+        "operation.phase",
+        "Time of each phase of such an operation: `seal` (a new staging token, and the check of the old one), "
+        "`build` (the new listing; of a merge, also its comparison), `publish` (the drop list, the reflog and the "
+        "branch record). All tries of an operation count together.",
+        "operation",
+        "phase",
+        of="graveler",
+    ),
+    # The cleaner, the caches and the heavy process of a replica
+    _gauge(
+        "cleanup.lag",
+        "s",
+        "Age of the checkpoint of the drop list, before which all drops are done. Some minutes are normal; hours mean "
+        "that dropped data piles up.",
+        of="graveler",
+    ),
+    _counter("cleanup.drops", "", "Partitions that the cleaner dropped.", of="graveler"),
+    _counter(
+        "cleanup.failed", "", "Passes of the cleaner that ended with an error.", of="graveler"
+    ),
+    _counter(
+        "range.lookups",
+        "",
+        "Look-ups in the cache of decoded ranges: `hit` (mapped in memory), `load` (from the local disk), `fetch` "
+        "(from the block store).",
+        "outcome",
+        of="graveler",
+    ),
+    _gauge("heavy.running", "", "Whether the heavy process runs: 1 or 0.", of="graveler"),
+    # The compactor
+    _gauge(
+        "staging.rows",
+        "",
+        "Uncommitted rows of a repository, as far as the compactor knows: the 100 repositories with most rows.",
+        "repository",
+        of="compactor",
+        series=_REPOSITORIES,
+    ),
+    _gauge(
+        "staging.sealed_tokens",
+        "",
+        "Sealed tokens of the branch that has most of them, of the same repositories.",
+        "repository",
+        of="compactor",
+        series=_REPOSITORIES,
+    ),
+    _gauge("staging.branches", "", "Branches with uncommitted rows.", of="compactor"),
+    _counter(
+        "compaction.attempts",
+        "",
+        "Compactions that this compactor asked for: `compacted`, `nothing_to_do`, `superseded` (a commit, merge "
+        "or reset came in between), `running` (another compactor was faster), `failed`.",
+        "outcome",
+        of="compactor",
+    ),
+    _duration("compaction.duration", "Durations of those that compacted.", of="compactor"),
+    _counter("compaction.rows_read", "", "Staged rows that they read.", of="compactor"),
+    _counter(
+        "compaction.rows_written", "", "Rows of the listings that they wrote.", of="compactor"
+    ),
+    _counter("compaction.sealed_tokens", "", "Sealed tokens that they removed.", of="compactor"),
+    _counter("compaction.tombstones", "", "Tombstones that they removed.", of="compactor"),
+    _counter(
+        "listing.rows_read",
+        "",
+        "Rows that listings of branches with uncommitted rows read, on all replicas that this compactor watches. "
+        "Rows that leaps pass are not read.",
+        of="compactor",
+    ),
+    _counter(
+        "listing.rows_returned",
+        "",
+        "Rows that those listings returned. The ratio is the listing amplification; `tarn compact status` shows "
+        "it for each branch.",
+        of="compactor",
+    ),
+    # The process
+    _gauge("build.info", "", "Always 1; the labels tell what runs.", "service", "version"),
+    _gauge("process.start_time", "s", "Start of the process, in seconds since the epoch."),
+    _gauge("process.clock", "s", "Wall clock at the scrape, in seconds since the epoch."),
+    _counter("process.cpu", "s", "Processor time of the process."),
+    _gauge("process.resident_memory", "By", "Resident memory."),
+    _gauge("process.open_files", "", "Open file descriptors, sockets included."),
+    _gauge("process.open_files_max", "", "Greatest number of open file descriptors (`ulimit -n`)."),
+    _gauge("process.threads", "", "Threads."),
+    _duration(
+        "process.loop_lag",
+        "How late a timer of the event loop fires, four times a second. All requests of the process wait as long.",
+    ),
+    # Telemetry itself
+    _counter(
+        "telemetry.dropped_series",
+        "",
+        "Series of a metric that were not created or not sampled, because the metric has too many.",
+        "metric",
+    ),
+    _counter(
+        "telemetry.skipped_samples",
+        "",
+        "Gauges that a scrape left out, because sampling took too long or failed.",
+        "metric",
+    ),
+)
+"""All metrics, in the order of the documentation."""
+
+
+def page() -> str:
+    """Returns the table of docs/operate/metrics.md; `python -m tarn.telemetry` prints it."""
+    lines = ["| metric | kind | labels | processes | meaning |", "| --- | --- | --- | --- | --- |"]
+    for metric in TABLE:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(
+            f"| `{metric.prometheus_name}` | {metric.kind.value} | {labels} | {metric.processes} | {metric.help} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,81 @@
+"""The collection record of a repository: read, and changed by compare-and-set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tarn.core.collection import NEVER, Collection, CollectionLimits
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.collection_records import decode_collection, encode_collection
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Kv, OutcomeUnknownError, PredicateFailedError, Versioned
+from tarn.kv.records import Repository
+from tarn_graveler.branch.attempts import unknown_if
+from tarn_graveler.collection.roots import Roots
+from tarn_graveler.repository.records import Repositories
+
+__all__ = ["Collections"]
+
+_TRIES = 16
+
+
+class Collections:
+    """Reads and changes collection records.
+
+    Attributes:
+        limits: the times of collections.
+        roots: reads what is referenced.
+    """
+
+    def __init__(self, kv: Kv, repositories: Repositories, limits: CollectionLimits) -> None:
+        self._kv = kv
+        self._repositories = repositories
+        self.limits = limits
+        self.roots = Roots(kv, repositories)
+
+    async def read(self, repository: Repository) -> Collection:
+        """Returns the record, by a read that is sent now."""
+        collection, _ = await self._read(repository, settle=False)
+        return collection
+
+    async def change(
+        self, repository: Repository, decide: Callable[[Collection], Collection]
+    ) -> Collection:
+        """Changes the record; returns it as it was written.
+
+        Args:
+            repository: the repository.
+            decide: returns the next record; called again on a newer record, and on its own result after a lost answer.
+
+        Raises:
+            TarnError: as `decide`; TOO_MANY_RETRIES; OUTCOME_UNKNOWN.
+        """
+        partition = self._repositories.keys_of(repository).refs
+        is_doubtful = False
+        for _ in range(_TRIES):
+            with unknown_if(is_doubtful):
+                current, found = await self._read(repository, settle=True)
+                after = decide(current)
+                if after == current:
+                    return current
+                expected = None if found is None else found.predicate
+                try:
+                    await self._kv.set_if(
+                        partition, RepositoryKeys.COLLECTION, encode_collection(after), expected
+                    )
+                except PredicateFailedError:
+                    continue
+                except OutcomeUnknownError:
+                    is_doubtful = True
+                    continue
+            return after
+        with unknown_if(is_doubtful):
+            text = f"the collection record of repository {repository.repository_id} changed {_TRIES} times; try again"
+            raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
+
+    async def _read(
+        self, repository: Repository, *, settle: bool
+    ) -> tuple[Collection, Versioned | None]:
+        partition = self._repositories.keys_of(repository).refs
+        (found,) = await self._kv.get_many(partition, [RepositoryKeys.COLLECTION], settle=settle)
+        return NEVER if found is None else decode_collection(found.value), found

@@ -1,0 +1,245 @@
+"""The roots of a collection: everything in a repository that refers to blocks, in an order that no reference escapes.
+
+A reference moves forward only: from an upload to a staged row, from there to a compacted listing or a commit. The pages
+come in that order (`_STAGES`), and each reads the store when it is asked for. So a reference that has left the place of
+an earlier page is found in a later one. One that comes to a place that has been read was either read before, elsewhere,
+or belongs to a block that is too young to be judged (rule 11 of docs/design/protocol.md).
+
+Every commit with a row is a root, whether or not a ref leads to it. Branches and tags are read to check that their
+commits have rows: with a damaged history, fewer roots would be found, and live blocks deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tarn.core.branch import Token, TokenKind
+from tarn.core.entry import FLAG_EXTERNAL, FLAG_TOMBSTONE, HEAD_BYTES, VERSION
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId, CommitId, TokenId
+from tarn.kv.keys import PATHS_START, STAGED_UPLOADS, RepositoryKeys, after_prefix
+from tarn.kv.port import Kv, Row
+from tarn.kv.records import Repository, decode_branch, decode_tag, parse_record
+from tarn_graveler.history.commits import decode_commit
+from tarn_graveler.repository.records import Repositories
+from tarn_proto.store.v1 import graveler_pb2 as pb
+
+__all__ = ["Roots", "RootsPage"]
+
+_MULTIPART: Final = b"multipart/"
+_COMMITS: Final = RepositoryKeys.commit("")
+_ADDRESS: Final = slice(18, 34)  # of a packed entry, see `tarn.core.entry`
+_ADDRESS_BYTES: Final = 16
+_REFS_AT_ONCE: Final = 200
+_COMMITS_AT_ONCE: Final = 100
+"""Rows of one scan. A commit has at most 128 KiB, so a scan holds at most 13 MB."""
+
+Place = list[Any]
+"""Where a page begins: the stage, and what that stage needs; JSON."""
+
+
+@dataclass(slots=True)
+class RootsPage:
+    """A page of roots.
+
+    Attributes:
+        stage: what the page is about.
+        addresses: addresses of blocks; one may come more than once.
+        metarange_ids: listings, each with all that it refers to.
+        cursor: where the next page begins; empty after the last page.
+    """
+
+    stage: str
+    addresses: list[bytes] = field(default_factory=list)
+    metarange_ids: dict[str, None] = field(default_factory=dict)
+    cursor: str = ""
+
+
+class Roots:
+    """Reads the roots of repositories, page by page."""
+
+    def __init__(self, kv: Kv, repositories: Repositories) -> None:
+        self._kv = kv
+        self._repositories = repositories
+
+    async def page(self, repository: Repository, cursor: str, limit: int) -> RootsPage:
+        """Returns the page at a cursor (empty: the first one), from up to `limit` rows.
+
+        Raises:
+            TarnError: CORRUPT: a record is damaged, or a ref names a commit without a row; REPOSITORY_NOT_FOUND: the
+                deletion of the repository began before the page was read.
+        """
+        keys = self._repositories.keys_of(repository)
+        place: Place = json.loads(cursor) if cursor else [_FIRST]
+        stage = place[0]
+        page = RootsPage(stage)
+        following = await _STAGES[stage](self, keys, place, limit, page)
+        # After the rows: a deletion of the repository removes rows only after it wrote this mark.
+        (closed,) = await self._kv.get_many(keys.refs, [RepositoryKeys.CLOSED])
+        self._repositories.refuse_closed(repository, closed)
+        if following is None:
+            following = [_NEXT[stage]] if _NEXT[stage] else None
+        if following is not None:
+            page.cursor = json.dumps(following)
+        return page
+
+    # ---- uploads: their blocks, complete or not
+
+    async def _uploads(
+        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+    ) -> Place | None:
+        """Place: `[stage, key of the row of a day, last key of an upload]`."""
+        day_key, after = (place[1].encode(), place[2].encode()) if place[1:] else (b"", b"")
+        if not after:
+            start = day_key + b"\0" if day_key else keys.UPLOAD_DAYS
+            days = await self._kv.scan(keys.refs, start, after_prefix(keys.UPLOAD_DAYS), 1)
+            if not days:
+                return None
+            day_key = days[0][0]
+        day = keys.day_of(day_key)
+        if day is None:
+            raise _corrupt(f"row {day_key!r} names no day of uploads")
+        start = after + b"\0" if after else _MULTIPART
+        rows = await self._kv.scan(keys.uploads(day), start, after_prefix(_MULTIPART), limit)
+        for key, value in rows:
+            address = parse_record(pb.UploadRecord(), value).address
+            if len(address) != _ADDRESS_BYTES:
+                raise _corrupt(f"upload {key!r} has an address of {len(address)} bytes")
+            page.addresses.append(address)
+        last = rows[-1][0].decode() if len(rows) == limit else ""
+        return [page.stage, day_key.decode(), last]
+
+    # ---- staged rows of all branches
+
+    async def _staged(
+        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+    ) -> Place | None:
+        """Place: `[stage, branch, tokens that are left, last key in the first of them in hex]`.
+
+        The tokens are those that the branch named when its first page was read. One that left the record meanwhile
+        may be dropped already: its rows have moved on, to the stages behind this one. A newer token has newer rows.
+        """
+        branch_id, tokens, after = place[1:] or ("", [], "")
+        if not tokens:
+            prefix = keys.branch("")
+            start = keys.branch(branch_id) + b"\0" if branch_id else prefix
+            rows = await self._kv.scan(keys.refs, start, after_prefix(prefix), 1)
+            if not rows:
+                return None
+            key, value = rows[0]
+            branch_id, branch = key[len(prefix) :].decode(), decode_branch(value)
+            if not branch.is_deleted:
+                tokens = [[each.token_id, each.kind.value, each.buckets] for each in branch.tokens]
+            return [page.stage, branch_id, tokens, ""]
+        token_id, kind, buckets = tokens[0]
+        token = Token(TokenId(token_id), TokenKind(kind), buckets, create_time_us=0)
+        partition = keys.token(BranchId(branch_id), token)
+        start = bytes.fromhex(after) + b"\0" if after else b""
+        rows = await self._kv.scan(partition, start, None, limit)
+        page.addresses += _addresses(rows, partition.name)
+        if len(rows) == limit:
+            return [page.stage, branch_id, tokens, rows[-1][0].hex()]
+        return [page.stage, branch_id, tokens[1:], ""]
+
+    # ---- compacted listings, and the commits of refs
+
+    async def _branches(
+        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+    ) -> Place | None:
+        """Place: `[stage, last branch]`."""
+        rows, following = await self._refs(keys, keys.branch(""), place, limit)
+        heads = []
+        for key, value in rows:
+            branch = decode_branch(value)
+            if branch.is_deleted:
+                continue
+            if branch.compacted_metarange_id is not None:
+                page.metarange_ids[branch.compacted_metarange_id] = None
+            heads.append((key, branch.commit_id))
+        await self._commits_of(keys, heads, page)
+        return following
+
+    async def _tags(
+        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+    ) -> Place | None:
+        """Place: `[stage, last tag]`."""
+        rows, following = await self._refs(keys, keys.tag(""), place, limit)
+        tags = [(key, decode_tag(value)) for key, value in rows]
+        named = [(key, tag.commit_id) for key, tag in tags if not tag.is_pending]
+        await self._commits_of(keys, named, page)
+        return following
+
+    async def _refs(
+        self, keys: RepositoryKeys, prefix: bytes, place: Place, limit: int
+    ) -> tuple[list[Row], Place | None]:
+        limit = min(limit, _REFS_AT_ONCE)
+        after = place[1].encode() if place[1:] else b""
+        start = prefix + after + b"\0" if after else prefix
+        rows = await self._kv.scan(keys.refs, start, after_prefix(prefix), limit)
+        if len(rows) < limit:
+            return rows, None
+        return rows, [place[0], rows[-1][0][len(prefix) :].decode()]
+
+    async def _commits_of(
+        self, keys: RepositoryKeys, named: Sequence[tuple[bytes, CommitId]], page: RootsPage
+    ) -> None:
+        """Adds the listings of the commits of refs, each of which must have a row."""
+        wanted = [keys.commit(commit_id) for _, commit_id in named]
+        found = await self._kv.get_many(keys.commits, wanted) if wanted else []
+        for (key, commit_id), row in zip(named, found, strict=True):
+            if row is None:
+                raise _corrupt(
+                    f"{key.decode()} names commit {commit_id}, which has no row; nothing may be collected before the "
+                    "repository is repaired: run `tarn fsck`"
+                )
+            page.metarange_ids[decode_commit(row.value).metarange_id] = None
+
+    # ---- all commits
+
+    async def _all_commits(
+        self, keys: RepositoryKeys, place: Place, limit: int, page: RootsPage
+    ) -> Place | None:
+        """Place: `[stage, last commit]`."""
+        limit = min(limit, _COMMITS_AT_ONCE)
+        start = _COMMITS + place[1].encode() + b"\0" if place[1:] else _COMMITS
+        rows = await self._kv.scan(keys.commits, start, after_prefix(_COMMITS), limit)
+        for _, value in rows:
+            page.metarange_ids[decode_commit(value).metarange_id] = None
+        if len(rows) < limit:
+            return None
+        return [page.stage, rows[-1][0][len(_COMMITS) :].decode()]
+
+
+_Stage = Callable[[Roots, RepositoryKeys, Place, int, RootsPage], Awaitable[Place | None]]
+
+_STAGES: Final[dict[str, _Stage]] = {
+    "uploads": Roots._uploads,  # noqa: SLF001 - the table of this class
+    "staged": Roots._staged,  # noqa: SLF001
+    "branches": Roots._branches,  # noqa: SLF001
+    "tags": Roots._tags,  # noqa: SLF001
+    "commits": Roots._all_commits,  # noqa: SLF001
+}
+"""The stages in their order. A stage returns where its next page begins; None at its end."""
+_NAMES = list(_STAGES)
+_FIRST = _NAMES[0]
+_NEXT = dict(zip(_NAMES, [*_NAMES[1:], ""], strict=True))
+
+
+def _addresses(rows: Sequence[Row], partition: str) -> list[bytes]:
+    """Returns the addresses of staged rows, except for tombstones, external addresses and notes of uploads."""
+    addresses = []
+    for key, value in rows:
+        if key.startswith(STAGED_UPLOADS):
+            continue
+        if not key.startswith(PATHS_START) or len(value) < HEAD_BYTES or value[0] != VERSION:
+            raise _corrupt(f"row {key[:200]!r} of {partition} is no staged entry: run `tarn fsck`")
+        if not value[1] & (FLAG_TOMBSTONE | FLAG_EXTERNAL):
+            addresses.append(value[_ADDRESS])
+    return addresses
+
+
+def _corrupt(text: str) -> TarnError:
+    return TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)

@@ -1,0 +1,205 @@
+"""CollectionService: the runs of garbage collections, and what they may not delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tarn.core import collection as core
+from tarn.core.collection import Collection, Phase, Totals
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.kv.records import Repository
+from tarn.rpc.rules import rules_of
+from tarn.rpc.wire.call import Call
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.requests import AccessGuard, RepositoryRequest, paging, timestamp
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+
+__all__ = ["CollectionHandler"]
+
+_RULES = rules_of(pb.DESCRIPTOR.services_by_name["CollectionService"])
+
+_ROWS_DEFAULT = 5_000
+_ROWS_MAX = 10_000
+
+_PHASES = {
+    Phase.IDLE: pb.COLLECTION_PHASE_IDLE,
+    Phase.MARK: pb.COLLECTION_PHASE_MARK,
+    Phase.SWEEP: pb.COLLECTION_PHASE_SWEEP,
+}
+_PHASE_OF = {value: phase for phase, value in _PHASES.items()}
+_COUNTS = tuple(each.name for each in fields(Totals) if each.name.endswith(("_count", "_bytes")))
+
+
+class CollectionHandler:
+    """Answers `tarn.graveler.v1.CollectionService`."""
+
+    def __init__(self, guard: AccessGuard, graveler: Graveler) -> None:
+        self._guard = guard
+        self._collections = graveler.collections
+        self._roots = graveler.collections.roots
+        self._limits = graveler.collections.limits
+        self._page_keys = graveler.page_keys
+        self._clock = graveler.clock
+
+    async def GetCollection(
+        self, request: pb.GetCollectionRequest, call: Call
+    ) -> pb.GetCollectionResponse:
+        """Returns the collection record."""
+        repository, _ = await self._guard.enter_repository(call, _RULES["GetCollection"], request)
+        found = await self._collections.read(repository)
+        return pb.GetCollectionResponse(collection=self._message(repository, found))
+
+    async def BeginCollection(
+        self, request: pb.BeginCollectionRequest, call: Call
+    ) -> pb.BeginCollectionResponse:
+        """Begins, continues or takes over a run."""
+        phase = _PHASE_OF.get(request.phase, Phase.IDLE)
+
+        def decide(current: Collection) -> Collection:
+            now_us = self._clock.now_us()
+            return core.begin(
+                current, request.run_id, phase, request.mark_run_id, now_us, self._limits
+            )
+
+        changed = await self._change("BeginCollection", request, call, decide)
+        return pb.BeginCollectionResponse(collection=changed)
+
+    async def RenewCollection(
+        self, request: pb.RenewCollectionRequest, call: Call
+    ) -> pb.RenewCollectionResponse:
+        """Renews the lease of a run."""
+
+        def decide(current: Collection) -> Collection:
+            return core.renew(current, request.run_id, self._clock.now_us(), self._limits)
+
+        changed = await self._change("RenewCollection", request, call, decide)
+        return pb.RenewCollectionResponse(collection=changed)
+
+    async def ListRoots(self, request: pb.ListRootsRequest, call: Call) -> pb.ListRootsResponse:
+        """Returns a page of what is referenced."""
+        rule = _RULES["ListRoots"]
+        repository, grant = await self._guard.enter_repository(call, rule, request)
+        limit = paging(request.page_size, _ROWS_DEFAULT, _ROWS_MAX)
+        tokens = await self._page_keys.tokens(
+            grant.user_id, rule.name, instance=repository.instance_uid, run=request.run_id
+        )
+        cursor = tokens.decode(request.page_token)
+        current = await self._collections.read(repository)
+        core.require_run(current, request.run_id, self._clock.now_us())
+        page = await self._roots.page(repository, cursor, limit)
+        return pb.ListRootsResponse(
+            addresses=b"".join(page.addresses),
+            metarange_ids=page.metarange_ids,
+            next_page_token=tokens.encode(page.cursor) if page.cursor else "",
+            stage=page.stage,
+        )
+
+    async def BeginBatch(self, request: pb.BeginBatchRequest, call: Call) -> pb.BeginBatchResponse:
+        """Begins a batch of deletions of ranges and metaranges."""
+
+        def decide(current: Collection) -> Collection:
+            now_us = self._clock.now_us()
+            return core.begin_batch(
+                current, request.run_id, request.block_ids, now_us, self._limits
+            )
+
+        changed = await self._change("BeginBatch", request, call, decide)
+        return pb.BeginBatchResponse(collection=changed)
+
+    async def EndBatch(self, request: pb.EndBatchRequest, call: Call) -> pb.EndBatchResponse:
+        """Ends the open batch."""
+
+        def decide(current: Collection) -> Collection:
+            return core.end_batch(current, request.run_id, self._clock.now_us(), self._limits)
+
+        changed = await self._change("EndBatch", request, call, decide)
+        return pb.EndBatchResponse(collection=changed)
+
+    async def EndCollection(
+        self, request: pb.EndCollectionRequest, call: Call
+    ) -> pb.EndCollectionResponse:
+        """Ends a run."""
+        counts = {name: getattr(request.totals, name) for name in _COUNTS}
+        if min(counts.values()) < 0:
+            raise _negative("totals")
+        totals = Totals(request.run_id, note=request.totals.note, **counts)
+
+        def decide(current: Collection) -> Collection:
+            now_us = self._clock.now_us()
+            return core.end(
+                current, request.run_id, totals, now_us, is_complete=request.is_complete
+            )
+
+        changed = await self._change("EndCollection", request, call, decide)
+        return pb.EndCollectionResponse(collection=changed)
+
+    async def HoldCollection(
+        self, request: pb.HoldCollectionRequest, call: Call
+    ) -> pb.HoldCollectionResponse:
+        """Holds all runs for a time, or ends that."""
+        now_us = self._clock.now_us()
+
+        def decide(current: Collection) -> Collection:
+            return core.hold(current, request.hold.seconds, now_us)
+
+        changed = await self._change("HoldCollection", request, call, decide)
+        return pb.HoldCollectionResponse(collection=changed)
+
+    async def _change(
+        self,
+        rpc: str,
+        request: RepositoryRequest,
+        call: Call,
+        decide: Callable[[Collection], Collection],
+    ) -> pb.Collection:
+        repository, _ = await self._guard.enter_repository(call, _RULES[rpc], request)
+        changed = await self._collections.change(repository, decide)
+        return self._message(repository, changed)
+
+    def _message(self, repository: Repository, found: Collection) -> pb.Collection:
+        now_us = self._clock.now_us()
+        message = pb.Collection(
+            repository_id=repository.repository_id,
+            phase=_PHASES[found.phase],
+            run_id=found.run_id,
+            mark_run_id=found.mark_run_id,
+            fence_count=found.fence_count,
+            is_batch_open=found.is_batch_open(now_us),
+            storage_namespace=repository.storage_namespace,
+            lease_ms=self._limits.lease_us // 1000,
+        )
+        if found.run_id:
+            _set(message.lease_end_time, found.lease_until_us)
+            _set(message.cutoff_time, found.cutoff_us)
+        if found.mark_run_id:
+            _set(message.sweep_not_before_time, found.mark_end_us + self._limits.grace_us)
+        if now_us < found.hold_until_us:
+            _set(message.hold_end_time, found.hold_until_us)
+        if found.last_mark is not None:
+            message.last_mark.CopyFrom(_totals_message(found.last_mark))
+        if found.last_sweep is not None:
+            message.last_sweep.CopyFrom(_totals_message(found.last_sweep))
+        return message
+
+
+def _set(field: Timestamp, time_us: int) -> None:
+    field.CopyFrom(timestamp(time_us))
+
+
+def _totals_message(totals: Totals) -> pb.CollectionTotals:
+    counts = {name: getattr(totals, name) for name in _COUNTS}
+    return pb.CollectionTotals(
+        run_id=totals.run_id,
+        begin_time=timestamp(totals.begin_us),
+        end_time=timestamp(totals.end_us),
+        note=totals.note,
+        **counts,
+    )
+
+
+def _negative(field: str) -> TarnError:
+    text = "counts of a run must not be negative"
+    return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field=field)

@@ -1,0 +1,36 @@
+"""Metrics of a replica that its parts keep themselves: the cleaner, the cache of ranges, the heavy process."""
+
+from __future__ import annotations
+
+from tarn.block.committed import Committed
+from tarn.core.clock import Clock
+from tarn.telemetry.meters import Meters
+from tarn_graveler.branch.building import Builder
+from tarn_graveler.branch.token_cleanup import TokenCleanup
+from tarn_graveler.heavy.builder import ProcessBuilder
+
+__all__ = ["register_replica"]
+
+
+def register_replica(
+    meters: Meters,
+    clock: Clock,
+    cleaning: TokenCleanup,
+    committed: Committed,
+    builder: Builder | None,
+) -> None:
+    """Registers the gauges and counters of a replica; see `tarn.telemetry.table`."""
+    progress, cache = cleaning.progress, committed.cache
+
+    def lag() -> float:
+        done_us = progress.done_before_us
+        return (clock.now_us() - done_us) / 1_000_000 if done_us else 0.0
+
+    meters.sample("cleanup.lag", lag)
+    meters.sample("cleanup.drops", lambda: progress.drops)
+    meters.sample("cleanup.failed", lambda: progress.failed_passes)
+    meters.sample("range.lookups", lambda: cache.hits, outcome="hit")
+    meters.sample("range.lookups", lambda: cache.loads, outcome="load")
+    meters.sample("range.lookups", lambda: cache.fetches, outcome="fetch")
+    if isinstance(builder, ProcessBuilder):
+        meters.sample("heavy.running", lambda: int(builder.pid is not None))

@@ -1,0 +1,254 @@
+"""Tarn on a real Kubernetes cluster, for `tests/cluster`: kubectl, pods that use Tarn, and their histories."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tarn.testing.check.checker import check
+from tarn.testing.check.history import NEVER, History, Op, OpKind, Outcome
+
+__all__ = ["Cluster", "Load"]
+
+ROOT = Path(__file__).parents[2]
+NAMESPACE = "tarn"
+SERVICES = ("auth", "graveler", "gateway", "compactor")
+TOOLS = "localhost/tarn/tools:0.1.0"
+ENDPOINT = f"http://gateway.{NAMESPACE}.svc:8000"
+READY_SECONDS = 600
+
+
+@dataclass
+class Load:
+    """What a load saw.
+
+    Attributes:
+        ops: the operations, as the pod wrote them.
+        quiet_at: when the quiet end began.
+        log: ids of the commits of the branch at the end.
+    """
+
+    ops: list[dict[str, Any]] = field(default_factory=list)
+    quiet_at: int = 0
+    log: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(lines: Iterable[str]) -> Load:
+        """Reads the output of a pod."""
+        load = Load()
+        for line in lines:
+            record = json.loads(line)
+            if "quiet" in record:
+                load.quiet_at = record["quiet"]
+            elif "log" in record:
+                load.log = [each["commit"] for each in json.loads(record["log"])]
+            else:
+                load.ops.append(record)
+        assert load.log, "the load did not end"
+        return load
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Number of operations by kind and outcome, such as `put ok`."""
+        return Counter(f"{op['kind']} {op['outcome']}" for op in self.ops)
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Number of the requests of S3 clients without an acknowledgement, by the reason."""
+        return Counter(
+            op["note"] for op in self.ops if op["outcome"] != "ok" and op["kind"] != "commit"
+        )
+
+    def history(self) -> History:
+        """Returns the history of the load. A commit is a seal at an unknown time, which allows more than happened."""
+        created = Op(0, "admin", OpKind.CREATE, "main", None, None, 0, 1, 1, Outcome.OK)
+        history = History([created])
+        for number, op in enumerate(sorted(self.ops, key=lambda each: int(each["inv"])), 1):
+            kind = OpKind(op["kind"])
+            is_ok = op["outcome"] == "ok" and kind is not OpKind.COMMIT
+            history.ops.append(
+                Op(
+                    number,
+                    op["proc"],
+                    kind,
+                    "main",
+                    op["key"],
+                    op["value"],
+                    op["inv"],
+                    ret=op["end"] if is_ok else NEVER,
+                    end=op["end"],
+                    outcome=Outcome.OK if is_ok else Outcome.INFO,
+                    note=op["note"],
+                )
+            )
+            history.clock = max(history.clock, op["end"])
+        history.quiet_at = self.quiet_at
+        return history
+
+    def problems(self) -> list[str]:
+        """Returns what no server may answer: lost or stale values, lost commits, unexpected errors."""
+        found = [str(each) for each in check(self.history()).violations]
+        found += [f"unexpected answer: {op}" for op in self.ops if op["outcome"] == "problem"]
+        for op in self.ops:
+            if op["kind"] == "commit" and op["outcome"] == "ok":
+                made = json.loads(op["note"])["commit"]
+                if made not in self.log:
+                    found.append(f"commit {made} was acknowledged and is not in the log")
+        return found
+
+
+class Cluster:
+    """The cluster that kubectl reaches; `KUBECTL` names another kubectl."""
+
+    def __init__(self) -> None:
+        self._kubectl = shlex.split(os.environ.get("KUBECTL", "kubectl"))
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """Runs kubectl in the namespace, which must succeed; returns its output."""
+        command = [*self._kubectl, "-n", NAMESPACE, *arguments]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+        return done.stdout
+
+    def deploy(self) -> None:
+        """Applies the dev overlay and waits until everything is ready."""
+        command = [str(ROOT / "deploy/k8s/secrets"), NAMESPACE]
+        subprocess.run(
+            command, check=True, env={**os.environ, "KUBECTL": shlex.join(self._kubectl)}
+        )
+        self.kubectl("delete", "job", "first-admin", "--ignore-not-found")
+        self.kubectl("apply", "-k", str(ROOT / "deploy/k8s/overlays/dev"))
+        limit = f"--timeout={READY_SECONDS}s"
+        self.kubectl(
+            *("wait", "--for=condition=Complete", "job/first-admin", limit), timeout=READY_SECONDS
+        )
+        self.until_ready(*SERVICES)
+
+    def until_ready(self, *names: str) -> None:
+        """Waits until the Deployments have all their replicas, of the newest version."""
+        for name in names:
+            limit = f"--timeout={READY_SECONDS}s"
+            self.kubectl(*("rollout", "status", f"deployment/{name}", limit), timeout=READY_SECONDS)
+
+    def pods_of(self, service: str) -> list[str]:
+        """Returns the names of a service's pods that run and do not stop."""
+        label = f"app.kubernetes.io/name={service}"
+        found = json.loads(self.kubectl("get", "pods", "-l", label, "-o", "json"))["items"]
+        return [
+            each["metadata"]["name"]
+            for each in found
+            if "deletionTimestamp" not in each["metadata"] and each["status"]["phase"] == "Running"
+        ]
+
+    def start(self, name: str, command: Sequence[str], *, is_client: bool = True) -> None:
+        """Starts a pod with the image `tools`, the first administrator's key and the scripts of a load."""
+        self.kubectl("delete", "pod", name, "--ignore-not-found", "--grace-period=1")
+        script = (Path(__file__).parent / "cluster_load.py").read_text()
+        scripts = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "cluster-test"},
+            "data": {"cluster_load.py": script},
+        }
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(scripts))
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(self._pod(name, command, is_client)))
+
+    def end(self, name: str, timeout: float = 400) -> str:
+        """Waits for the end of a pod, which must succeed; returns its output."""
+        deadline = time.monotonic() + timeout
+        while True:
+            phase = self.kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}")
+            if phase in ("Succeeded", "Failed"):
+                output = self.kubectl("logs", name)
+                assert phase == "Succeeded", output[-4000:]
+                return output
+            assert time.monotonic() < deadline, f"{name} is still {phase}"
+            time.sleep(1)
+
+    def run(self, name: str, command: str, *, is_client: bool = True) -> str:
+        """Runs a shell command in a pod; returns its output."""
+        self.start(name, ["/bin/sh", "-ec", command], is_client=is_client)
+        return self.end(name)
+
+    def start_load(self, repository: str, seconds: float) -> None:
+        """Starts a load on the branch main of a repository."""
+        script = "/opt/load/cluster_load.py"
+        command = ["python3", script, ENDPOINT, repository, str(seconds)]
+        self.start(f"load-{repository}", command)
+        place = f"pod/load-{repository}"
+        self.kubectl("wait", "--for=condition=Ready", place, "--timeout=120s", timeout=130)
+
+    def end_load(self, repository: str) -> Load:
+        """Waits for the end of a load; returns what it saw."""
+        return Load.of(self.end(f"load-{repository}").splitlines())
+
+    def _pod(self, name: str, command: Sequence[str], is_client: bool) -> dict[str, Any]:
+        admin = {
+            "AWS_ACCESS_KEY_ID": "access_key_id",
+            "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+            "TARN_ACCESS_KEY_ID": "access_key_id",
+            "TARN_SECRET_ACCESS_KEY": "secret_access_key",
+        }
+        variables: list[dict[str, Any]] = [
+            {"name": name, "valueFrom": {"secretKeyRef": {"name": "tarn-admin", "key": key}}}
+            for name, key in admin.items()
+        ]
+        plain = {"TARN_SERVER": "graveler:8102", "TARN_AUTH_SERVER": "auth:8101"}
+        plain |= {f"TARN_RPC_TLS_{part}": f"/etc/tarn/tls/{file}" for part, file in _TLS.items()}
+        variables += [{"name": name, "value": value} for name, value in plain.items()]
+        mounts = {"tmp": "/tmp", "tls": "/etc/tarn/tls", "scripts": "/opt/load"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"tarn/client": "true"} if is_client else {}},
+            "spec": {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": 65532,
+                    "runAsGroup": 65532,
+                    "fsGroup": 65532,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [
+                    {
+                        "name": "tarn",
+                        "image": TOOLS,
+                        "command": list(command),
+                        "env": variables,
+                        "resources": {
+                            "requests": {"cpu": "10m", "memory": "64Mi"},
+                            "limits": {"cpu": "2", "memory": "512Mi"},
+                        },
+                        "securityContext": {
+                            "allowPrivilegeEscalation": False,
+                            "readOnlyRootFilesystem": True,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                        "volumeMounts": [
+                            {"name": name, "mountPath": path} for name, path in mounts.items()
+                        ],
+                    }
+                ],
+                "volumes": [
+                    {"name": "tmp", "emptyDir": {}},
+                    {"name": "tls", "secret": {"secretName": "tarn-tls-client"}},
+                    {"name": "scripts", "configMap": {"name": "cluster-test"}},
+                ],
+            },
+        }
+
+
+_TLS = {"CA": "ca.crt", "CERT": "tls.crt", "KEY": "tls.key"}

@@ -1,0 +1,166 @@
+"""A load on the S3 endpoint, run inside a cluster: writes one JSON line per operation to standard output.
+
+It runs in a pod with the image `tools`, so it imports nothing of the checkout. `tests/cluster` reads the lines into a
+history of `tarn.testing.check`. A request is sent once; if its answer is lost or a 5xx, its outcome is unknown.
+
+    python cluster_load.py ENDPOINT REPOSITORY SECONDS
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+BRANCH = "main"
+KEYS = [f"load/{number:02}" for number in range(24)]
+CLIENTS = 4
+PAUSE_SECONDS = 0.05
+COMMIT_SECONDS = 6.0
+QUIET_SECONDS = 180.0
+NOT_FOUND = 404
+SERVER_ERROR = 500
+
+
+class Recorder:
+    """Writes the operations; its clock counts microseconds, and no two times are equal."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+        self._value = 0
+
+    def tick(self) -> int:
+        with self._lock:
+            self._last = max(self._last + 1, time.monotonic_ns() // 1000)
+            return self._last
+
+    def new_value(self) -> int:
+        with self._lock:
+            self._value += 1
+            return self._value
+
+    def write(self, **line: Any) -> None:
+        text = json.dumps(line)
+        with self._lock:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+
+def client(endpoint: str) -> Any:
+    """A client that sends each request once."""
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        config=Config(
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            connect_timeout=5,
+            read_timeout=60,
+            s3={"addressing_style": "path"},
+        ),
+    )
+
+
+def operation(s3: Any, recorder: Recorder, repository: str, proc: str, kind: str, key: str) -> bool:
+    """Sends one request and records its answer; returns whether it was acknowledged."""
+    place = {"Bucket": repository, "Key": f"{BRANCH}/{key}"}
+    value: int | None = {"put": None, "delete": 0, "get": None}[kind]
+    if kind == "put":
+        value = recorder.new_value()
+    begin, outcome, note = recorder.tick(), "ok", ""
+    try:
+        if kind == "put":
+            s3.put_object(**place, Body=f"v{value}".encode())
+        elif kind == "delete":
+            s3.delete_object(**place)
+        else:
+            value = int(s3.get_object(**place)["Body"].read()[1:])
+    except ClientError as error:
+        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+        note = f"{status} {error.response['Error']['Code']}"
+        if kind == "get" and status == NOT_FOUND:
+            value = 0
+        else:
+            outcome = "info" if status >= SERVER_ERROR else "problem"
+    except (BotoCoreError, OSError) as error:
+        outcome, note = "info", type(error).__name__
+    recorder.write(
+        proc=proc,
+        kind=kind,
+        key=key,
+        value=value,
+        inv=begin,
+        end=recorder.tick(),
+        outcome=outcome,
+        note=note,
+    )
+    return outcome == "ok"
+
+
+def work(endpoint: str, recorder: Recorder, repository: str, proc: str, end: float) -> None:
+    """One client: writes, deletes and reads random keys until the end."""
+    s3, rng = client(endpoint), random.Random(proc)
+    while time.monotonic() < end:
+        kind = rng.choice(["put", "put", "put", "delete", "get", "get", "get"])
+        operation(s3, recorder, repository, proc, kind, rng.choice(KEYS))
+        time.sleep(PAUSE_SECONDS)
+
+
+def commit(recorder: Recorder, repository: str, end: float) -> None:
+    """Commits from time to time; the id of an acknowledged commit must be in the log at the end."""
+    while time.monotonic() < end:
+        time.sleep(COMMIT_SECONDS)
+        begin = recorder.tick()
+        command = ["tarn", "--json", "commit", f"{repository}/{BRANCH}", "-m", "load"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        answer = done.stdout if done.returncode == 0 else ""
+        recorder.write(
+            proc="committer",
+            kind="commit",
+            key=None,
+            value=None,
+            inv=begin,
+            end=recorder.tick(),
+            outcome="ok" if answer else "info",
+            note=answer or done.stderr,
+        )
+
+
+def main() -> int:
+    endpoint, repository, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    recorder, end = Recorder(), time.monotonic() + float(seconds)
+    threads = [
+        threading.Thread(target=work, args=(endpoint, recorder, repository, f"c{number}", end))
+        for number in range(CLIENTS)
+    ]
+    threads.append(threading.Thread(target=commit, args=(recorder, repository, end)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Requests that lost their client end within the time-outs of the services' calls; no new ones come.
+    time.sleep(5)
+    recorder.write(quiet=recorder.tick())
+    s3, deadline = client(endpoint), time.monotonic() + QUIET_SECONDS
+    for key in KEYS:
+        while not operation(s3, recorder, repository, "last", "get", key):
+            if time.monotonic() > deadline:
+                return 1
+            time.sleep(1)
+    log = ["tarn", "--json", "log", f"{repository}/{BRANCH}", "--limit", "1000"]
+    found = subprocess.run(log, capture_output=True, text=True, check=True)
+    recorder.write(log=found.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""A namespace with random blocks, roots and garbage, and an engine that collects it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tarn.block.mem import MemBlockStore
+from tarn.block.port import BlockInfo, BlockKey, BlockStore
+from tarn.block.rangefile import (
+    describe_range,
+    encode_metarange,
+    encode_range,
+    metarange_path,
+    range_path,
+)
+from tarn.core.entry import Entry, pack
+from tarn.core.ids import MetarangeId, physical_path
+from tarn.core.listing.metarange import Metarange
+from tarn.lifecycle.limits import Limits
+from tarn.lifecycle.marking import Lake, Run, mark
+from tarn.lifecycle.outcomes import Report
+from tarn.lifecycle.progress import Progress
+from tarn.lifecycle.quarantine import Manifest
+from tarn.lifecycle.references import RootBatch
+from tarn.lifecycle.sweeping import SweepOptions, sweep
+from tarn.testing.clock import RestlessClock, SeededIds
+from tarn.testing.listings import run_of
+
+__all__ = ["CollectedLake", "FakeLease", "MARK", "SWEEP"]
+
+NAMESPACE = "local://lake"
+MARK, SWEEP = "a" * 32, "b" * 32
+DAY_US = 86_400_000_000
+NO_LIMITS = Limits(share_max=1.0)
+
+
+class FakeLease:
+    """A lease that lasts until a test ends it; notes the announced batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.is_open = False
+        self.error: Exception | None = None
+
+    async def confirm(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    async def begin_batch(self, block_ids: Sequence[str]) -> None:
+        await self.confirm()
+        self.batches.append(list(block_ids))
+        self.is_open = True
+
+    async def end_batch(self) -> None:
+        await self.confirm()
+        self.is_open = False
+
+
+@dataclass
+class CollectedLake:
+    """Blocks and roots; a model of what is live is kept beside them."""
+
+    folder: Path
+    clock: RestlessClock = field(default_factory=RestlessClock)
+    namespace: str = NAMESPACE
+    store: BlockStore | None = None
+    addresses: list[bytes] = field(default_factory=list)
+    """Roots: addresses that uncommitted rows name."""
+    listings: list[MetarangeId] = field(default_factory=list)
+    """Roots: listings of commits."""
+    attempts: int = 0
+
+    def __post_init__(self) -> None:
+        self.ids = SeededIds(self.clock)
+        self.blocks: BlockStore = self.store or MemBlockStore(self.clock)
+        self.progress = Progress()
+        self.lease = FakeLease()
+
+    # ---- making
+
+    async def put(self, path: str, body: bytes = b"body") -> str:
+        await self.blocks.put(BlockKey(self.namespace, path), body)
+        return path
+
+    async def object(self, body: bytes = b"body") -> bytes:
+        """Writes a block of data; returns its address."""
+        address = self.ids.uuid7()
+        await self.put(physical_path(address), body)
+        return address
+
+    async def listing(self, parts: Sequence[Sequence[bytes]]) -> MetarangeId:
+        """Writes a listing with one range for each sequence of addresses; returns its id."""
+        infos = []
+        for number, addresses in enumerate(parts):
+            entries = {
+                f"{number:03}/{place:06}": pack(Entry(4, 0, address, bytes(16)))
+                for place, address in enumerate(addresses)
+            }
+            run = run_of(entries)
+            info = describe_range(run)
+            await self.put(range_path(info.range_id), encode_range(run).to_pybytes())
+            infos.append(info)
+        made = Metarange(tuple(infos))
+        await self.put(metarange_path(made.metarange_id), encode_metarange(made).to_pybytes())
+        return made.metarange_id
+
+    # ---- collecting
+
+    async def read_roots(self) -> AsyncGenerator[RootBatch, None]:
+        """The roots, some at a time."""
+        for start in range(0, len(self.addresses), 3):
+            yield RootBatch(addresses=b"".join(self.addresses[start : start + 3]))
+        yield RootBatch(metaranges=b"".join(map(bytes.fromhex, self.listings)))
+
+    @property
+    def lake(self) -> Lake:
+        return Lake("lake", self.namespace, self.blocks, self.clock, self.folder)
+
+    def run(self, run_id: str, cutoff_us: int | None = None) -> Run:
+        self.attempts += 1
+        cutoff_us = self.clock.now_us() - DAY_US if cutoff_us is None else cutoff_us
+        return Run(run_id, f"{self.attempts:032x}", cutoff_us)
+
+    async def mark(self, *, dry_run: bool = False, run_id: str = MARK) -> Manifest:
+        return await mark(self.lake, self.run(run_id), self, self.progress, dry_run=dry_run)
+
+    async def sweep(
+        self, manifest: Manifest, options: SweepOptions | None = None, run_id: str = SWEEP
+    ) -> Report:
+        return await sweep(
+            self.lake,
+            self.run(run_id, manifest.cutoff_us),
+            manifest,
+            self,
+            self.lease,
+            self.progress,
+            random.Random(1),
+            options or SweepOptions(limits=NO_LIMITS),
+        )
+
+    async def paths(self, prefix: str = "") -> set[str]:
+        return {info.path for info in await self.infos(prefix)}
+
+    async def infos(self, prefix: str = "") -> list[BlockInfo]:
+        return await self.blocks.list_page(self.namespace, prefix, "", 10_000)
+
+    async def quarantined(self, manifest: Manifest) -> Iterable[str]:
+        from tarn.lifecycle.block_names import BlockKind, paths_of
+        from tarn.lifecycle.quarantine import read_parts
+
+        found: list[str] = []
+        for kind in BlockKind:
+            async for rows in read_parts(self.blocks, self.namespace, manifest, kind):
+                found += paths_of(kind, rows["key"]).to_pylist()
+        return found

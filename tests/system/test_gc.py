@@ -1,0 +1,168 @@
+"""`tarn gc` on a real Tarn, whose times of collections are short."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running_tarn import BIN, RunningTarn, clean_environment, launch, set_up, stop, wait_until_up
+
+EAGER = Path(__file__).parents[1] / "harness" / "eager_collections"
+GRACE_S = 1.0
+LEASE_S = 5.0
+
+
+@contextmanager
+def eager_tarn(folder: Path, form: str) -> Iterator[RunningTarn]:
+    """Starts a Tarn whose marks judge all blocks older than a second, and may be swept a second later."""
+    processes = ("--separate",) if form == "separate" else ("--workers", "2")
+    environment = {
+        "PYTHONPATH": str(EAGER),
+        "COLLECTION_CUTOFF_S": "1",
+        "COLLECTION_GRACE_S": str(GRACE_S),
+        "COLLECTION_LEASE_S": str(LEASE_S),
+    }
+    options = ("--port", "0", "--rpc-port", "0", *processes)
+    supervisor = launch(folder / "data", *options, environment=environment)
+    tarn = RunningTarn(form, folder / "data", folder / "credentials", supervisor)
+    try:
+        wait_until_up(tarn)
+        set_up(tarn)
+        yield tarn
+    finally:
+        stop(tarn)
+
+
+def gc(tarn: RunningTarn, *options: str) -> dict[str, object]:
+    """Runs `tarn gc run`; returns what it did in the one repository."""
+    done = tarn.ok("gc", "run", "--json", "--data-dir", str(tarn.data), *options, timeout=120)
+    (row,) = json.loads(done.out)
+    assert isinstance(row, dict)
+    return row
+
+
+def fsck(tarn: RunningTarn) -> list[str]:
+    """Returns the codes of the findings."""
+    done = tarn.cli(
+        "fsck", "--json", "--data-dir", str(tarn.data), "--verify-data", "--grace-hours", "0"
+    )
+    assert done.code == 0, done.err
+    return [finding["code"] for finding in json.loads(done.out)["findings"]]
+
+
+@pytest.mark.parametrize("form", ["single", "separate"])
+def test_garbage_goes_and_everything_else_stays(tmp_path: Path, form: str) -> None:
+    """Bodies of 10 bytes are rows of the sqlite file, those of 100,000 bytes are files."""
+    with eager_tarn(tmp_path, form) as tarn:
+        lake = tarn.new_repository()
+        bodies = {f"{size}/{name}": name.encode() * size for size in (10, 100_000) for name in "ab"}
+        for path, body in bodies.items():
+            tarn.ok("fs", "upload", "-", f"{lake}/main/{path}", stdin=b"x" * len(body))
+            tarn.ok("fs", "upload", "-", f"{lake}/main/{path}", stdin=body)
+        tarn.ok("commit", f"{lake}/main", "-m", "two sizes")
+        tarn.ok("fs", "upload", "-", f"{lake}/main/new", stdin=b"new")
+        assert fsck(tarn) == ["block-orphan"] * 4
+        time.sleep(1.5)
+
+        dry = gc(tarn, "--dry-run")
+        assert str(dry["data_candidates"]).startswith("4 of 9")
+        assert tarn.ok("gc", "status", lake, "--json").json["phase"] == "idle"
+        marked = gc(tarn)
+        assert (marked["did"], marked["data_candidates"]) == ("mark", dry["data_candidates"])
+        assert gc(tarn, "--only", "mark")["did"] == "mark"
+        time.sleep(GRACE_S + 0.5)
+        swept = gc(tarn)
+        assert swept["did"] == "sweep"
+        assert str(swept["deleted"]).startswith("4 (195.3 KiB"), swept
+
+        assert fsck(tarn) == []
+        for path, body in {**bodies, "new": b"new"}.items():
+            assert tarn.ok("fs", "cat", f"{lake}/main/{path}").out.encode() == body
+        status = tarn.ok("gc", "status", lake, "--json").json
+        assert status["last_sweep"]["deleted"] == 4
+        assert gc(tarn)["did"] == "mark"
+
+
+def test_limits_holds_and_errors(tmp_path: Path) -> None:
+    with eager_tarn(tmp_path, "single") as tarn:
+        lake = tarn.new_repository()
+        for _ in range(2):
+            tarn.ok("fs", "upload", "-", f"{lake}/main/a", stdin=os.urandom(10))
+        time.sleep(1.5)
+        data = ("--data-dir", str(tarn.data))
+        early = tarn.cli("gc", "run", *data, "--only", "sweep", lake)
+        assert early.code == 5
+        assert "has no mark to sweep" in early.err
+
+        tarn.ok("gc", "hold", lake, "1h")
+        held = tarn.cli("gc", "run", *data, lake)
+        assert held.code == 5
+        assert "held" in held.err
+        assert "held_until" in tarn.ok("gc", "status", lake).out
+        other = tarn.new_repository()
+        both = tarn.cli("gc", "run", "--json", *data)
+        assert both.code == 5, "one of two repositories is held"
+        done = {row["repository"]: row["did"] for row in json.loads(both.out)}
+        assert done == {lake: "nothing", other: "mark"}
+        tarn.ok("gc", "release", lake)
+
+        mark = str(gc(tarn, lake)["mark"])
+        time.sleep(GRACE_S + 0.5)
+        refused = tarn.cli("gc", "run", *data, "--max-percent", "10", lake)
+        assert refused.code == 5
+        assert f"--confirm {mark}" in refused.err
+        swept = gc(tarn, "--max-percent", "10", "--confirm", mark, lake)
+        assert str(swept["deleted"]).startswith("1 (")
+
+        assert tarn.cli("gc", "hold", lake, "8d").code == 2
+        assert tarn.cli("gc", "status", "no-such-lake").code == 3
+        assert tarn.cli("gc", "run", "--dry-run", "--only", "sweep").code == 2
+
+
+def test_a_killed_sweep_is_taken_over(tmp_path: Path) -> None:
+    """It deletes a block every second, and is killed when the first ones are gone."""
+    with eager_tarn(tmp_path, "single") as tarn:
+        lake = tarn.new_repository()
+        for number in range(3):
+            for _ in range(3):
+                body = os.urandom(100_000)
+                tarn.ok("fs", "upload", "-", f"{lake}/main/{number}", stdin=body)
+        time.sleep(1.5)
+        gc(tarn)
+        time.sleep(GRACE_S + 0.5)
+
+        def bodies() -> int:
+            return len(list((tarn.data / "blocks").glob("*/data/*/*")))
+
+        assert bodies() == 9
+        command = [str(BIN / "tarn"), "--settings", str(tarn.settings), "gc", "run"]
+        options = [
+            "--data-dir",
+            str(tarn.data),
+            "--max-percent",
+            "100",
+            "--rate",
+            "1",
+            "--batch",
+            "2",
+        ]
+        with subprocess.Popen([*command, *options], env=clean_environment()) as sweep:
+            deadline = time.monotonic() + 60
+            while bodies() == 9:
+                assert sweep.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            sweep.kill()
+        assert 3 < bodies() < 9
+        data = ("--data-dir", str(tarn.data), "--max-percent", "100")
+        while (again := tarn.cli("gc", "run", *data)).code != 0:
+            assert (again.code, "is running" in again.err) == (5, True), again.err
+            assert time.monotonic() < deadline
+        assert bodies() == 3
+        assert fsck(tarn) == []

@@ -1,0 +1,76 @@
+"""A traced S3 request has spans in every service that it passes, and its log lines name the trace."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_tarn import running_tarn
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def spans_of(log: str) -> dict[str, dict[str, Any]]:
+    """Returns the spans of the trace that the console exporters wrote, by their ids."""
+    decoder, found = json.JSONDecoder(), {}
+    for begin in re.finditer(r'^\{\n    "name"', log, re.MULTILINE):
+        try:
+            span, _ = decoder.raw_decode(log, begin.start())
+        except ValueError:
+            continue  # lines of several processes are mixed
+        if span["context"]["trace_id"] == f"0x{TRACE}":
+            found[span["context"]["span_id"]] = span
+    return found
+
+
+def path_to(spans: dict[str, dict[str, Any]], span: dict[str, Any]) -> list[str]:
+    """Returns the names from the root to a span."""
+    names: list[str] = []
+    at: dict[str, Any] | None = span
+    while at is not None:
+        names.insert(0, at["name"])
+        at = spans.get(at["parent_id"])
+    return names
+
+
+@pytest.mark.parametrize("form", ["single", "separate"])
+def test_a_request_is_traced_through_the_services(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    spans: dict[str, dict[str, Any]] = {}
+    with running_tarn(tmp_path, form) as tarn:
+        repository = tarn.new_repository()
+        s3 = tarn.s3()
+        s3.put_object(Bucket=repository, Key="main/a", Body=b"x")
+
+        def add_context(request: Any, **_: Any) -> None:
+            request.headers["traceparent"] = f"00-{TRACE}-b7ad6b7169203331-01"
+
+        s3.meta.events.register("before-send.s3.GetObject", add_context)
+        s3.get_object(Bucket=repository, Key="main/a")["Body"].read()
+        s3.close()
+        wanted = {"S3 GetObject", "/tarn.graveler.v1.EntryService/Operate", "kv get_many"}
+        for _ in range(100):
+            spans = spans_of(tarn.log.read_text())
+            if wanted <= {span["name"] for span in spans.values()}:
+                break
+            time.sleep(0.1)
+    (root,) = [span for span in spans.values() if span["name"] == "S3 GetObject"]
+    assert root["parent_id"] == "0xb7ad6b7169203331"
+    assert root["attributes"]["http.response.status_code"] == 200
+    paths = [path_to(spans, span) for span in spans.values()]
+    lookup = ["S3 GetObject", "/tarn.graveler.v1.EntryService/Operate"]
+    assert lookup in paths
+    assert [*lookup, "kv get_many"] in paths
+    assert ["S3 GetObject", "authenticate"] in paths
+    assert ["S3 GetObject", "block read"] in paths
+    services = {span["resource"]["attributes"]["service.name"] for span in spans.values()}
+    assert services >= ({"node"} if form == "single" else {"gateway", "graveler"})
+    lines = [line for line in tarn.log.read_text().splitlines() if " s3 " in line and TRACE in line]
+    assert any("operation=GetObject" in line and f"trace_id={TRACE}" in line for line in lines)

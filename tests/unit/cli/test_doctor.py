@@ -1,0 +1,131 @@
+"""`tarn doctor` finds what would keep an installation from running well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tarn.block.local.store import LocalBlockStore
+from tarn.config import Config, load
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.telemetry.admin import AdminServer
+from tarn.telemetry.meters import Meters
+from tarn.telemetry.process import register_process
+from tarn.testing.clock import ManualClock
+from tarn_cli.doctor import Finding, Level, examine, look_at_processes
+
+CLOCK = SystemClock()
+
+
+def config_in(folder: Path, **more: str) -> Config:
+    variables = {"TARN_DATA_DIR": str(folder), "TARN_INSTALLATION_SECRET": "5" * 64, **more}
+    return load(None, {**variables, "HOME": str(folder)})
+
+
+async def found(config: Config) -> dict[str, Finding]:
+    return {each.check: each async for each in examine(config, CLOCK, SystemIds(CLOCK))}
+
+
+def files_below(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_a_fresh_installation_has_no_errors_and_no_block_is_left(tmp_path: Path) -> None:
+    findings = await found(config_in(tmp_path))
+    assert {name for name, each in findings.items() if each.level is Level.ERROR} == set()
+    assert "written, read and removed" in findings["block store"].text
+    assert "the first start makes it" in findings["metadata store"].text
+    data = [name for name in files_below(tmp_path / "blocks") if len(name) >= 32]
+    assert data == []
+
+
+@pytest.mark.parametrize("step", ["put", "read", "delete_many"])
+async def test_a_missing_permission_of_the_block_store_is_named(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "the bucket says 403")
+
+    monkeypatch.setattr(LocalBlockStore, step, refuse)
+    finding = (await found(config_in(tmp_path)))["block store"]
+    verb = {"put": "write", "read": "read", "delete_many": "remove"}[step]
+    assert finding.level is Level.ERROR
+    assert f"cannot {verb} a block" in finding.text
+    assert "the bucket says 403" in finding.text
+    if step == "read":
+        assert [name for name in files_below(tmp_path / "blocks") if len(name) >= 32] == []
+
+
+async def test_a_block_store_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = config_in(tmp_path, TARN_BLOCKSTORE_LOCAL_PATH=str(tmp_path / "file" / "blocks"))
+    assert (await found(config))["block store"].level is Level.ERROR
+
+
+async def test_a_damaged_metadata_store_is_an_error(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    config.metadata.db.embedded.path.mkdir(parents=True)
+    config.metadata.db.embedded.file.write_bytes(b"this is no database" * 1000)
+    assert (await found(config))["metadata store"].level is Level.ERROR
+
+
+async def test_a_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+    config = load(None, {"TARN_DATA_DIR": str(tmp_path), "HOME": str(tmp_path)})
+    assert (await found(config))["secret"].level is Level.WARNING  # there is none yet
+    secret = tmp_path / "secret"
+    secret.write_text("5" * 64)
+    secret.chmod(0o644)
+    finding = (await found(config))["secret"]
+    assert finding.level is Level.WARNING
+    assert "5" * 8 not in finding.text
+    secret.chmod(0o600)
+    assert (await found(config))["secret"].level is Level.OK
+
+
+@asynccontextmanager
+async def process(ahead_s: float, version: str) -> AsyncIterator[str]:
+    """Yields the admin port of a process whose clock differs."""
+    clock = ManualClock()
+    clock.now_us = lambda: CLOCK.now_us() + int(ahead_s * 1_000_000)  # type: ignore[method-assign]
+    meters = Meters()
+    register_process(meters, clock, "graveler", version)
+    async with AdminServer(meters) as server:
+        yield await server.listen("127.0.0.1:0")
+
+
+async def looked_at(addresses: dict[str, str]) -> dict[str, Finding]:
+    def look() -> list[Finding]:
+        return list(look_at_processes(addresses, CLOCK, "1.0"))
+
+    return {each.check: each for each in await asyncio.to_thread(look)}
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "level"),
+    [(0.0, Level.OK), (2.0, Level.WARNING), (-2.0, Level.WARNING), (60.0, Level.ERROR)],
+)
+async def test_a_clock_that_differs_is_found(ahead_s: float, level: Level) -> None:
+    async with process(ahead_s, "1.0") as address:
+        findings = await looked_at({"worker": address})
+    assert findings["process worker"].level is level
+    assert findings["versions"].level is Level.OK
+
+
+async def test_processes_of_another_version_are_named(tmp_path: Path) -> None:
+    async with process(0, "1.0") as one, process(0, "0.9") as other:
+        findings = await looked_at({"a": one, "b": other})
+    assert findings["versions"].level is Level.WARNING
+    assert "1.0: a; 0.9: b" in findings["versions"].text
+
+
+async def test_a_process_that_does_not_answer_is_an_error() -> None:
+    async with process(0, "1.0") as address:
+        pass
+    findings = await looked_at({"gone": address})
+    assert findings["process gone"].level is Level.ERROR
+    assert "versions" not in findings

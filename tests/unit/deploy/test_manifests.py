@@ -1,0 +1,269 @@
+"""The manifests for Kubernetes: valid, safe, and of one mind with the configuration and ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from manifests import K8S, OVERLAYS, allowed, named, objects, pod_specs, pods, selects
+
+from tarn.config import KEYS, Config, load
+from tarn.rpc.client.addresses import host_of
+from tarn.rpc.server.health_server import LIVE
+
+ROOT = Path(__file__).parents[3]
+IMAGES = tomllib.loads((ROOT / "deploy" / "images.toml").read_text())
+KUBERNETES = "1.36"
+SERVICES = ("auth", "compactor", "gateway", "graveler")
+MARGIN_SECONDS = 10
+"""For the margin of a drain, and for the close that follows it (`tarn.rpc.process.serve`)."""
+ARROWS = {
+    ("client", "auth", 8101),
+    ("client", "graveler", 8102),
+    ("client", "compactor", 8103),
+    ("client", "gateway", 8000),
+    ("gateway", "auth", 8101),
+    ("gateway", "graveler", 8102),
+    ("graveler", "auth", 8101),
+    ("compactor", "auth", 8101),
+    ("compactor", "graveler", 8102),
+}
+TO_STORES = {
+    ("auth", "cassandra", 9042),
+    ("graveler", "cassandra", 9042),
+    ("gateway", "bucket", 8000),
+    ("graveler", "bucket", 8000),
+    ("cassandra", "cassandra", 7000),
+}
+every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+
+
+def containers() -> list[Any]:
+    return [
+        pytest.param(pod, container, id=f"{overlay}-{name}-{container['name']}")
+        for overlay, name, pod in pod_specs()
+        for container in [*pod.get("initContainers", ()), *pod["containers"]]
+    ]
+
+
+every_container = pytest.mark.parametrize(("pod", "container"), containers())
+
+
+def seconds(duration: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)([smh])", duration).groups()  # type: ignore[union-attr]  # ours
+    return int(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+
+
+def environment(overlay: str, name: str) -> dict[str, str]:
+    """Returns the variables of a service's container; values of Secrets are examples."""
+    (container,) = pods(overlay)[name]["spec"]["containers"]
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        found |= named(overlay, "ConfigMap")[source["configMapRef"]["name"]]["data"]
+    for each in container.get("env", ()):
+        found[each["name"]] = each.get("value", "x" * 20)
+    return found
+
+
+def configuration(overlay: str, name: str, tmp_path: Path) -> Config:
+    variables = environment(overlay, name)
+    if "TARN_INSTALLATION_SECRET_FILE" in variables:
+        secret = tmp_path / "secret"
+        secret.write_text("5e" * 32)
+        variables["TARN_INSTALLATION_SECRET_FILE"] = str(secret)
+    return load(None, {"HOME": "/tmp", **variables})
+
+
+@every_overlay
+def test_every_object_is_valid(overlay: str) -> None:
+    for each in objects(overlay):
+        kubernetes_validate.validate(each, KUBERNETES, strict=True)
+
+
+@every_overlay
+def test_all_services_are_there(overlay: str) -> None:
+    assert set(SERVICES) <= set(named(overlay, "Deployment"))
+    assert "first-admin" in named(overlay, "Job")
+
+
+@every_overlay
+def test_the_namespace_admits_only_restricted_pods(overlay: str) -> None:
+    (namespace,) = named(overlay, "Namespace").values()
+    labels = namespace["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    others = [each for each in objects(overlay) if each["kind"] != "Namespace"]
+    assert {each["metadata"]["namespace"] for each in others} == {namespace["metadata"]["name"]}
+
+
+@every_container
+def test_containers_have_no_rights(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    of_pod, own = pod["securityContext"], container["securityContext"]
+    assert of_pod["runAsNonRoot"] is True
+    assert f"{of_pod['runAsUser']}:{of_pod['runAsGroup']}" == IMAGES["user"]
+    assert of_pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert own["allowPrivilegeEscalation"] is False
+    assert own["readOnlyRootFilesystem"] is True
+    assert own["capabilities"] == {"drop": ["ALL"]}
+    assert not own.get("privileged")
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+
+
+@every_container
+def test_containers_have_limits(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    resources = container["resources"]
+    for kind in ("requests", "limits"):
+        assert {"cpu", "memory"} <= resources[kind].keys()
+    for volume in pod.get("volumes", ()):
+        if "emptyDir" in volume:
+            assert "sizeLimit" in volume["emptyDir"], volume["name"]
+
+
+@every_overlay
+def test_images_are_those_that_are_built(overlay: str) -> None:
+    """The evaluation takes them as `make images` names them, so that no registry is asked for them."""
+    for name, template in pods(overlay).items():
+        for container in template["spec"]["containers"]:
+            place, _, tag = container["image"].rpartition(":")
+            folder, _, image = place.rpartition("/")
+            assert image in IMAGES["images"]
+            assert image in {name, "tools"}
+            assert re.fullmatch(r"\d+\.\d+\.\d+", tag), tag
+            assert overlay != "dev" or f"{folder}/" == IMAGES["prefix"]
+
+
+@every_overlay
+@pytest.mark.parametrize("service", SERVICES)
+def test_services_are_probed_where_they_answer(overlay: str, service: str, tmp_path: Path) -> None:
+    (container,) = pods(overlay)[service]["spec"]["containers"]
+    address = configuration(overlay, service, tmp_path).rpc.health_address
+    assert address is not None
+    port = int(address.rpartition(":")[2])
+    asked = {
+        kind: container[f"{kind}Probe"]["grpc"] for kind in ("startup", "readiness", "liveness")
+    }
+    assert asked == {
+        "startup": {"port": port},
+        "readiness": {"port": port},
+        "liveness": {"port": port, "service": LIVE},
+    }
+
+
+@every_overlay
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_pod_is_killed_only_after_its_drain(overlay: str, service: str, tmp_path: Path) -> None:
+    spec = pods(overlay)[service]["spec"]
+    (container,) = spec["containers"]
+    pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    drain = configuration(overlay, service, tmp_path).rpc.drain_timeout_ms / 1000
+    assert pause > 0, "endpoints are removed while the pod still accepts connections"
+    assert spec["terminationGracePeriodSeconds"] >= pause + drain + MARGIN_SECONDS - 1e-9
+
+
+def test_commits_of_minutes_survive_a_rollout_in_production(tmp_path: Path) -> None:
+    assert configuration("prod", "graveler", tmp_path).rpc.drain_timeout_ms >= 600_000
+
+
+@every_overlay
+def test_variables_are_keys_of_the_configuration(overlay: str) -> None:
+    known = {key.variable for key in KEYS} | {f"{key.variable}_FILE" for key in KEYS}
+    for service in SERVICES:
+        unknown = {name for name in environment(overlay, service) if name not in known}
+        assert unknown == set()
+
+
+@every_overlay
+@pytest.mark.parametrize("service", SERVICES)
+def test_services_authenticate_each_other(overlay: str, service: str, tmp_path: Path) -> None:
+    config = configuration(overlay, service, tmp_path)
+    assert not config.rpc.allow_plaintext
+    (container,) = pods(overlay)[service]["spec"]["containers"]
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    files = {config.rpc.tls.ca, config.rpc.tls.cert, config.rpc.tls.key}
+    assert {str(file.parent) for file in files if file} == {mounts["tls"]}
+    volumes = {each["name"]: each for each in pods(overlay)[service]["spec"]["volumes"]}
+    assert volumes["tls"]["secret"]["secretName"] == f"tarn-tls-{service}"
+
+
+@every_overlay
+def test_addresses_name_services_and_their_ports(overlay: str, tmp_path: Path) -> None:
+    """The certificates are for these names: see deploy/k8s/secrets."""
+    places = configuration(overlay, "gateway", tmp_path).services
+    for service in ("auth", "graveler", "compactor"):
+        (address,) = getattr(places, service).addresses
+        assert host_of(address) == service
+        spec = named(overlay, "Service")[service]["spec"]
+        assert spec["clusterIP"] == "None", "calls are spread over pods by their addresses"
+        (port,) = spec["ports"]
+        (container,) = pods(overlay)[service]["spec"]["containers"]
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        own = configuration(overlay, service, tmp_path).rpc_address(service)
+        numbers = {int(text.rpartition(":")[2]) for text in (address, own)}
+        assert numbers == {port["port"], ports[port["targetPort"]]}
+
+
+@every_overlay
+def test_only_auth_and_the_first_admin_have_the_secret_of_the_installation(overlay: str) -> None:
+    holders = {
+        name
+        for name, template in pods(overlay).items()
+        for volume in template["spec"].get("volumes", ())
+        if volume.get("secret", {}).get("secretName") == "tarn-installation"
+    }
+    assert holders == {"auth", "first-admin"}
+
+
+@every_overlay
+def test_workloads_have_an_account_a_budget_and_spread(overlay: str) -> None:
+    accounts = named(overlay, "ServiceAccount")
+    budgets = [each["spec"] for each in named(overlay, "PodDisruptionBudget").values()]
+    for service in SERVICES:
+        template = pods(overlay)[service]
+        spec, labels = template["spec"], template["metadata"]["labels"]
+        assert accounts[spec["serviceAccountName"]]["automountServiceAccountToken"] is False
+        assert [b["maxUnavailable"] for b in budgets if selects(b["selector"], labels)] == [1]
+        for constraint in spec["topologySpreadConstraints"]:
+            assert selects(constraint["labelSelector"], labels)
+
+
+@every_overlay
+def test_a_changed_setting_rolls_the_pods(overlay: str) -> None:
+    """The name of the ConfigMap has a hash of its content."""
+    for service in SERVICES:
+        (container,) = pods(overlay)[service]["spec"]["containers"]
+        (source,) = container["envFrom"]
+        assert re.fullmatch(r"tarn-[a-z0-9]{10}", source["configMapRef"]["name"])
+
+
+@every_overlay
+def test_the_network_has_the_arrows_of_the_architecture_and_no_other(overlay: str) -> None:
+    labels = {name: template["metadata"]["labels"] for name, template in pods(overlay).items()}
+    admin = labels.pop("first-admin")
+    labels |= {"client": {"tarn/client": "true"}, "stranger": {}}
+    assert selects({"matchLabels": labels["client"]}, admin)
+    expected = ARROWS | (TO_STORES if "cassandra" in labels else set())
+    assert allowed(overlay, labels) == expected
+
+
+@every_overlay
+def test_everything_is_denied_first(overlay: str) -> None:
+    spec = named(overlay, "NetworkPolicy")["default-deny"]["spec"]
+    assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+@every_overlay
+def test_headless_services_are_not_scaled_by_hand_and_by_machine(overlay: str) -> None:
+    for name in named(overlay, "HorizontalPodAutoscaler"):
+        assert "replicas" not in named(overlay, "Deployment")[name]["spec"]
+
+
+def test_the_readme_names_every_folder() -> None:
+    text = (K8S / "README.md").read_text()
+    for folder in [*(K8S / "components").iterdir(), *(K8S / "overlays").iterdir()]:
+        assert f"{folder.parent.name}/{folder.name}" in text

@@ -1,0 +1,219 @@
+"""Collections over the real graveler: random histories, compared with what readers can read."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from collector_lab import NO_LIMITS, Lab, check_history, collector_lab
+from graveler_service import reason_of
+
+from tarn.block.port import BlockKey
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.lifecycle.block_names import BlockKind
+from tarn.lifecycle.collector import Step, next_step
+from tarn.lifecycle.graveler_run import GravelerRun
+from tarn.lifecycle.limits import Limits
+from tarn.lifecycle.outcomes import Outcome
+from tarn.lifecycle.quarantine import read_manifest
+from tarn.lifecycle.sweeping import SweepOptions
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    async with collector_lab(tmp_path) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_readers_read_everything_and_all_garbage_is_gone(lab: Lab, seed: int) -> None:
+    await check_history(lab, seed)
+
+
+async def test_a_young_block_is_kept(lab: Lab) -> None:
+    lost = await lab.put("main", "a")
+    await lab.put("main", "a")
+    manifest = await lab.collector.mark("lake")
+    assert manifest.candidates(BlockKind.DATA).count == 0
+    await lab.pass_days(1.5)
+    manifest = await lab.collector.mark("lake")
+    assert manifest.candidates(BlockKind.DATA).count == 1
+    await lab.pass_days(1)
+    await lab.collector.sweep("lake", NO_LIMITS)
+    assert lost not in await lab.blocks()
+
+
+async def test_the_next_step_follows_from_the_record(lab: Lab) -> None:
+    clock = lab.service.clock
+    assert next_step(await lab.collector.record("lake"), clock.now_us()) is Step.MARK
+    manifest = await lab.collector.mark("lake")
+    record = await lab.collector.record("lake")
+    assert record.mark_run_id == manifest.run_id
+    assert next_step(record, clock.now_us()) is Step.WAIT
+    assert await reason_of(lab.collector.sweep("lake", NO_LIMITS)) is Reason.COLLECTION_TOO_EARLY
+    await lab.pass_days(1)
+    assert next_step(record, clock.now_us()) is Step.SWEEP
+    await lab.collector.sweep("lake", NO_LIMITS)
+    record = await lab.collector.record("lake")
+    assert next_step(record, clock.now_us()) is Step.MARK
+    assert record.phase == pb.COLLECTION_PHASE_IDLE
+    assert await reason_of(lab.collector.sweep("lake", NO_LIMITS)) is Reason.COLLECTION_NO_MARK
+
+
+async def test_totals_are_told_to_graveler(lab: Lab) -> None:
+    await lab.put("main", "a", b"12345")
+    await lab.put("main", "a", b"12")
+    await lab.pass_days(2)
+    await lab.collector.mark("lake")
+    await lab.pass_days(1)
+    report = await lab.collector.sweep("lake", NO_LIMITS)
+    assert report.total(Outcome.DELETED).size_bytes == 5
+    record = await lab.collector.record("lake")
+    assert record.last_mark.candidate_bytes == record.last_sweep.deleted_bytes == 5
+    assert record.last_sweep.deleted_count == 1
+
+
+async def test_a_dry_run_leaves_no_mark(lab: Lab) -> None:
+    await lab.put("main", "a")
+    before = await lab.blocks("")
+    manifest = await lab.collector.mark("lake", dry_run=True)
+    record = await lab.collector.record("lake")
+    assert (record.mark_run_id, record.run_id) == ("", "")
+    assert await lab.blocks("") == before
+    assert await read_manifest(lab.collector.blocks, lab.namespace, manifest.run_id) is None
+
+
+async def test_a_run_that_exceeds_a_limit_is_confirmed_by_its_id(lab: Lab) -> None:
+    lost = await lab.put("main", "a")
+    await lab.put("main", "a")
+    await lab.pass_days(2)
+    manifest = await lab.collector.mark("lake")
+    await lab.pass_days(1)
+    strict = SweepOptions(limits=Limits(share_max=0.1))
+    for confirmed in ("", "0" * 32):
+        with pytest.raises(TarnError, match="more than 10%"):
+            await lab.collector.sweep("lake", strict, confirmed)
+    assert lost in await lab.blocks()
+    assert (await lab.collector.record("lake")).run_id == "", "the refused sweep has ended"
+    await lab.collector.sweep("lake", strict, manifest.run_id)
+    assert lost not in await lab.blocks()
+
+
+async def test_a_hold_ends_the_run(lab: Lab) -> None:
+    await lab.put("main", "a")
+    await lab.collector.client.hold(lab.admin, "lake", 60)
+    assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_HELD
+    lab.service.clock.advance(61)
+    await lab.collector.mark("lake")
+
+
+async def test_two_runs_exclude_each_other_until_the_lease_ends(lab: Lab) -> None:
+    client, admin = lab.collector.client, lab.admin
+    await client.begin(admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
+    assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_RUNNING
+    lab.service.clock.advance(301)
+    await lab.collector.mark("lake")
+
+
+async def test_a_lost_live_block_holds_collections(lab: Lab) -> None:
+    live = await lab.put("main", "a")
+    await lab.put("main", "b")
+    await lab.put("main", "b")
+    await lab.pass_days(2)
+    await lab.collector.mark("lake")
+    await lab.pass_days(1)
+    blocks = lab.service.replicas.blocks
+    delete_many = blocks.delete_many
+
+    async def greedy(namespace: str, paths: list[str]) -> None:
+        await delete_many(namespace, [*paths, live])
+
+    blocks.delete_many = greedy  # type: ignore[method-assign,assignment]
+    with pytest.raises(TarnError, match="collections are held for 7 days") as raised:
+        await lab.collector.sweep("lake", NO_LIMITS)
+    assert raised.value.kind is Kind.CORRUPT
+    assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_HELD
+
+
+async def test_a_manifest_of_another_cutoff_ends_the_sweep(lab: Lab) -> None:
+    lost = await lab.put("main", "a")
+    await lab.put("main", "a")
+    await lab.pass_days(2)
+    manifest = await lab.collector.mark("lake")
+    blocks = lab.service.replicas.blocks
+    key = BlockKey(lab.namespace, f"_tarn/collection/{manifest.run_id}/manifest.json")
+    body = await blocks.read(key)
+    await blocks.delete_many(lab.namespace, [key.path])
+    cutoff = str(manifest.cutoff_us).encode()
+    await blocks.put(key, body.replace(cutoff, str(manifest.cutoff_us + 1).encode()))
+    await lab.pass_days(1)
+    with pytest.raises(TarnError, match="another cutoff") as raised:
+        await lab.collector.sweep("lake", NO_LIMITS)
+    assert raised.value.kind is Kind.CORRUPT
+    assert lost in await lab.blocks()
+
+
+async def test_a_lost_lease_cancels_the_work(lab: Lab) -> None:
+    """The work waits for the block store when another run takes the repository."""
+    client = lab.collector.client
+    await client.begin(lab.admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
+    clock = lab.service.clock
+    run = GravelerRun(
+        client, lambda: lab.admin, "lake", "d" * 32, clock.monotonic(), clock, random.Random(1)
+    )
+
+    async def works_on() -> None:
+        async with run.renewed():
+            await asyncio.Event().wait()
+
+    working = asyncio.ensure_future(works_on())
+    await asyncio.sleep(0)
+    for _ in range(3):
+        clock.advance(31)
+        await asyncio.sleep(0.01)
+        assert not working.done()
+    await client.hold(lab.admin, "lake", 60)
+    clock.advance(31)
+    async with asyncio.timeout(5):
+        assert await reason_of(working) is Reason.COLLECTION_HELD
+
+
+async def test_work_stops_before_the_lease_ends_if_graveler_is_silent(lab: Lab) -> None:
+    client, clock = lab.collector.client, lab.service.clock
+    await client.begin(lab.admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
+    run = GravelerRun(
+        client, lambda: lab.admin, "lake", "d" * 32, clock.monotonic(), clock, random.Random(1)
+    )
+
+    async def silent(*_: object) -> pb.Collection:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no answer")
+
+    client.renew = silent  # type: ignore[method-assign,assignment]
+
+    async def works_on() -> None:
+        async with run.renewed():
+            await asyncio.Event().wait()
+
+    began = clock.monotonic()
+    working = asyncio.ensure_future(works_on())
+    while not working.done():
+        await asyncio.sleep(0.001)
+        clock.advance(31)
+    assert await reason_of(working) is Reason.UNAVAILABLE
+    lease_s = (await client.get(lab.admin, "lake")).lease_ms / 1000
+    assert clock.monotonic() - began < lease_s
+
+
+async def test_files_of_runs_are_kept_for_a_year(lab: Lab) -> None:
+    first = (await lab.collector.mark("lake")).run_id
+    await lab.pass_days(364)
+    second = (await lab.collector.mark("lake")).run_id
+    await lab.pass_days(2)
+    third = (await lab.collector.mark("lake")).run_id
+    left = {path.split("/")[2] for path in await lab.blocks("_tarn/collection/")}
+    assert left == {second, third}
+    assert first not in left
