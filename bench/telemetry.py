@@ -48,7 +48,7 @@ from tarn_graveler.application import GravelerApplication
 from tarn_graveler.config import open_committed_of
 from tarn_graveler.config import settings_of as graveler_settings
 
-BATCH = 200
+BATCH = 25
 BODY = bytes(1024)
 
 

@@ -155,7 +155,8 @@ class MeteredBlocks:
             with meter.call():
                 found = await self._blocks.read(key, start, length)
         else:
-            began = meter.begin()
+            meter.begun += 1
+            began = meter.now()
             try:
                 found = await self._blocks.read(key, start, length)
             except BaseException as error:

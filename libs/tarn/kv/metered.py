@@ -59,7 +59,8 @@ class MeteredKv:
         if TRACEPARENT.get():
             with meter.call():
                 return await self._kv.get_many(partition, keys, settle=settle)
-        began = meter.begin()
+        meter.begun += 1
+        began = meter.now()
         try:
             found = await self._kv.get_many(partition, keys, settle=settle)
         except BaseException as error:
@@ -77,7 +78,8 @@ class MeteredKv:
             with meter.call():
                 outcomes = await self._kv.set_many(partition, groups)
         else:
-            began = meter.begin()
+            meter.begun += 1
+            began = meter.now()
             try:
                 outcomes = await self._kv.set_many(partition, groups)
             except BaseException as error:

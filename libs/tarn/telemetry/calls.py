@@ -24,7 +24,8 @@ class CallMeter:
 
         if TRACEPARENT.get():
             ...                      # as `with meter.call():`
-        began = meter.begin()
+        meter.begun += 1
+        began = meter.now()
         try:
             answer = await ...
         except BaseException as error:
@@ -37,9 +38,12 @@ class CallMeter:
         operation: value of their label `operation`.
         meters: holds the metrics.
         clock: measures durations with its monotonic time.
+
+    Attributes:
+        begun: calls that ever began; `end` or `end_failed` follows each.
     """
 
-    __slots__ = ("_begun", "_bounds", "_counts", "_meters", "duration", "name", "now", "store")
+    __slots__ = ("_bounds", "_counts", "_meters", "begun", "duration", "name", "now", "store")
 
     def __init__(self, store: str, operation: str, meters: Meters, clock: Clock) -> None:
         self.store = store
@@ -47,18 +51,13 @@ class CallMeter:
         self.now = clock.monotonic
         self.duration = meters.histogram(f"{store}.duration", operation=operation)
         self._bounds, self._counts = self.duration.bounds, self.duration.counts
-        self._begun = 0
+        self.begun = 0
         meters.sample(f"{store}.in_flight", self._in_flight, operation=operation)
         self._meters = meters
 
     def _in_flight(self) -> int:
         # Every call that has ended is in the histogram: only its begin is counted in addition.
-        return self._begun - sum(self._counts)
-
-    def begin(self) -> float:
-        """Returns the beginning of a call, which `end` or `end_failed` must follow."""
-        self._begun += 1
-        return self.now()
+        return self.begun - sum(self._counts)
 
     def end(self, began: float) -> None:
         """Records a call that has ended."""
@@ -94,7 +93,8 @@ class _Call:
         if TRACEPARENT.get():
             self._span = child_span(f"{self._meter.store} {self._meter.name}")
             self._span.__enter__()
-        self._began = self._meter.begin()
+        self._meter.begun += 1
+        self._began = self._meter.now()
 
     def __exit__(
         self,

@@ -37,8 +37,8 @@ TRACEPARENT: ContextVar[str] = ContextVar("tarn_traceparent", default="")
 FORCED_PER_SECOND_MAX: Final = 100
 """Requests per second that clients may have traced by their own `traceparent`; the ratio decides about others."""
 
-_TRACER: ContextVar[Tracer | None] = ContextVar("tarn_tracer", default=None)
-"""The tracer of the span in `TRACEPARENT`."""
+_PARENT: ContextVar[tuple[Tracer, Span] | None] = ContextVar("tarn_parent_span", default=None)
+"""The span in `TRACEPARENT`, and its tracer."""
 
 _SAMPLED = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f][13579bdf]")
 
@@ -115,37 +115,36 @@ class Tracing:
 
 
 class _Recorded:
-    """A span that is recorded, and is the parent of spans inside of the block."""
+    """A span that is recorded, and is the parent of spans inside of the block.
 
-    __slots__ = ("_manager", "_name", "_outside", "_parent", "_tracer", "span")
+    `Tracer.start_as_current_span` would make it the current span of OpenTelemetry, too, which costs as much as the
+    span itself; no code looks there.
+    """
 
-    def __init__(
-        self,
-        tracer: Tracer,
-        name: str,
-        parent: re.Match[str] | None,
-    ) -> None:
+    __slots__ = ("_name", "_outside", "_parent", "_tracer", "span")
+
+    def __init__(self, tracer: Tracer, name: str, parent: re.Match[str] | Span | None) -> None:
         self._tracer = tracer
         self._name = name
         self._parent = parent
 
     def __enter__(self) -> Span:
         from opentelemetry import trace
+        from opentelemetry.context import Context
 
-        context = None
-        if self._parent is not None:
+        parent, context = self._parent, Context()
+        if isinstance(parent, re.Match):
             sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-            ids = int(self._parent[1], 16), int(self._parent[2], 16)
+            ids = int(parent[1], 16), int(parent[2], 16)
             remote = trace.SpanContext(*ids, is_remote=True, trace_flags=sampled)
-            context = trace.set_span_in_context(trace.NonRecordingSpan(remote))
-        self._manager: AbstractContextManager[Span] = self._tracer.start_as_current_span(
-            self._name, context=context
-        )
-        self.span = self._manager.__enter__()
+            parent = trace.NonRecordingSpan(remote)
+        if parent is not None:
+            context = trace.set_span_in_context(parent, context)
+        self.span = self._tracer.start_span(self._name, context)
         own = self.span.get_span_context()
         self._outside = (
             TRACEPARENT.set(f"00-{own.trace_id:032x}-{own.span_id:016x}-01"),
-            _TRACER.set(self._tracer),
+            _PARENT.set((self._tracer, self.span)),
         )
         return self.span
 
@@ -155,10 +154,15 @@ class _Recorded:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        traceparent, tracer = self._outside
+        traceparent, parent = self._outside
         TRACEPARENT.reset(traceparent)
-        _TRACER.reset(tracer)
-        self._manager.__exit__(kind, error, trace)
+        _PARENT.reset(parent)
+        if isinstance(error, Exception):  # a cancelled call is no failure
+            from opentelemetry.trace import StatusCode
+
+            self.span.record_exception(error)
+            self.span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+        self.span.end()
 
 
 class RequestSpan:
@@ -190,9 +194,10 @@ class child_span:  # noqa: N801 - used like a function
         self._recorded: _Recorded | None = None
 
     def __enter__(self) -> None:
-        tracer = _TRACER.get()
-        if tracer is not None:
-            self._recorded = _Recorded(tracer, self._name, None)
+        found = _PARENT.get()
+        if found is not None:
+            tracer, parent = found
+            self._recorded = _Recorded(tracer, self._name, parent)
             self._recorded.__enter__()
 
     def __exit__(
