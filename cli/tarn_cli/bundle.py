@@ -15,7 +15,7 @@ from tarn.config import KEYS, Config, variables_of
 from tarn.core.clock import Clock
 from tarn_cli.doctor import Finding, admin_page
 
-__all__ = ["LOG_BYTES_MAX", "write_bundle"]
+__all__ = ["LOG_BYTES_MAX", "file_name", "write_bundle"]
 
 LOG_BYTES_MAX = 4 << 20
 """Greatest number of bytes of the log that a bundle holds: its end."""
@@ -71,13 +71,19 @@ def _files(
     ]
     yield "doctor.json", json.dumps(results, indent=2) + "\n"
     for name, address in admin_ports.items():
-        try:
-            page = admin_page(address)
-        except OSError as error:
-            page = f"# no answer of {address}: {error}\n"
-        yield f"metrics/{name.replace(':', '-').replace('/', '-')}.txt", page
+        for folder, path in (("metrics", "/metrics"), ("stacks", "/debug/stacks")):
+            try:
+                page = admin_page(address, path)
+            except OSError as error:
+                page = f"# no answer of {address}: {error}\n"
+            yield f"{folder}/{file_name(name)}.txt", page
     if log.exists():
         yield "tarn.log", _end_of(log)
+
+
+def file_name(process: str) -> str:
+    """Returns the name of a process as a part of the name of a file."""
+    return process.replace(":", "-").replace("/", "-")
 
 
 def _versions() -> str:

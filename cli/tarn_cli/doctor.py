@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import http
 import http.client
 import re
 import resource
@@ -215,17 +216,26 @@ def _clock(check: str, ahead: float, built: re.Match[str]) -> Finding:
     return Finding(check, level, text)
 
 
-def admin_page(address: str) -> str:
-    """Returns the page `/metrics` of an admin port.
+def admin_page(address: str, path: str = "/metrics", wait_s: float = 0) -> str:
+    """Returns a page of an admin port.
+
+    Args:
+        address: `host:port`.
+        path: of the page.
+        wait_s: time that the page itself takes.
 
     Raises:
-        OSError: no answer.
+        OSError: no answer, or another status than 200; it names the answer.
     """
-    connection = http.client.HTTPConnection(address, timeout=_ADMIN_TIMEOUT_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=_ADMIN_TIMEOUT_SECONDS + wait_s)
     try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read(_PAGE_BYTES_MAX).decode(errors="replace")
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        text = answer.read(_PAGE_BYTES_MAX).decode(errors="replace")
     except http.client.HTTPException as error:
         raise OSError(f"{address} does not speak HTTP: {error}") from error
     finally:
         connection.close()
+    if answer.status != http.HTTPStatus.OK:
+        raise OSError(f"{address} answered {answer.status}: {text.strip()[:200]}")
+    return text

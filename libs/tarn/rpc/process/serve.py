@@ -33,6 +33,7 @@ from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.rpc.server.health_server import HealthServer
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.admin import AdminServer
+from tarn.telemetry.debugging import dump_threads_on_signal
 from tarn.telemetry.exporting import exporting
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.process import measure_loop_lag, register_process
@@ -203,6 +204,7 @@ async def _run(build: Build, config: ServeConfig) -> int:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, runtime.stop)
+            dump_threads_on_signal()
             await _live(build, config, runtime)
     except (TarnError, OSError, ValueError) as error:
         # Errors that an operator can fix: a taken port, a wrong file, a missing store.
