@@ -25,7 +25,7 @@ _COMMANDS = {
         "tarn_cli.commands.doctor:doctor",
         "Check configuration, stores, clocks and versions.",
     ),
-    "debug": ("tarn_cli.commands.debug:debug", "Support bundles."),
+    "debug": ("tarn_cli.commands.debug:debug", "Support bundles, stacks, profiles."),
     "fsck": ("tarn_cli.commands.fsck:fsck", "Check all stored data."),
     "gc": ("tarn_cli.commands.gc:gc", "Delete blocks to which nothing refers."),
     # Versions.
